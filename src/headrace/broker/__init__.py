@@ -1,0 +1,1 @@
+"""The running server: clock, timers, waiters, one runner per group, retention, access."""

@@ -1,0 +1,1 @@
+"""The command line: `headrace serve`, `demo`, `topics`, `groups`, `records`, `archive`."""

@@ -1,0 +1,1 @@
+"""Spark: batch and streaming source, archive into a lakehouse table."""

@@ -1,0 +1,1 @@
+"""Redis connection, embedded Valkey, and the calls that run the keyspace scripts."""

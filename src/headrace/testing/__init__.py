@@ -1,0 +1,1 @@
+"""For tests, ours and our users': server fixture, manual clock, fault injection."""

@@ -1,0 +1,77 @@
+"""What can go wrong with topics and partitions. Each door has one table that translates these."""
+
+
+class TopicError(Exception):
+    """Base of every error born in this room."""
+
+
+class UnknownTopic(TopicError):
+    """No topic of that name or id, or no such partition in it."""
+
+
+class TopicExists(TopicError):
+    """A topic of that name is already there."""
+
+
+class InvalidTopicName(TopicError):
+    """Empty, longer than 249 characters, `.` or `..`, or a character outside `[a-zA-Z0-9._-]` (Kafka's rule)."""
+
+
+class InvalidPartitions(TopicError):
+    """A partition count below 1."""
+
+
+class InvalidReplicationFactor(TopicError):
+    """A replication factor that one broker cannot hold."""
+
+
+class InvalidConfig(TopicError):
+    """An unknown configuration key, or a value it does not take."""
+
+
+class OffsetOutOfRange(TopicError):
+    """An offset below the log start or above the log end."""
+
+
+class CorruptBatch(TopicError):
+    """A record batch whose length, structure or CRC is wrong."""
+
+
+class UnsupportedFormat(TopicError):
+    """A record set of magic 0 or 1: only record batches (v2) are taken."""
+
+
+class InvalidRecord(TopicError):
+    """A well-formed batch that breaks a rule: control bit, counts that disagree, a null key in a compacted topic."""
+
+
+class InvalidTimestamp(TopicError):
+    """A timestamp outside the topic's bounds."""
+
+
+class MessageTooLarge(TopicError):
+    """A record batch larger than `max.message.bytes`."""
+
+
+class UnsupportedCompression(TopicError):
+    """A codec that the request's version may not use, or that does not exist."""
+
+
+class OutOfOrderSequence(TopicError):
+    """A producer's sequence that is neither the next one nor one of the last five batches."""
+
+
+class InvalidProducerEpoch(TopicError):
+    """A producer epoch older than the one known."""
+
+
+class StorageFull(TopicError):
+    """Redis refuses writes because its memory is full; what was acknowledged is safe."""
+
+
+class StorageUnavailable(TopicError):
+    """Redis does not answer; whether the last write happened is not known."""
+
+
+class Fenced(TopicError):
+    """Another server has taken this keyspace over; this one may not write any more."""

@@ -1,0 +1,64 @@
+"""Topics as values: what the broker decides and the store keeps."""
+
+from uuid import UUID
+
+import msgspec
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic as stored in the topic registry.
+
+    `streams[i]` is the Redis key of partition i's stream: stored, never computed again, so that a new log
+    generation (re-creation, later compaction) can live under another key.
+    """
+
+    name: str
+    id: UUID
+    streams: tuple[str, ...]
+    config: dict[str, str]
+    """Only what was set on the topic; the rest comes from the broker's defaults."""
+    created_ms: int
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.streams)
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server learns when it opens a partition."""
+
+    log_start: int
+    """First offset that may be read."""
+    next_offset: int
+    """Log end: the offset the next record gets."""
+    leader_epoch: int
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """One record batch on its way into a partition. Its header and CRC have been checked."""
+
+    batch: bytes | bytearray | memoryview
+    span: int
+    """Offsets it takes: last offset delta + 1."""
+    max_timestamp: int
+    """Milliseconds since the epoch; -1 when none of its records has one."""
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """The answer to an append."""
+
+    base_offset: int
+    duplicate: bool = False
+    """True when a batch with the same producer sequences was already there; `base_offset` is then the first one's."""
+
+
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A record batch as it lies in the log. Its bytes are the producer's: base offset and leader epoch not stamped."""
+
+    base_offset: int
+    next_offset: int
+    batch: bytes
