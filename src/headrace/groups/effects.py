@@ -1,0 +1,134 @@
+"""What a group asks its runner to do, in order: nothing after a `Persist` may happen before that is durable."""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.model import GroupChange, TopicPartition
+from headrace.groups.timers import TimerKey
+
+
+class JoinMember(msgspec.Struct, frozen=True, gc=False):
+    """A member as the leader sees it: with its metadata for the chosen protocol."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a join. `members` is empty for everyone but the leader."""
+
+    error: GroupError | None = None
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = ""
+    members: tuple[JoinMember, ...] = ()
+
+
+class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a sync. An assignment may be empty, it is never missing."""
+
+    error: GroupError | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat."""
+
+    error: GroupError | None = None
+
+
+class LeftMember(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one member named in a leave; the ids are those of the request."""
+
+    member_id: str
+    instance_id: str | None
+    error: GroupError | None = None
+
+
+class LeaveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a leave. When `error` is set nothing was looked at, and `members` is empty."""
+
+    error: GroupError | None = None
+    members: tuple[LeftMember, ...] = ()
+
+
+class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a commit. `partitions` has every partition asked; when `error` is set, each has that error."""
+
+    error: GroupError | None = None
+    partitions: dict[TopicPartition, GroupError | None] = {}
+
+
+class DeleteGroupResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the deletion of a group."""
+
+    error: GroupError | None = None
+
+
+class DeletePositionsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a deletion of positions, like that to a commit."""
+
+    error: GroupError | None = None
+    partitions: dict[TopicPartition, GroupError | None] = {}
+
+
+Result = (
+    JoinResult | SyncResult | HeartbeatResult | LeaveResult | CommitResult | DeleteGroupResult | DeletePositionsResult
+)
+
+
+class Persist(msgspec.Struct, frozen=True):
+    """Make these changes durable, all or none, before the next effect."""
+
+    changes: tuple[GroupChange, ...]
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    """Send `TimerFired(key)` at `deadline_ms`. Replaces a timer of the same key."""
+
+    key: TimerKey
+    deadline_ms: int
+
+
+class CancelTimer(msgspec.Struct, frozen=True):
+    """Forget a timer. Harmless when there is none."""
+
+    key: TimerKey
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Answer the request that `token` names."""
+
+    token: Hashable
+    result: Result
+
+
+Effect = Persist | SetTimer | CancelTimer | Reply
+
+
+def refusal(request: Request, error: GroupError) -> Result:  # noqa: PLR0911 - one line per request
+    """The answer that refuses the whole request with `error`."""
+    match request:
+        case Join():
+            return JoinResult(error=error, member_id=request.member_id)
+        case Sync():
+            return SyncResult(error=error)
+        case Heartbeat():
+            return HeartbeatResult(error=error)
+        case Leave():
+            return LeaveResult(error=error)
+        case Commit():
+            return CommitResult(error=error, partitions=dict.fromkeys(request.positions, error))
+        case DeleteGroup():
+            return DeleteGroupResult(error=error)
+        case DeletePositions():
+            return DeletePositionsResult(error=error, partitions=dict.fromkeys(request.partitions, error))

@@ -1,0 +1,38 @@
+"""What can go wrong with groups. A closed set, without Kafka's code numbers: each door has one table for it."""
+
+from enum import Enum, auto
+
+
+class GroupError(Enum):
+    """Why a request to a group was refused; the names are Kafka's."""
+
+    INVALID_GROUP_ID = auto()
+    """The empty group name, where members are concerned."""
+    GROUP_ID_NOT_FOUND = auto()
+    """No such group."""
+    UNKNOWN_MEMBER_ID = auto()
+    """The group does not know this member (any more): it has to join anew, with an empty member id."""
+    MEMBER_ID_REQUIRED = auto()
+    """Not a failure: join again with the member id that comes with this."""
+    FENCED_INSTANCE_ID = auto()
+    """Another member has taken this static instance over."""
+    ILLEGAL_GENERATION = auto()
+    """The request belongs to another generation than the present one."""
+    REBALANCE_IN_PROGRESS = auto()
+    """The group is making a new generation: join again."""
+    INCONSISTENT_GROUP_PROTOCOL = auto()
+    """Another protocol type than the group's, no protocol that all members have, or none at all."""
+    INVALID_SESSION_TIMEOUT = auto()
+    """A session timeout outside the bounds of the settings."""
+    GROUP_MAX_SIZE_REACHED = auto()
+    """The group has as many members as it may have."""
+    NON_EMPTY_GROUP = auto()
+    """Only a group without members can be deleted."""
+    GROUP_SUBSCRIBED_TO_TOPIC = auto()
+    """A member reads this topic, so its positions are in use."""
+    OFFSET_METADATA_TOO_LARGE = auto()
+    """The text that comes with a position is longer than the settings allow."""
+    UNKNOWN_TOPIC_OR_PARTITION = auto()
+    """No such topic or partition. The caller knows the topics: it finds this, not the group."""
+    COORDINATOR_NOT_AVAILABLE = auto()
+    """The group's storage did not take a change. Given by the runner, never by the machine."""

@@ -1,0 +1,57 @@
+"""The names of a group's timers. A timer is known by its key: setting it again moves it."""
+
+from enum import Enum
+
+import msgspec
+
+
+class TimerKind(Enum):
+    """What a timer waits for."""
+
+    SESSION = "session"
+    """A member's next sign of life."""
+    PENDING = "pending"
+    """The second join of a member that was told its id."""
+    JOIN = "join"
+    """The end of the join phase: an initial delay or the largest rebalance timeout."""
+    SYNC = "sync"
+    """The end of the time in which the members of a new generation must have synced."""
+    RETENTION = "retention"
+    """The next position, or empty group, to expire."""
+
+
+class TimerKey(msgspec.Struct, frozen=True):
+    """Names one timer within its group. `member_id` is empty for the group's own timers."""
+
+    kind: TimerKind
+    member_id: str = ""
+
+
+def session(member_id: str) -> TimerKey:
+    """Runs out when the member has been silent for its session timeout; never runs while a request of it is held."""
+    return TimerKey(TimerKind.SESSION, member_id)
+
+
+def pending(member_id: str) -> TimerKey:
+    """Runs out when a member that was told its id does not come back with it."""
+    return TimerKey(TimerKind.PENDING, member_id)
+
+
+def initial_delay() -> TimerKey:
+    """Runs out when an empty group has waited long enough for more members. The same timer as `rebalance`."""
+    return TimerKey(TimerKind.JOIN)
+
+
+def rebalance() -> TimerKey:
+    """Runs out when the members have had their time to rejoin. The same timer as `initial_delay`."""
+    return TimerKey(TimerKind.JOIN)
+
+
+def sync() -> TimerKey:
+    """Runs out when the members of a new generation have had their time to sync."""
+    return TimerKey(TimerKind.SYNC)
+
+
+def retention() -> TimerKey:
+    """Runs out when a position, or a group with nothing in it, may have expired."""
+    return TimerKey(TimerKind.RETENTION)
