@@ -1,0 +1,9 @@
+# Types of the optional C extension; the code is _native.c.
+
+from headrace.records.plain import Buffer, HeaderFields
+
+CRC32C: str  # how the CRC is computed here: `sse4.2`, `armv8` or `tables`
+
+def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
+def check(batch: Buffer, /) -> HeaderFields: ...
+def peek(batch: Buffer, /) -> HeaderFields: ...

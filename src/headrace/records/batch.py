@@ -1,0 +1,135 @@
+"""The header of a record batch (Kafka's format v2): check it, read it, stamp it. Records stay closed.
+
+Base offset and leader epoch lie in the first 16 bytes, before what the CRC covers: stamping a stored batch
+anew is free, and a fetch can answer `[stamp_prefix(...), memoryview(batch)[16:]]`.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.records import native
+from headrace.records.plain import HEADER_SIZE, Buffer
+
+PREFIX_SIZE = 16
+"""Bytes of base offset, batch length and leader epoch."""
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+"""Also the first byte that the CRC covers."""
+MAX_TIMESTAMP_AT = 35
+
+_PREFIX = Struct(">qii")
+_OFFSET = Struct(">q")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT16 = Struct(">h")
+_LOG_APPEND = 0x08
+_make = tuple.__new__
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, in wire order. Timestamps are milliseconds, -1 for none."""
+
+    base_offset: int
+    batch_length: int
+    """Bytes after this field: the size of the whole batch less 12."""
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # Kafka's word; nobody asks a header for tuple.count()
+
+    @property
+    def codec(self) -> int:
+        """Compression of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & 7
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 when producers set the timestamps (CreateTime), 1 when the broker did (LogAppendTime)."""
+        return self.attributes >> 3 & 1
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        """A transaction marker instead of records of a client."""
+        return bool(self.attributes & 0x20)
+
+    @property
+    def span(self) -> int:
+        """Offsets the batch takes: last offset delta + 1."""
+        return self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + 12
+
+
+def check(batch: Buffer) -> BatchHeader:
+    """The header of exactly one batch that a client may append, its CRC compared, its records not read.
+
+    Sequence and epoch are looked at only where there is a producer id: some clients without one send 0 there.
+
+    Raises:
+        UnsupportedMagic: a message set of magic 0 or 1.
+        CorruptBatch: bytes missing, a length that cannot be, a wrong CRC.
+        InvalidBatch: bytes after the batch, counts that disagree, control bit, producer fields that disagree.
+        UnknownCodec: compression 5 to 7.
+    """
+    return _make(BatchHeader, native.check(batch))
+
+
+def peek(batch: Buffer) -> BatchHeader:
+    """The header of exactly one batch whose CRC was checked before; control batches and any counts are let through.
+
+    Raises:
+        UnsupportedMagic, CorruptBatch, InvalidBatch: lengths and magic, as `check`.
+    """
+    return _make(BatchHeader, native.peek(batch))
+
+
+def stamp_prefix(base_offset: int, leader_epoch: int, batch: Buffer) -> bytes:
+    """The first 16 bytes of the batch with this base offset and leader epoch; the rest of it stays as it is."""
+    return _PREFIX.pack(base_offset, _INT32.unpack_from(batch, 8)[0], leader_epoch)
+
+
+def stamp_into(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into the batch that starts at `position` of a writable buffer."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + 12, leader_epoch)
+
+
+def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
+    """Give every record of a writable batch the broker's timestamp (ms), as `message.timestamp.type` wants it.
+
+    Sets attribute bit 3 and the max timestamp and computes the CRC anew; the records keep their own deltas,
+    which readers then ignore.
+    """
+    attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
+    _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
+    with memoryview(batch)[ATTRIBUTES_AT:] as covered:
+        _UINT32.pack_into(batch, CRC_AT, native.crc32c(covered))
+
+
+__all__ = [
+    "HEADER_SIZE",
+    "PREFIX_SIZE",
+    "BatchHeader",
+    "Buffer",
+    "check",
+    "log_append_time",
+    "peek",
+    "stamp_into",
+    "stamp_prefix",
+]
