@@ -1,0 +1,283 @@
+"""The broker's settings under Kafka's names, with Kafka's defaults but for the two that say otherwise.
+
+Values only: where they come from (flags, environment, file) is `headrace.settings`' business.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.groups.settings import GroupSettings
+from headrace.topics.config import TOPIC_KEYS, TopicDefaults
+from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion, text_of
+
+_MAX_INT = 2**31 - 1
+_TOPIC = {key.name: key for key in TOPIC_KEYS}
+
+
+def _as_topic(name: str, topic_name: str) -> ConfigKey:
+    """A broker setting that is the default of a topic's key, with that key's rules."""
+    return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
+
+
+BROKER_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(name="node.id", type=ConfigType.INT, default="1", minimum=0, doc="This broker's id in Metadata."),
+    ConfigKey(
+        name="broker.id", type=ConfigType.INT, default=None, minimum=0, doc="Older name of node.id; set one of them."
+    ),
+    ConfigKey(
+        name="auto.create.topics.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether a topic that a client asks for is created when it is missing.",
+    ),
+    ConfigKey(
+        name="delete.topic.enable", type=ConfigType.BOOLEAN, default="true", doc="Whether clients may delete topics."
+    ),
+    ConfigKey(
+        name="num.partitions",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        doc="Partitions of a topic that is created without saying how many.",
+    ),
+    ConfigKey(
+        name="default.replication.factor",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        maximum=1,
+        doc="Copies of a topic that is created without saying how many: there is one broker, so 1.",
+    ),
+    _as_topic("min.insync.replicas", "min.insync.replicas"),
+    _as_topic("compression.type", "compression.type"),
+    _as_topic("log.cleanup.policy", "cleanup.policy"),
+    ConfigKey(
+        name="log.retention.hours",
+        type=ConfigType.INT,
+        default="168",
+        minimum=-1,
+        doc="How long records are kept, in hours, unless minutes or milliseconds are set; -1: without limit.",
+    ),
+    ConfigKey(
+        name="log.retention.minutes",
+        type=ConfigType.INT,
+        default=None,
+        minimum=-1,
+        doc="How long records are kept, in minutes; goes over log.retention.hours; -1: without limit.",
+    ),
+    ConfigKey(
+        name="log.retention.ms",
+        type=ConfigType.LONG,
+        default=None,
+        minimum=-1,
+        doc="How long records are kept, in milliseconds; goes over minutes and hours; -1: without limit.",
+    ),
+    _as_topic("log.retention.bytes", "retention.bytes"),
+    ConfigKey(
+        name="log.retention.check.interval.ms",
+        type=ConfigType.LONG,
+        default="300000",
+        minimum=1,
+        doc="How often logs are trimmed to their retention.",
+    ),
+    _as_topic("message.max.bytes", "max.message.bytes"),
+    _as_topic("log.message.timestamp.type", "message.timestamp.type"),
+    _as_topic("log.message.timestamp.before.max.ms", "message.timestamp.before.max.ms"),
+    _as_topic("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms"),
+    ConfigKey(
+        name="socket.request.max.bytes",
+        type=ConfigType.INT,
+        default="104857600",
+        minimum=1,
+        doc="The largest request taken; a connection that announces a larger one is closed.",
+    ),
+    ConfigKey(
+        name="connections.max.idle.ms",
+        type=ConfigType.LONG,
+        default="600000",
+        doc="After how long without a request a connection is closed; negative: never.",
+    ),
+    ConfigKey(
+        name="fetch.max.bytes",
+        type=ConfigType.INT,
+        default="57671680",
+        minimum=1024,
+        doc="The most bytes one Fetch answer carries, whatever the client asks for.",
+    ),
+    ConfigKey(
+        name="group.min.session.timeout.ms",
+        type=ConfigType.INT,
+        default="6000",
+        minimum=0,
+        doc="The shortest session timeout a member may ask for.",
+    ),
+    ConfigKey(
+        name="group.max.session.timeout.ms",
+        type=ConfigType.INT,
+        default="1800000",
+        minimum=0,
+        doc="The longest session timeout a member may ask for.",
+    ),
+    ConfigKey(
+        name="group.initial.rebalance.delay.ms",
+        type=ConfigType.INT,
+        default="100",
+        minimum=0,
+        doc="How long the first rebalance of an empty group waits for more members (Kafka waits 3000).",
+    ),
+    ConfigKey(
+        name="group.max.size",
+        type=ConfigType.INT,
+        default=str(_MAX_INT),
+        minimum=1,
+        doc="The most members a group may have.",
+    ),
+    ConfigKey(
+        name="offsets.retention.minutes",
+        type=ConfigType.INT,
+        default="10080",
+        minimum=1,
+        doc="How long positions are kept after their group lost its last member.",
+    ),
+    ConfigKey(
+        name="offsets.retention.check.interval.ms",
+        type=ConfigType.LONG,
+        default="600000",
+        minimum=1,
+        doc="How often expired positions are looked for.",
+    ),
+    ConfigKey(
+        name="offset.metadata.max.bytes",
+        type=ConfigType.INT,
+        default="4096",
+        minimum=0,
+        doc="The longest note a commit may carry.",
+    ),
+    ConfigKey(
+        name="producer.id.expiration.ms",
+        type=ConfigType.INT,
+        default="86400000",
+        minimum=1,
+        doc="How long the sequences of an idle producer are remembered.",
+    ),
+    ConfigKey(
+        name="headrace.cache.bytes",
+        type=ConfigType.LONG,
+        default="134217728",
+        minimum=0,
+        doc="Memory for the newest record batches, from which consumers at the tail are served (not in Kafka).",
+    ),
+)
+"""Every setting of the broker; one that is not here stops the start."""
+
+BROKER_KEY = {key.name: key for key in BROKER_KEYS}
+
+_TOPIC_DEFAULTS = {
+    "message.max.bytes": "max.message.bytes",
+    "log.retention.bytes": "retention.bytes",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+}
+
+
+class InvalidSetting(ValueError):
+    """A broker setting that does not exist, a value it does not take, or two that contradict each other."""
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker's settings, read and checked. Made by `of`; each field is a key with its dots as underscores."""
+
+    node_id: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    log_retention_check_interval_ms: int
+    message_max_bytes: int
+    socket_request_max_bytes: int
+    connections_max_idle_ms: int
+    fetch_max_bytes: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offset_metadata_max_bytes: int
+    producer_id_expiration_ms: int
+    headrace_cache_bytes: int
+    topic_defaults: TopicDefaults
+    given: dict[str, str]
+    """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str] | None = None) -> "BrokerSettings":
+        """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
+        texts = {name: _checked(name, text) for name, text in (given or {}).items()}
+        if texts.get("node.id", texts.get("broker.id")) != texts.get("broker.id", texts.get("node.id")):
+            raise InvalidSetting("node.id and broker.id are two names of one setting and differ: give only one")
+        if "broker.id" in texts:
+            texts["node.id"] = texts["broker.id"]
+        values = {
+            key.field: _value(key, texts)
+            for key in BROKER_KEYS
+            if key.field in cls.__struct_fields__ and key.default is not None
+        }
+        settings = msgspec.convert(values | {"topic_defaults": _topic_defaults(texts), "given": texts}, cls)
+        if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+            raise InvalidSetting(
+                f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is over "
+                f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}: lower one or raise the other"
+            )
+        return settings
+
+    @property
+    def groups(self) -> GroupSettings:
+        """The part that the group machine takes."""
+        return GroupSettings(
+            min_session_timeout_ms=self.group_min_session_timeout_ms,
+            max_session_timeout_ms=self.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            max_size=self.group_max_size,
+            offset_metadata_max=self.offset_metadata_max_bytes,
+            offsets_retention_ms=self.offsets_retention_minutes * 60_000,
+            retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+        )
+
+    def value(self, key: ConfigKey) -> str | None:
+        """A key's value in force as text; None for one that is neither set nor has a default."""
+        return self.given.get(key.name, key.default)
+
+
+def _checked(name: str, text: str) -> str:
+    """The text of a setting in its plain form."""
+    key = BROKER_KEY.get(name)
+    if key is None:
+        hint = suggestion(name, BROKER_KEY)
+        raise InvalidSetting(f"unknown broker setting {name}: " + (hint or "docs/settings.md lists them all"))
+    try:
+        return text_of(key.parse(text))
+    except ValueError as error:
+        raise InvalidSetting(f"{name}={text}: {error}") from None
+
+
+def _value(key: ConfigKey, texts: Mapping[str, str]) -> Value:
+    text = texts.get(key.name, key.default)
+    assert text is not None
+    return key.parse(text)
+
+
+def _topic_defaults(texts: Mapping[str, str]) -> TopicDefaults:
+    values = {topic: texts[broker] for broker, topic in _TOPIC_DEFAULTS.items() if broker in texts}
+    for name, unit_ms in (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ):
+        if name in texts:
+            amount = int(texts[name])
+            values["retention.ms"] = str(amount * unit_ms if amount >= 0 else -1)
+            break
+    return TopicDefaults(values)

@@ -1,0 +1,233 @@
+"""A topic's configuration: the keys this server knows, under Kafka's names, and what they come to. Pure.
+
+What was set on the topic goes over the broker's defaults, and those over Kafka's own; `resolve` does that once, into
+one typed struct, so that the hot path reads attributes and never text.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from headrace.topics.errors import InvalidConfig
+from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion
+
+_UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
+MAX_LONG = 2**63 - 1
+
+TOPIC_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="cleanup.policy",
+        type=ConfigType.LIST,
+        default="delete",
+        choices=("delete",),
+        refused={"compact": "this server does not compact logs yet, only cleanup.policy=delete is possible"},
+        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes.",
+    ),
+    ConfigKey(
+        name="retention.ms",
+        type=ConfigType.LONG,
+        default="604800000",
+        minimum=-1,
+        doc="How long records are kept, in milliseconds; -1: without limit of time.",
+    ),
+    ConfigKey(
+        name="retention.bytes",
+        type=ConfigType.LONG,
+        default="-1",
+        minimum=-1,
+        doc="How many bytes of record batches a partition keeps; -1: without limit of size.",
+    ),
+    ConfigKey(
+        name="max.message.bytes",
+        type=ConfigType.INT,
+        default="1048588",
+        minimum=0,
+        doc="The largest record batch taken, in bytes, after compression.",
+    ),
+    ConfigKey(
+        name="message.timestamp.type",
+        type=ConfigType.STRING,
+        default="CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whether a record's timestamp is its producer's or the time at which the server took it.",
+    ),
+    ConfigKey(
+        name="message.timestamp.before.max.ms",
+        type=ConfigType.LONG,
+        default=str(MAX_LONG),
+        minimum=0,
+        doc="How far a record's timestamp may lie behind the server's clock, in milliseconds (CreateTime only).",
+    ),
+    ConfigKey(
+        name="message.timestamp.after.max.ms",
+        type=ConfigType.LONG,
+        default="3600000",
+        minimum=0,
+        doc="How far a record's timestamp may lie ahead of the server's clock, in milliseconds (CreateTime only).",
+    ),
+    ConfigKey(
+        name="compression.type",
+        type=ConfigType.STRING,
+        default="producer",
+        choices=("producer",),
+        refused=dict.fromkeys(
+            ("uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            "batches are kept as the producer sent them, only compression.type=producer is possible",
+        ),
+        doc="Batches stay compressed as their producer compressed them.",
+    ),
+    ConfigKey(
+        name="min.insync.replicas",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        maximum=1,
+        doc="How many copies acks=all waits for: there is one broker, so 1.",
+    ),
+    ConfigKey(
+        name="segment.bytes", type=ConfigType.INT, default="1073741824", minimum=14, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(name="segment.ms", type=ConfigType.LONG, default="604800000", minimum=1, doc=_UNUSED, effective=False),
+    ConfigKey(name="segment.jitter.ms", type=ConfigType.LONG, default="0", minimum=0, doc=_UNUSED, effective=False),
+    ConfigKey(
+        name="segment.index.bytes", type=ConfigType.INT, default="10485760", minimum=4, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(
+        name="index.interval.bytes", type=ConfigType.INT, default="4096", minimum=0, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(
+        name="flush.messages", type=ConfigType.LONG, default=str(MAX_LONG), minimum=1, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(name="flush.ms", type=ConfigType.LONG, default=str(MAX_LONG), minimum=0, doc=_UNUSED, effective=False),
+    ConfigKey(
+        name="file.delete.delay.ms", type=ConfigType.LONG, default="60000", minimum=0, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(name="preallocate", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False),
+    ConfigKey(
+        name="unclean.leader.election.enable", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False
+    ),
+    ConfigKey(
+        name="delete.retention.ms", type=ConfigType.LONG, default="86400000", minimum=0, doc=_UNUSED, effective=False
+    ),
+    ConfigKey(
+        name="min.cleanable.dirty.ratio",
+        type=ConfigType.DOUBLE,
+        default="0.5",
+        minimum=0,
+        maximum=1,
+        doc=_UNUSED,
+        effective=False,
+    ),
+    ConfigKey(name="min.compaction.lag.ms", type=ConfigType.LONG, default="0", minimum=0, doc=_UNUSED, effective=False),
+    ConfigKey(
+        name="max.compaction.lag.ms",
+        type=ConfigType.LONG,
+        default=str(MAX_LONG),
+        minimum=1,
+        doc=_UNUSED,
+        effective=False,
+    ),
+)
+"""Every key a topic may be given; one that is not here is refused by name."""
+
+_BY_NAME = {key.name: key for key in TOPIC_KEYS}
+
+
+class TopicDefaults(msgspec.Struct, frozen=True):
+    """What a topic has where nothing was set on it: the broker's values by topic key; the rest is Kafka's default.
+
+    `values` holds only what the broker was told, as text that the key's own rule has accepted.
+    """
+
+    values: dict[str, str] = {}
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic's configuration as the append, retention and clean-up paths use it. Times in ms, sizes in bytes."""
+
+    retention_ms: int
+    """-1: no limit of time."""
+    retention_bytes: int
+    """-1: no limit of size. Per partition."""
+    max_message_bytes: int
+    log_append_time: bool
+    """True: the server's time replaces the producer's timestamps."""
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+
+class Source(Enum):
+    """Where a configuration value comes from."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    DEFAULT = "default"
+
+
+class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a described configuration."""
+
+    key: ConfigKey
+    value: str
+    source: Source
+    synonyms: tuple[tuple[str, Source], ...]
+    """Every (value, source) that applies, the one in force first."""
+
+
+def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
+    """What `config` comes to over `defaults`.
+
+    Raises:
+        InvalidConfig: a key that is not known, or a value it does not take; the message names both.
+    """
+    check(config)
+
+    def number(name: str) -> int:
+        value = _parse(name, _layers(_BY_NAME[name], config, defaults)[0][0])
+        assert isinstance(value, int)
+        return value
+
+    return TopicConfig(
+        retention_ms=number("retention.ms"),
+        retention_bytes=number("retention.bytes"),
+        max_message_bytes=number("max.message.bytes"),
+        log_append_time=_layers(_BY_NAME["message.timestamp.type"], config, defaults)[0][0] == "LogAppendTime",
+        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+    )
+
+
+def check(config: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for the first key that is not known or whose value is not one it takes."""
+    for name, text in config.items():
+        if name not in _BY_NAME:
+            hint = suggestion(name, _BY_NAME)
+            raise InvalidConfig(f"unknown topic configuration {name!r}" + (f", {hint}" if hint else ""))
+        _parse(name, text)
+
+
+def describe(config: Mapping[str, str], defaults: TopicDefaults) -> tuple[ConfigEntry, ...]:
+    """Every key with the value in force and where it comes from, in the table's order. `config` has been checked."""
+    entries = []
+    for key in TOPIC_KEYS:
+        layers = _layers(key, config, defaults)
+        entries.append(ConfigEntry(key=key, value=layers[0][0], source=layers[0][1], synonyms=tuple(layers)))
+    return tuple(entries)
+
+
+def _layers(key: ConfigKey, config: Mapping[str, str], defaults: TopicDefaults) -> list[tuple[str, Source]]:
+    assert key.default is not None, f"topic key {key.name} has no default"
+    layers = [(key.default, Source.DEFAULT)]
+    if key.name in defaults.values:
+        layers.insert(0, (defaults.values[key.name], Source.BROKER))
+    if key.name in config:
+        layers.insert(0, (config[key.name].strip(), Source.TOPIC))
+    return layers
+
+
+def _parse(name: str, text: str) -> Value:
+    try:
+        return _BY_NAME[name].parse(text)
+    except ValueError as error:
+        raise InvalidConfig(f"{name}={text}: {error}") from None

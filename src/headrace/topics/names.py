@@ -1,0 +1,27 @@
+"""Kafka's rules for topic names. Pure."""
+
+import re
+
+from headrace.topics.errors import InvalidTopicName
+
+MAX_LENGTH = 249
+"""Kafka's limit: a file name's 255 characters less what its log directories add."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidTopicName, with the rule that is broken, unless `name` may be a topic's."""
+    if not name:
+        raise InvalidTopicName("a topic name may not be empty")
+    if name in {".", ".."}:
+        raise InvalidTopicName(f"a topic may not be called {name!r}")
+    if len(name) > MAX_LENGTH:
+        raise InvalidTopicName(f"a topic name has at most {MAX_LENGTH} characters, this one has {len(name)}")
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(f"topic name {name!r} has a character other than a-z, A-Z, 0-9, '.', '_' and '-'")
+
+
+def collides(name: str, other: str) -> bool:
+    """Whether two different names differ only in `.` and `_`: Kafka refuses the second, as metrics would mix them."""
+    return name != other and name.replace(".", "_") == other.replace(".", "_")
