@@ -215,7 +215,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "BrokerSettings":
         """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
-        texts = {name: _checked(name, text) for name, text in (given or {}).items()}
+        texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
         if texts.get("node.id", texts.get("broker.id")) != texts.get("broker.id", texts.get("node.id")):
             raise InvalidSetting("node.id and broker.id are two names of one setting and differ: give only one")
         if "broker.id" in texts:
@@ -233,6 +233,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         return settings
 
+    @staticmethod
+    def check(name: str, text: str) -> str:
+        """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
+        key = BROKER_KEY.get(name)
+        if key is None:
+            hint = suggestion(name, BROKER_KEY) or "docs/settings.md lists them all"
+            raise InvalidSetting(f"unknown broker setting {name}, {hint}")
+        try:
+            return text_of(key.parse(text))
+        except ValueError as error:
+            raise InvalidSetting(f"{name}={text}: {error}") from None
+
     @property
     def groups(self) -> GroupSettings:
         """The part that the group machine takes."""
@@ -249,18 +261,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def value(self, key: ConfigKey) -> str | None:
         """A key's value in force as text; None for one that is neither set nor has a default."""
         return self.given.get(key.name, key.default)
-
-
-def _checked(name: str, text: str) -> str:
-    """The text of a setting in its plain form."""
-    key = BROKER_KEY.get(name)
-    if key is None:
-        hint = suggestion(name, BROKER_KEY)
-        raise InvalidSetting(f"unknown broker setting {name}: " + (hint or "docs/settings.md lists them all"))
-    try:
-        return text_of(key.parse(text))
-    except ValueError as error:
-        raise InvalidSetting(f"{name}={text}: {error}") from None
 
 
 def _value(key: ConfigKey, texts: Mapping[str, str]) -> Value:

@@ -1,0 +1,331 @@
+"""What the server is told at start, and by whom. The only place that reads the environment.
+
+Every option can be a flag, an environment variable `HEADRACE_<OPTION>` or a key of a TOML file; a flag goes over the
+environment, that over the file, and the file over the default. Nothing unknown is passed over in silence.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from headrace.broker.settings import BROKER_KEYS, BrokerSettings, InvalidSetting
+from headrace.topics.values import suggestion
+
+__all__ = ["BROKER_KEYS", "Address", "BrokerSettings", "ServerOptions", "SettingsError", "load"]
+
+PREFIX = "HEADRACE_"
+
+
+class SettingsError(Exception):
+    """The server is not to start like this. The message is one line: what was asked, what was found, what to try."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A host and a TCP port. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read `HOST:PORT` or `[IPV6]:PORT`; raises ValueError with what was expected."""
+        match = _HOST_PORT.fullmatch(text.strip())
+        if match is None or int(match["port"]) > 65535:
+            raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:9092, found {text!r}")
+        return cls(match["six"] or match["host"], int(match["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How this server process runs: where its data lies and where it listens."""
+
+    data: Path
+    """Directory of the embedded Valkey, and of the lock that keeps a second server out."""
+    redis: str | None
+    """URL of an external Redis or Valkey; None: start the embedded one."""
+    kafka: Address
+    http: Address
+    advertise: Address | None
+    """What Metadata answers as the broker's address; None: the address that the Kafka door listens on."""
+    fsync: str
+    """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
+    maxmemory: int | None
+    """Bytes the embedded Valkey may use, 0 for no limit; None: half of the machine's memory."""
+    log_level: str
+    log_format: str
+    """`text`, `json`, or `auto`: text on a terminal, else JSON."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """An option of the server, as a flag, a variable and a key of the file."""
+
+    name: str
+    metavar: str
+    default: str | None
+    doc: str
+    parse: Callable[[str], object]
+    """Reads the text; raises ValueError with what was expected."""
+
+    @property
+    def flag(self) -> str:
+        """`--log-level`."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """`HEADRACE_LOG_LEVEL`."""
+        return PREFIX + self.name.replace("-", "_").upper()
+
+    @property
+    def field(self) -> str:
+        """Its attribute in ServerOptions."""
+        return self.name.replace("-", "_")
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}, found {text!r}")
+        return text
+
+    return parse
+
+
+def _redis_url(text: str) -> str:
+    if not text.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError(f"expected a URL like redis://HOST:6379/0 or unix:///PATH, found {text!r}")
+    return text
+
+
+_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
+
+
+def _memory(text: str) -> int:
+    """Bytes, written as Redis writes them: `512mb` is 512 * 1024 * 1024, `512m` is 512 000 000."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(f"expected a size like 512mb or 4gb, found {text!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("expected a directory, found nothing")
+    return Path(text).expanduser()
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="data",
+        metavar="DIR",
+        default="./.headrace",
+        parse=_directory,
+        doc="Directory of the embedded Valkey's files; one server at a time.",
+    ),
+    Option(
+        name="redis",
+        metavar="URL",
+        default=None,
+        parse=_redis_url,
+        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one.",
+    ),
+    Option(
+        name="kafka",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        parse=Address.parse,
+        doc="Where the Kafka door listens; port 0 picks a free one.",
+    ),
+    Option(
+        name="http",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8080",
+        parse=Address.parse,
+        doc="Where the HTTP doors listen; port 0 picks a free one.",
+    ),
+    Option(
+        name="advertise",
+        metavar="HOST:PORT",
+        default=None,
+        parse=Address.parse,
+        doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
+    ),
+    Option(
+        name="fsync",
+        metavar="no|always",
+        default="no",
+        parse=_choice("no", "always"),
+        doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed.",
+    ),
+    Option(
+        name="maxmemory",
+        metavar="SIZE",
+        default=None,
+        parse=_memory,
+        doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit).",
+    ),
+    Option(
+        name="log-level",
+        metavar="LEVEL",
+        default="info",
+        parse=_choice("debug", "info", "warning", "error"),
+        doc="The least severe messages that are logged: debug, info, warning or error.",
+    ),
+    Option(
+        name="log-format",
+        metavar="FORMAT",
+        default="auto",
+        parse=_choice("auto", "text", "json"),
+        doc="text, json, or auto: text on a terminal, else json.",
+    ),
+)
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+_SPECIAL = ("config", "set")
+_OTHER_VARIABLES = {PREFIX + name.upper() for name in _SPECIAL}
+# Kubernetes puts variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST into every container beside a service of
+# that name: nobody's options.
+_SERVICE_LINK = re.compile(
+    r"HEADRACE(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_[A-Z0-9_]+)?)"
+)
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A value as it was given, and where, for messages."""
+
+    text: str
+    where: str
+
+
+def load(
+    flags: Mapping[str, str | None] | None = None,
+    sets: Iterable[str] = (),
+    config: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[ServerOptions, BrokerSettings]:
+    """Put together what flags, environment and file say.
+
+    Args:
+        flags: option name (`log-level`) -> text, None where the flag was not given.
+        sets: broker settings from `--set`, each `KEY=VALUE`.
+        config: path of the TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
+        environ: the environment; None: this process's.
+
+    Raises:
+        SettingsError: an unknown name, a value that is not taken, or a file that cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    file_options, file_settings = _read_file(config or environ.get(PREFIX + "CONFIG"))
+    given = file_options | _from_environment(environ)
+    for name, text in (flags or {}).items():
+        if text is not None:
+            given[name] = Given(text, f"--{name} {text}")
+    settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
+    return _options(given), _broker_settings(settings)
+
+
+def kafka_address(environ: Mapping[str, str] | None = None) -> str:
+    """Where the command line's clients look for a server: `HEADRACE_KAFKA`, else the server's own default."""
+    return (os.environ if environ is None else environ).get(PREFIX + "KAFKA", "127.0.0.1:9092")
+
+
+def redis_url(environ: Mapping[str, str] | None = None) -> str | None:
+    """Where readers of the storage look for it: `HEADRACE_REDIS`, else None."""
+    return (os.environ if environ is None else environ).get(PREFIX + "REDIS")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    known = {option.variable: option for option in OPTIONS}
+    given = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable in _OTHER_VARIABLES or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable not in known:
+            hint = suggestion(variable, [*known, *_OTHER_VARIABLES]) or "see headrace serve --help"
+            raise SettingsError(f"unknown environment variable {variable}: {hint}")
+        given[known[variable].name] = Given(text, f"{variable}={text}")
+    return given
+
+
+def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
+    if path is None:
+        return {}, {}
+    try:
+        document = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not a TOML file: {error}") from None
+    options: dict[str, Given] = {}
+    settings: dict[str, Given] = {}
+    for name, value in document.items():
+        if name == "set" and isinstance(value, dict):
+            settings = {key: Given(text, path) for key, text in _flatten(value, path)}
+        elif name in _BY_NAME and isinstance(value, str | int) and not isinstance(value, bool):
+            options[name] = Given(str(value), f'{name} = "{value}" in {path}')
+        elif name in _BY_NAME or name == "set":
+            expected = "a table of broker settings" if name == "set" else "one value, as text"
+            raise SettingsError(f"{name} in {path}: expected {expected}")
+        else:
+            hint = suggestion(name, [*_BY_NAME, "set"]) or "broker settings go under [set]"
+            raise SettingsError(f"unknown option {name} in {path}: {hint}")
+    return options, settings
+
+
+def _flatten(table: Mapping[str, object], path: str, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Settings of a TOML table: an unquoted `num.partitions = 3` arrives as a table `num` with a key in it."""
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            yield from _flatten(value, path, name + ".")
+        elif isinstance(value, bool):
+            yield name, str(value).lower()
+        elif isinstance(value, str | int | float):
+            yield name, str(value)
+        else:
+            raise SettingsError(f"{name} in {path}: expected one value, found {type(value).__name__}")
+
+
+def _pairs(texts: Iterable[str], where: str) -> dict[str, Given]:
+    settings: dict[str, Given] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingsError(f"{where} {text}: expected KEY=VALUE, such as num.partitions=3")
+        settings[name.strip()] = Given(value, where)
+    return settings
+
+
+def _options(given: Mapping[str, Given]) -> ServerOptions:
+    values: dict[str, object] = {}
+    for option in OPTIONS:
+        source = given.get(option.name)
+        if source is None:
+            values[option.field] = None if option.default is None else option.parse(option.default)
+            continue
+        try:
+            values[option.field] = option.parse(source.text)
+        except ValueError as error:
+            raise SettingsError(f"{source.where}: {error}") from None
+    return msgspec.convert(values, ServerOptions)
+
+
+def _broker_settings(given: Mapping[str, Given]) -> BrokerSettings:
+    for name, value in given.items():
+        try:
+            BrokerSettings.check(name, value.text)
+        except InvalidSetting as error:
+            raise SettingsError(f"{value.where}: {error}") from None
+    try:
+        return BrokerSettings.of({name: value.text for name, value in given.items()})
+    except InvalidSetting as error:
+        raise SettingsError(str(error)) from None
