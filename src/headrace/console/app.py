@@ -1,0 +1,48 @@
+"""The people's door as an ASGI application: the first page and `/healthz`. Other HTTP doors are mounted beside it."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server is, as `/healthz` tells it."""
+
+    version: str
+    storage: bool
+    """Whether the storage answered just now."""
+    detail: str = ""
+    """What is wrong, in a sentence; empty when nothing is."""
+
+
+def create(health: Callable[[], Awaitable[Health]], mounts: tuple[BaseRoute, ...] = ()) -> Starlette:
+    """The application.
+
+    Args:
+        health: asks the server how it is; called once per request, must bound its own waiting.
+        mounts: routes of other HTTP doors.
+    """
+
+    async def healthz(_: Request) -> Response:
+        now = await health()
+        answer = {
+            "status": "ok" if now.storage else "failing",
+            "version": now.version,
+            "storage": "reachable" if now.storage else "unreachable",
+        }
+        if now.detail:
+            answer["detail"] = now.detail
+        # 503 takes a server that cannot store out of a load balancer, which is all that most of them look at.
+        return Response(msgspec.json.encode(answer), 200 if now.storage else 503, media_type="application/json")
+
+    async def first_page(_: Request) -> Response:
+        now = await health()
+        return PlainTextResponse(
+            f"Headrace {now.version}\n\nstorage: {'reachable' if now.storage else 'unreachable'}\nhealth:  /healthz\n"
+        )
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/", first_page), *mounts])

@@ -1,0 +1,51 @@
+"""The HTTP listener: uvicorn on a socket that is already bound, inside the server's own event loop.
+
+Signals and logging stay the server's: uvicorn is run piece by piece because its `serve` would take both over.
+"""
+
+import asyncio
+import contextlib
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_GRACE_S = 2
+"""How long `stop` waits for answers under way. A browser's idle connection does not count."""
+
+
+class HttpListener:
+    """Serves one ASGI application on one socket."""
+
+    def __init__(self, app: ASGIApp, sock: socket.socket) -> None:
+        """Take over `sock`, bound and not yet listening; it is closed by `stop`."""
+        self._sock = sock
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Requests are answered once this returns."""
+        self._server.config.load()
+        self._server.lifespan = self._server.config.lifespan_class(self._server.config)
+        await self._server.startup(sockets=[self._sock])
+        self._running = asyncio.create_task(self._server.main_loop(), name="http listener")
+
+    async def stop(self) -> None:
+        """Answer what is under way, then close every connection. Also fine when never started."""
+        if self._running is None:
+            self._sock.close()
+            return
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+        self._running = None
+        await self._server.shutdown(sockets=[self._sock])
