@@ -1,1 +1,5 @@
-"""For tests, ours and our users': server fixture, manual clock, fault injection."""
+"""For tests, ours and users': a real server on free ports."""
+
+from headrace.testing.server import Addresses, Server, ServerFailed, server
+
+__all__ = ["Addresses", "Server", "ServerFailed", "server"]

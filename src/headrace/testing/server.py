@@ -1,0 +1,264 @@
+"""A real server as a subprocess, for tests: started on free ports, stopped, killed, started again on the same data.
+
+with server(num_partitions=3) as s:
+    producer = Producer({"bootstrap.servers": s.kafka})
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from headrace.broker.settings import BROKER_KEYS
+
+_READY_S = 30
+_STOP_S = 20
+_LOG_TAIL = 4_000
+
+
+class ServerFailed(Exception):
+    """The server did not start or did not stop as it should; the message has the end of its log."""
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """What the ready line says."""
+
+    kafka: str
+    http: str
+    storage: str
+
+    @classmethod
+    def parse(cls, line: str) -> "Addresses":
+        """Read `ready kafka=HOST:PORT http=URL storage=URL`; raises ValueError."""
+        word, *pairs = line.split()
+        values = dict(pair.split("=", 1) for pair in pairs)
+        if word != "ready" or values.keys() != {"kafka", "http", "storage"}:
+            raise ValueError(f"not a ready line: {line!r}")
+        return cls(**values)
+
+
+class Server:
+    """`python -m headrace serve` as a subprocess. Stopping it never removes its data."""
+
+    def __init__(self, data: Path, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            data: directory of the embedded Valkey; the server's log lies beside it as `<data>.log`.
+            arguments: further arguments of `serve`.
+            environment: variables beside those of this process, whose HEADRACE_* the server does not see.
+        """
+        self.data = data
+        self.log_file = data.with_name(data.name + ".log")
+        self._arguments = list(arguments)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        self._environment = inherited | dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._addresses: Addresses | None = None
+        self._orphaned = False
+
+    @property
+    def kafka(self) -> str:
+        """HOST:PORT of the Kafka door."""
+        return self._known.kafka
+
+    @property
+    def http(self) -> str:
+        """URL of the HTTP doors."""
+        return self._known.http
+
+    @property
+    def storage(self) -> str:
+        """URL of the storage, as redis-py's `from_url` takes it."""
+        return self._known.storage
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server (its Valkey has its own)."""
+        if self._process is None:
+            raise ServerFailed("the server is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def _known(self) -> Addresses:
+        if self._addresses is None:
+            raise ServerFailed("the server has not been started")
+        return self._addresses
+
+    def log(self) -> str:
+        """Everything the server wrote to stderr so far, all starts together."""
+        return self.log_file.read_text("utf-8", "replace") if self.log_file.exists() else ""
+
+    def start(self) -> None:
+        """Start and wait for the ready line; the ports are those of the first start. Raises ServerFailed."""
+        if self.running:
+            raise ServerFailed("the server is running already")
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
+            )
+        try:
+            self._addresses = Addresses.parse(self._first_line())
+        except BaseException:
+            self.kill()
+            raise
+        self._orphaned = False
+
+    def command(self) -> list[str]:
+        """The command line of the next start."""
+        kafka, http = "127.0.0.1:0", "127.0.0.1:0"
+        if self._addresses is not None:
+            kafka, http = self._addresses.kafka, self._addresses.http.removeprefix("http://")
+        place = ["--kafka", kafka, "--http", http, "--data", str(self.data)]
+        return [sys.executable, "-m", "headrace", "serve", *place, *self._arguments]
+
+    def stop(self) -> None:
+        """SIGTERM, and wait; raises ServerFailed unless it ends with status 0. Nothing to do when it is not running."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            status = self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(self._explain(f"did not stop within {_STOP_S} s of SIGTERM")) from None
+        self._forget()
+        if status != 0:
+            raise ServerFailed(self._explain(f"ended with status {status}"))
+
+    def kill(self) -> None:
+        """SIGKILL to the server alone: its Valkey lives on, an orphan."""
+        if self._process is not None:
+            self._process.kill()
+            self._forget()
+            self._orphaned = self._owns_storage
+
+    def kill_storage(self) -> None:
+        """SIGKILL to the embedded Valkey."""
+        with redis.Redis.from_url(self.storage) as link:
+            pid = int(link.info("server")["process_id"])
+        os.kill(pid, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop in order, and start again on the same data and ports."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End whatever runs, also a Valkey that was orphaned by `kill`. Raises what `stop` raises."""
+        try:
+            self.stop()
+        finally:
+            if self._orphaned and self._addresses is not None:
+                _end_storage(self._addresses.storage)
+
+    def __enter__(self) -> Self:
+        if not self.running:
+            self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _owns_storage(self) -> bool:
+        return "--redis" not in self._arguments and "HEADRACE_REDIS" not in self._environment
+
+    def _first_line(self) -> str:
+        """The first line of stdout; raises ServerFailed when the server ends or takes too long before it."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        received = bytearray()
+        deadline = time.monotonic() + _READY_S
+        while b"\n" not in received:
+            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise ServerFailed(self._explain(f"was not ready after {_READY_S} s"))
+            chunk = os.read(descriptor, 4096)
+            if not chunk:
+                raise ServerFailed(self._explain(f"ended with status {self._process.wait()} before it was ready"))
+            received += chunk
+        return received.decode()
+
+    def _forget(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    def _explain(self, what: str) -> str:
+        return f"the server {what}; the end of its log:\n{self.log()[-_LOG_TAIL:]}"
+
+
+def _end_storage(url: str) -> None:
+    """Shut a Valkey down that may be there; nothing to do when none answers."""
+    without_retries = Retry(NoBackoff(), 0)
+    with (
+        contextlib.suppress(redis.RedisError),
+        redis.Redis.from_url(url, socket_timeout=2, retry=without_retries) as link,
+    ):
+        link.shutdown(nosave=True)
+
+
+@contextlib.contextmanager
+def server(
+    *,
+    data: Path | None = None,
+    redis: str | None = None,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[Server]:
+    """A server on free ports, ready; stopped (status 0 demanded) at the end.
+
+    Args:
+        data: where its data lies, kept afterwards; None: a temporary directory, removed afterwards.
+        redis: URL of an external Redis; None: the embedded Valkey.
+        arguments: further arguments of `serve`.
+        environment: further variables of its environment.
+        settings: broker settings, Kafka's names with underscores for dots: `num_partitions=3`.
+
+    Raises:
+        ServerFailed: it did not start, or did not stop cleanly.
+        TypeError: no such broker setting.
+    """
+    given = [*arguments, *_set_arguments(settings)]
+    if redis is not None:
+        given += ["--redis", redis]
+    with contextlib.ExitStack() as stack:
+        if data is None:
+            # Short, and not under pytest's long tmp_path: the Valkey's socket lies in it.
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))) / "data"
+        yield stack.enter_context(Server(data, given, environment))
+
+
+def _set_arguments(settings: Mapping[str, object]) -> list[str]:
+    names = {key.field: key.name for key in BROKER_KEYS}
+    arguments = []
+    for field, value in settings.items():
+        if field not in names:
+            raise TypeError(f"server() got {field!r}, which is neither an argument nor a broker setting")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        arguments += ["--set", f"{names[field]}={text}"]
+    return arguments
