@@ -1,0 +1,143 @@
+"""The broker: what every door talks to. It owns the topics, the groups and their timers, and no protocol."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from headrace.broker import offsets, retention
+from headrace.broker.clock import Clock
+from headrace.broker.fetch import Ask, Fetch, FetchDone
+from headrace.broker.groups import GroupTable
+from headrace.broker.log import AppendDone, Partition
+from headrace.broker.offsets import FoundOffset
+from headrace.broker.ports import GroupStorage, LogStorage
+from headrace.broker.producers import ProducerIds
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
+from headrace.groups.model import TopicPartition
+from headrace.topics.accept import accept
+from headrace.topics.errors import UnknownTopic
+
+
+class Storage(LogStorage, GroupStorage, Protocol):
+    """Both halves of the storage."""
+
+
+class Broker:
+    """One running broker over one storage."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        stream_of: StreamName,
+    ) -> None:
+        """Put the parts together; `start` loads what is stored.
+
+        Args:
+            storage: where everything is kept.
+            settings: the broker's settings.
+            clock: the time.
+            cluster_id: the id that Metadata tells; stable over restarts.
+            stream_of: names the Redis key of a new partition's stream.
+        """
+        self.settings = settings
+        self.node_id = settings.node_id
+        self.cluster_id = cluster_id
+        self.clock = clock
+        self.storage = storage
+        self.topics = TopicTable(storage, clock, settings.topic_defaults, settings.headrace_cache_bytes, stream_of)
+        self.groups = GroupTable(storage, clock, settings.groups, self._stream)
+        self.topics.deleted.append(self.groups.topic_deleted)
+        self.advertised: dict[str, tuple[str, int]] = {}
+        """Listener name -> the host and port that clients are told."""
+        self._producer_ids = ProducerIds(storage)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._turn = 0
+
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load topics and groups, then keep retention going."""
+        await self.topics.load(progress)
+        await self.groups.load()
+        loop = asyncio.get_running_loop()
+        interval = self.settings.log_retention_check_interval_ms
+        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.storage, self.clock, interval)))
+
+    async def stop(self) -> None:
+        """Stop timers and background work."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.groups.stop()
+
+    def _stream(self, partition: TopicPartition) -> str | None:
+        try:
+            return self.topics.partition(partition.topic, partition.partition).stream
+        except UnknownTopic:
+            return None
+
+    # Records
+
+    def append(
+        self, topic: str, index: int, batch: bytearray | memoryview, done: AppendDone, *, zstd_allowed: bool = True
+    ) -> None:
+        """Check one record batch and append it; `done` gets its place or the error.
+
+        The batch's buffer must be writable and is the broker's from here on.
+
+        Raises:
+            UnknownTopic, and what `topics.accept.accept` names: the batch was refused, `done` is not called.
+        """
+        live = self.topics.get(topic)
+        if not 0 <= index < len(live.partitions):
+            raise UnknownTopic(f"topic {topic!r} has {len(live.partitions)} partitions, no partition {index}")
+        append = accept(batch, live.config, self.clock.now_ms(), zstd_allowed=zstd_allowed)
+        live.partitions[index].append(append, done)
+
+    def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:
+        """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers."""
+        self._turn += 1
+        fetch = Fetch(
+            asks,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            deadline_ms=self.clock.now_ms() + max_wait_ms,
+            first=self._turn,
+            clock=self.clock,
+            done=done,
+        )
+        fetch.start()
+        return fetch
+
+    async def find_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
+        """ListOffsets for one partition; see `broker.offsets.find`."""
+        return await offsets.find(self.storage, partition, timestamp)
+
+    async def delete_records(self, partition: Partition, before_offset: int) -> int:
+        """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""
+        partition.check_readable(max(before_offset, partition.log_start))
+        partition.trimmed(await self.storage.delete_records(partition.stream, before_offset))
+        return partition.log_start
+
+    async def new_producer_id(self) -> int:
+        """A producer id nobody was given before."""
+        return await self._producer_ids.next()
+
+    # Topics
+
+    async def topic_or_create(self, name: str, *, may_create: bool) -> LiveTopic:
+        """A topic by name; created when that is allowed by the caller and by `auto.create.topics.enable`.
+
+        Raises:
+            UnknownTopic: it is not there and may not be created.
+            InvalidTopicName: it could not exist.
+        """
+        try:
+            return self.topics.get(name)
+        except UnknownTopic:
+            if not (may_create and self.settings.auto_create_topics_enable):
+                raise
+            return await self.topics.create_if_missing(name, self.settings.num_partitions)

@@ -1,0 +1,110 @@
+"""The bytes of recent record batches, bounded over all partitions.
+
+A consumer at the tail is answered from here and never touches Redis. The batches of a partition lie in offset
+order without a gap and end at its log end. When the budget is used up the oldest batch of the whole server goes.
+"""
+
+from bisect import bisect_right
+from collections import deque
+
+Buffer = bytes | bytearray | memoryview
+
+ENTRY_OVERHEAD = 256
+"""Bytes charged for each batch beside its own: list slots and Python objects."""
+
+_COMPACT_AFTER = 512
+
+
+class CacheBudget:
+    """Bytes that all tails together may hold."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._order: deque[Tail] = deque()
+
+    def charge(self, tail: "Tail", size: int) -> None:
+        """Account for one more batch of `tail`, dropping the server's oldest ones while over the limit."""
+        self.used += size + ENTRY_OVERHEAD
+        self._order.append(tail)
+        while self.used > self.limit and self._order:
+            # A tail that was cleared has fewer batches than places in the queue: those places are empty.
+            freed = self._order.popleft().drop_oldest()
+            if freed:
+                self.used -= freed + ENTRY_OVERHEAD
+
+    def release(self, size: int, batches: int) -> None:
+        """Give back what a cleared tail held."""
+        self.used -= size + batches * ENTRY_OVERHEAD
+
+
+class Tail:
+    """The cached end of one partition's log."""
+
+    __slots__ = ("_batches", "_budget", "_ends", "_head", "_stale", "size", "start")
+
+    def __init__(self, budget: CacheBudget, log_end: int) -> None:
+        self._budget = budget
+        self._ends: list[int] = []  # the next offset after each batch: sorted, so it can be searched
+        self._batches: list[Buffer | None] = []
+        self._head = 0  # places before it are already dropped
+        self._stale = 0  # places in the budget's queue that belong to batches cleared since
+        self.start = log_end
+        self.size = 0
+
+    def append(self, next_offset: int, batch: Buffer) -> None:
+        """Add the batch that ends before `next_offset`; it must begin where the last one ended."""
+        self._ends.append(next_offset)
+        self._batches.append(batch)
+        size = len(batch)
+        self.size += size
+        self._budget.charge(self, size)
+
+    def drop_oldest(self) -> int:
+        """Forget the first batch; the bytes it had, or 0 when that place was cleared before."""
+        if self._stale:
+            self._stale -= 1
+            return 0
+        head = self._head
+        batch = self._batches[head]
+        self._batches[head] = None
+        self.start = self._ends[head]
+        self._head = head + 1
+        if self._head >= _COMPACT_AFTER and self._head * 2 >= len(self._ends):
+            del self._ends[: self._head], self._batches[: self._head]
+            self._head = 0
+        freed = len(batch) if batch is not None else 0
+        self.size -= freed
+        return freed
+
+    def clear(self, log_end: int) -> None:
+        """Forget everything; the next batch begins at `log_end`."""
+        count = len(self._ends) - self._head
+        self._budget.release(self.size, count)
+        self._stale += count
+        self._ends.clear()
+        self._batches.clear()
+        self._head = 0
+        self.size = 0
+        self.start = log_end
+
+    def read(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        """Whole batches from the one holding `offset` on, as many as fit in `limit` bytes, and their size.
+
+        Args:
+            offset: at least `start`.
+            limit: bytes.
+            whole_first: the first batch is returned even when it is larger than `limit` (KIP-74).
+        """
+        first = bisect_right(self._ends, offset, self._head)
+        chunks: list[Buffer] = []
+        total = 0
+        for index in range(first, len(self._ends)):
+            batch = self._batches[index]
+            assert batch is not None  # places from the head on are filled
+            size = len(batch)
+            if total + size > limit and (chunks or not whole_first):
+                break
+            chunks.append(batch)
+            total += size
+        return chunks, total

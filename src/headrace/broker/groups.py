@@ -1,0 +1,251 @@
+"""Consumer groups in the running server: one runner per group, which alone touches the group's machine.
+
+A runner takes one event at a time: it asks the machine for effects, carries them out in order, and only then takes
+the next one. What has to be durable is durable before the answer that promises it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from uuid import uuid4
+
+import structlog
+
+from headrace.broker.clock import Clock, Timer
+from headrace.broker.ports import GroupStorage
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.description import GroupDescription
+from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, DropTopic, Event, Request, TimerFired
+from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.settings import GroupSettings
+from headrace.groups.snapshot import Snapshot
+from headrace.groups.timers import TimerKey
+from headrace.topics.errors import TopicError
+
+_log = structlog.get_logger("headrace.groups")
+
+StreamOf = Callable[[TopicPartition], str | None]
+
+
+class Mirror:
+    """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
+
+    def __init__(self, storage: GroupStorage, stream_of: StreamOf) -> None:
+        self._storage = storage
+        self._stream_of = stream_of
+        self._pending: dict[tuple[str, TopicPartition], int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def show(self, group: str, positions: dict[TopicPartition, Position]) -> None:
+        """Mirror these soon; a newer position of the same partition replaces one that has not been shown yet."""
+        for partition, position in positions.items():
+            self._pending[group, partition] = position.offset
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                (group, partition), offset = self._pending.popitem()
+                stream = self._stream_of(partition)
+                if stream is None:
+                    continue
+                try:
+                    await self._storage.mirror_position(stream, group, offset)
+                except TopicError as error:
+                    _log.warning("position not mirrored", group=group, stream=stream, reason=str(error))
+        finally:
+            self._task = None
+
+    async def settle(self) -> None:
+        """Wait until everything asked so far is shown."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+class Runner:
+    """The one owner of a group's machine."""
+
+    def __init__(self, stored: StoredGroup, table: "GroupTable") -> None:
+        self.name = stored.name
+        self._table = table
+        self._snapshot = Snapshot(stored)
+        self._queue: deque[Event] = deque()
+        self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
+        self._timers: dict[TimerKey, Timer] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._rewrite = False
+        self.machine, effects = ClassicGroup.restore(stored, table.settings, table.clock.now_ms())
+        self._carry_out(effects)
+
+    # Events in
+
+    def request(self, event: Request) -> "asyncio.Future[Result]":
+        """Queue a request; the future gets its result."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting[event.token] = (event, future)
+        self.post(event)
+        return future
+
+    def post(self, event: Event) -> None:
+        """Queue an event nobody waits for, and work through the queue unless a write is under way."""
+        self._queue.append(event)
+        self._work()
+
+    def _work(self) -> None:
+        while self._queue and self._writing is None:
+            event = self._queue.popleft()
+            self._carry_out(self.machine.handle(event, self._table.clock.now_ms()))
+        if self._writing is None:
+            self._table.settled(self)
+
+    # Effects out
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for index, effect in enumerate(effects):
+            if isinstance(effect, Persist):
+                self._writing = asyncio.get_running_loop().create_task(self._write(effect, effects[index + 1 :]))
+                return
+            self._act(effect)
+
+    def _act(self, effect: Effect) -> None:
+        match effect:
+            case Reply(token, result):
+                _, future = self._waiting.pop(token, (None, None))
+                if future is not None and not future.done():
+                    future.set_result(result)
+            case SetTimer(key, deadline_ms):
+                self._cancel(key)
+                self._timers[key] = self._table.clock.call_at(deadline_ms, lambda: self._fired(key))
+            case CancelTimer(key):
+                self._cancel(key)
+
+    def _cancel(self, key: TimerKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _fired(self, key: TimerKey) -> None:
+        self._timers.pop(key, None)
+        self.post(TimerFired(key))
+
+    async def _write(self, persist: Persist, rest: list[Effect]) -> None:
+        changes: tuple[GroupChange, ...] = persist.changes
+        try:
+            before = self._snapshot.rewrite() if self._rewrite else ()
+            await self._table.storage.save_group(self.name, (*before, *changes))
+        except TopicError as error:
+            _log.error("group not stored", group=self.name, reason=str(error))
+            self._start_over()
+        else:
+            self._rewrite = False
+            self._snapshot.apply(changes)
+            for change in changes:
+                if isinstance(change, SavePositions):
+                    self._table.mirror.show(self.name, change.positions)
+            self._writing = None
+            self._carry_out(rest)
+        if self._writing is asyncio.current_task() or self._writing is None:
+            self._writing = None
+            self._work()
+
+    def _start_over(self) -> None:
+        """Storage refused: whoever waits is told so, and the machine goes back to what storage has."""
+        for key in tuple(self._timers):
+            self._cancel(key)
+        for request, future in self._waiting.values():
+            if not future.done():
+                future.set_result(refusal(request, GroupError.COORDINATOR_NOT_AVAILABLE))
+        self._waiting.clear()
+        self._queue.clear()
+        # The write may have happened all the same: the next one says everything anew.
+        self._rewrite = True
+        self._writing = None
+        self.machine, effects = ClassicGroup.restore(
+            self._snapshot.stored, self._table.settings, self._table.clock.now_ms()
+        )
+        self._carry_out(effects)
+
+    @property
+    def idle_and_empty(self) -> bool:
+        """Nothing stored, nobody waiting, no timer: the group need not exist."""
+        return self._snapshot.nothing and not (self._waiting or self._timers or self._queue or self._rewrite)
+
+    def stop(self) -> None:
+        """Cancel every timer and drop what waits."""
+        for key in tuple(self._timers):
+            self._cancel(key)
+        for _, future in self._waiting.values():
+            future.cancel()
+        self._waiting.clear()
+
+
+class GroupTable:
+    """Every group of this server."""
+
+    def __init__(self, storage: GroupStorage, clock: Clock, settings: GroupSettings, stream_of: StreamOf) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.settings = settings
+        self.mirror = Mirror(storage, stream_of)
+        self._runners: dict[str, Runner] = {}
+
+    async def load(self) -> int:
+        """Bring the stored groups back; how many there were."""
+        stored = await self.storage.load_groups()
+        for group in stored:
+            self._runners[group.name] = Runner(group, self)
+        return len(stored)
+
+    def new_member_id(self, client_id: str) -> str:
+        """A member id nobody has had: the client's id and a random part, as Kafka makes them."""
+        return f"{client_id}-{uuid4()}"
+
+    def _runner(self, name: str) -> Runner:
+        runner = self._runners.get(name)
+        if runner is None:
+            empty = StoredGroup(name=name, header=None, members=(), positions={})
+            runner = self._runners[name] = Runner(empty, self)
+        return runner
+
+    async def request(self, group: str, event: Request) -> Result:
+        """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
+        if not group and not isinstance(event, Commit):
+            return refusal(event, GroupError.INVALID_GROUP_ID)
+        return await self._runner(group).request(event)
+
+    def settled(self, runner: Runner) -> None:
+        """A runner has nothing to do: forget it if its group is nothing."""
+        if runner.idle_and_empty and self._runners.get(runner.name) is runner:
+            del self._runners[runner.name]
+
+    def topic_deleted(self, topic: str) -> None:
+        """Positions in a deleted topic go."""
+        for runner in tuple(self._runners.values()):
+            runner.post(DropTopic(topic))
+
+    def positions(self, group: str) -> dict[TopicPartition, Position]:
+        """Committed positions; empty for a group that does not exist."""
+        runner = self._runners.get(group)
+        return dict(runner.machine.positions()) if runner is not None else {}
+
+    def exists(self, group: str) -> bool:
+        """Whether the group is known."""
+        return group in self._runners
+
+    def describe(self, group: str) -> GroupDescription | None:
+        """The group as tools see it, None when there is none."""
+        runner = self._runners.get(group)
+        return runner.machine.describe() if runner is not None else None
+
+    def describe_all(self) -> Iterable[GroupDescription]:
+        """Every group, in name order."""
+        return [self._runners[name].machine.describe() for name in sorted(self._runners)]
+
+    async def stop(self) -> None:
+        """Stop the timers; what is stored stays."""
+        for runner in self._runners.values():
+            runner.stop()
+        await self.mirror.settle()

@@ -1,0 +1,59 @@
+"""Offsets by time: the first record at or after a timestamp, and the one with the largest (ListOffsets)."""
+
+from enum import IntEnum
+
+import msgspec
+
+from headrace.broker.log import Partition
+from headrace.broker.ports import LogStorage
+from headrace.records.walk import find_timestamp, max_timestamp
+
+
+class Special(IntEnum):
+    """Timestamps that are no times (Kafka protocol, ListOffsets)."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+class FoundOffset(msgspec.Struct, frozen=True):
+    """An offset and the timestamp (ms) of the record there; -1 and -1 when there is none."""
+
+    offset: int
+    timestamp: int = -1
+
+
+NOT_FOUND = FoundOffset(-1)
+
+
+async def find(storage: LogStorage, partition: Partition, timestamp: int) -> FoundOffset:
+    """Look an offset up by time.
+
+    Args:
+        storage: where the log is.
+        partition: the partition.
+        timestamp: milliseconds since the epoch, or a `Special`.
+
+    Returns:
+        The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given.
+    """
+    if timestamp == Special.LATEST:
+        return FoundOffset(partition.log_end)
+    if timestamp == Special.EARLIEST:
+        return FoundOffset(partition.log_start)
+    if timestamp == Special.MAX_TIMESTAMP:
+        stored = await storage.find_max_timestamp(partition.stream)
+        if stored is None:
+            return NOT_FOUND
+        offset, time = max_timestamp(stored.batch, stored.base_offset)
+        return FoundOffset(offset, time)
+    stored = await storage.find_timestamp(partition.stream, timestamp)
+    if stored is None:
+        return NOT_FOUND
+    found = find_timestamp(stored.batch, stored.base_offset, timestamp)
+    if found is None:
+        return NOT_FOUND
+    offset, time = found
+    # A log start in the middle of a batch hides the records before it.
+    return FoundOffset(max(offset, partition.log_start), time)

@@ -1,0 +1,158 @@
+"""The topics of the running server: found by name or id, created, changed, deleted."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from uuid import UUID, uuid4
+
+import msgspec
+
+from headrace.broker.cache import CacheBudget
+from headrace.broker.clock import Clock
+from headrace.broker.log import Partition
+from headrace.broker.ports import LogStorage
+from headrace.topics.config import TopicConfig, TopicDefaults, resolve
+from headrace.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
+from headrace.topics.model import Topic
+from headrace.topics.names import check_name
+
+_OPENED_AT_ONCE = 64
+Progress = Callable[[int, int], None]
+StreamName = Callable[[str, UUID, int], str]
+"""(topic name, topic id, partition) -> Redis key of a new partition's stream."""
+
+
+class LiveTopic(msgspec.Struct):
+    """A topic with its open partitions and its resolved configuration."""
+
+    topic: Topic
+    config: TopicConfig
+    partitions: list[Partition]
+
+
+class TopicTable:
+    """Every topic of this server. Changes are serialised; look-ups are plain dictionary reads."""
+
+    def __init__(
+        self, storage: LogStorage, clock: Clock, defaults: TopicDefaults, cache_bytes: int, stream_of: StreamName
+    ) -> None:
+        """Start empty.
+
+        Args:
+            storage: where topics are kept.
+            clock: for the time of creation.
+            defaults: what a topic's configuration falls back to.
+            cache_bytes: budget of all cached tails together.
+            stream_of: names a new partition's stream.
+        """
+        self._storage = storage
+        self._clock = clock
+        self._defaults = defaults
+        self._budget = CacheBudget(cache_bytes)
+        self._stream_of = stream_of
+        self._by_name: dict[str, LiveTopic] = {}
+        self._by_id: dict[UUID, LiveTopic] = {}
+        self._changes = asyncio.Lock()
+        self.deleted: list[Callable[[str], None]] = []
+        """Called with the name of each topic that goes away."""
+
+    async def load(self, progress: Progress | None = None) -> None:
+        """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
+        topics = await self._storage.load_topics()
+        total = sum(topic.partitions for topic in topics)
+        opened = 0
+        for topic in topics:
+            await self._open(topic)
+            opened += topic.partitions
+            if progress is not None:
+                progress(opened, total)
+
+    async def _open(self, topic: Topic) -> LiveTopic:
+        partitions: list[Partition] = []
+        for start in range(0, topic.partitions, _OPENED_AT_ONCE):
+            streams = topic.streams[start : start + _OPENED_AT_ONCE]
+            states = await asyncio.gather(*(self._storage.open_partition(stream) for stream in streams))
+            for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
+                partitions.append(Partition(topic.name, index, stream, state, self._storage, self._budget))
+        live = LiveTopic(topic, resolve(topic.config, self._defaults), partitions)
+        self._by_name[topic.name] = live
+        self._by_id[topic.id] = live
+        return live
+
+    def __iter__(self) -> Iterator[LiveTopic]:
+        return iter(list(self._by_name.values()))
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._by_name)
+
+    def get(self, name: str) -> LiveTopic:
+        """Raises UnknownTopic."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownTopic(f"no topic {name!r}") from None
+
+    def by_id(self, topic_id: UUID) -> LiveTopic:
+        """Raises UnknownTopic."""
+        try:
+            return self._by_id[topic_id]
+        except KeyError:
+            raise UnknownTopic(f"no topic with id {topic_id}") from None
+
+    def partition(self, name: str, index: int) -> Partition:
+        """Raises UnknownTopic, also when the topic has no such partition."""
+        partitions = self.get(name).partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {name!r} has {len(partitions)} partitions, no partition {index}")
+        return partitions[index]
+
+    def validate(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        """Everything `create` would refuse, without creating.
+
+        Raises:
+            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig.
+        """
+        check_name(name)
+        if name in self._by_name:
+            raise TopicExists(f"topic {name!r} exists already")
+        if partitions < 1:
+            raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
+        resolve(config, self._defaults)
+
+    async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
+        """Create a topic, stored when this returns; raises what `validate` names."""
+        async with self._changes:
+            self.validate(name, partitions, config)
+            topic_id = uuid4()
+            streams = tuple(self._stream_of(name, topic_id, index) for index in range(partitions))
+            topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self._clock.now_ms())
+            await self._storage.create_topic(topic)
+            return await self._open(topic)
+
+    async def create_if_missing(self, name: str, partitions: int) -> LiveTopic:
+        """Auto-creation: two clients that ask at once get the same topic."""
+        try:
+            return await self.create(name, partitions, {})
+        except TopicExists:
+            return self.get(name)
+
+    async def configure(self, name: str, config: dict[str, str]) -> None:
+        """Replace a topic's own configuration; raises UnknownTopic, InvalidConfig."""
+        async with self._changes:
+            live = self.get(name)
+            resolved = resolve(config, self._defaults)
+            topic = msgspec.structs.replace(live.topic, config=config)
+            await self._storage.replace_topic(topic)
+            live.topic, live.config = topic, resolved
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic with its records; raises UnknownTopic."""
+        async with self._changes:
+            live = self.get(name)
+            del self._by_name[name]
+            del self._by_id[live.topic.id]
+            for partition in live.partitions:
+                partition.close()
+            await self._storage.delete_topic(live.topic)
+            for listener in self.deleted:
+                listener(name)

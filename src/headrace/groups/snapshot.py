@@ -1,0 +1,75 @@
+"""A group's stored form as changes are applied to it: what storage holds, known without asking it."""
+
+from collections.abc import Iterable
+
+from headrace.groups.model import (
+    DropGroup,
+    DropMember,
+    DropPositions,
+    GroupChange,
+    GroupHeader,
+    Position,
+    SaveHeader,
+    SaveMember,
+    SavePositions,
+    StoredGroup,
+    StoredMember,
+    TopicPartition,
+)
+
+
+class Snapshot:
+    """What storage has of one group after every change that it took."""
+
+    def __init__(self, stored: StoredGroup) -> None:
+        self._name = stored.name
+        self._header: GroupHeader | None = stored.header
+        self._members: dict[str, StoredMember] = {member.member_id: member for member in stored.members}
+        self._positions: dict[TopicPartition, Position] = dict(stored.positions)
+
+    @classmethod
+    def empty(cls, name: str) -> "Snapshot":
+        """A group that storage has nothing of."""
+        return cls(StoredGroup(name=name, header=None, members=(), positions={}))
+
+    def apply(self, changes: Iterable[GroupChange]) -> None:
+        """Take over changes that storage has taken."""
+        for change in changes:
+            match change:
+                case SaveHeader(header):
+                    self._header = header
+                case SaveMember(member):
+                    self._members[member.member_id] = member
+                case DropMember(member_id):
+                    self._members.pop(member_id, None)
+                case SavePositions(positions):
+                    self._positions.update(positions)
+                case DropPositions(partitions):
+                    for partition in partitions:
+                        self._positions.pop(partition, None)
+                case DropGroup():
+                    self._header = None
+                    self._members.clear()
+                    self._positions.clear()
+
+    @property
+    def stored(self) -> StoredGroup:
+        """The group as storage would load it."""
+        return StoredGroup(
+            name=self._name, header=self._header, members=tuple(self._members.values()), positions=dict(self._positions)
+        )
+
+    def rewrite(self) -> tuple[GroupChange, ...]:
+        """Changes that make storage equal to this, whatever it has now."""
+        changes: list[GroupChange] = [DropGroup()]
+        if self._header is not None:
+            changes.append(SaveHeader(self._header))
+        changes += [SaveMember(member) for member in self._members.values()]
+        if self._positions:
+            changes.append(SavePositions(dict(self._positions)))
+        return tuple(changes)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether storage has nothing of the group."""
+        return self._header is None and not self._members and not self._positions

@@ -1,0 +1,42 @@
+"""ApiVersions (18), versions 0-4.
+
+Behavior
+- Lists what is registered: an API that is not written is not offered.
+- A version newer than ours is answered in the body format of version 0 with UNSUPPORTED_VERSION (KIP-511).
+
+Version notes
+- 3: flexible; carries the client's software name and version, which are checked.
+- 4: nothing new for a broker without finalized features.
+"""
+
+import re
+
+from headrace.kafka.codec.messages import ApiVersionsRequest, ApiVersionsResponse
+from headrace.kafka.errors import Code
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import APIS, register
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _offered() -> list[ApiVersionsResponse.ApiVersion]:
+    return [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.oldest, max_version=api.newest)
+        for key, api in sorted(APIS.items())
+    ]
+
+
+def refusal() -> ApiVersionsResponse:
+    """The answer to a version that is not served; to be encoded as version 0."""
+    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered())
+
+
+@register(ApiVersionsRequest, 0, 4)
+def handle(request: ApiVersionsRequest, exchange: Exchange) -> None:
+    """Say which APIs and versions are served."""
+    if exchange.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        exchange.answer(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))
+        return
+    exchange.answer(ApiVersionsResponse(api_keys=_offered()))

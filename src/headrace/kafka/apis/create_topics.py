@@ -1,0 +1,93 @@
+"""CreateTopics (19), versions 2-7.
+
+Behavior
+- One broker holds every replica: a replication factor of 1 or -1 (the default) is taken, another is refused.
+- Manual replica assignments are taken when they name this broker and nothing else.
+
+Version notes
+- 4: partitions and replication factor may be -1. 5: flexible, and the answer tells the configuration. 7: topic ids.
+"""
+
+from headrace.broker.broker import Broker
+from headrace.kafka.apis.describe_configs import SOURCES
+from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.config import describe
+from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
+
+Result = CreateTopicsResponse.CreatableTopicResult
+
+
+@register(CreateTopicsRequest, 2, 7)
+async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
+    """Create topics, each on its own."""
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
+            results.append(_refused(topic.name, error))
+            continue
+        results.append(await _create(exchange.broker, topic, validate_only=request.validate_only))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool) -> Result:
+    config = {item.name: item.value for item in topic.configs if item.value is not None}
+    try:
+        partitions = _partitions(broker, topic)
+        if validate_only:
+            broker.topics.validate(topic.name, partitions, config)
+            return Result(name=topic.name, num_partitions=partitions, replication_factor=1, configs=[])
+        live = await broker.topics.create(topic.name, partitions, config)
+    except (TopicError, RequestError) as error:
+        return _refused(topic.name, error)
+    return Result(
+        name=topic.name,
+        topic_id=live.topic.id,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            Result.CreatableTopicConfigs(
+                name=entry.key.name,
+                value=entry.value,
+                read_only=False,
+                config_source=SOURCES[entry.source],
+                is_sensitive=False,
+            )
+            for entry in describe(live.topic.config, broker.settings.topic_defaults)
+        ],
+    )
+
+
+def _partitions(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> int:
+    if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            raise RequestError(
+                Code.INVALID_REQUEST, "a replica assignment goes with partitions and replication factor -1"
+            )
+        if sorted(a.partition_index for a in topic.assignments) != list(range(len(topic.assignments))):
+            raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        if any(a.broker_ids != [broker.node_id] for a in topic.assignments):
+            raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {broker.node_id}")
+        return len(topic.assignments)
+    if topic.replication_factor not in (-1, 1):
+        raise InvalidReplicationFactor(f"replication factor {topic.replication_factor}: there is one broker")
+    if topic.num_partitions == -1:
+        return broker.settings.num_partitions
+    if topic.num_partitions < 1:
+        raise InvalidPartitions(f"a topic needs at least one partition, asked for {topic.num_partitions}")
+    return topic.num_partitions
+
+
+def _refused(name: str, error: Exception) -> Result:
+    return Result(
+        name=name,
+        error_code=code_of(error),
+        error_message=str(error),
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
+    )

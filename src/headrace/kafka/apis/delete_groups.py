@@ -1,0 +1,31 @@
+"""DeleteGroups (42), versions 0-2.
+
+Behavior
+- Only a group without members goes, with its positions.
+
+Version notes
+- 2: flexible.
+"""
+
+from headrace.groups.effects import DeleteGroupResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import DeleteGroup
+from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+
+@register(DeleteGroupsRequest, 0, 2)
+async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
+    """Delete groups."""
+    groups = exchange.broker.groups
+    results = []
+    for index, name in enumerate(request.groups_names):
+        error: GroupError | None = GroupError.GROUP_ID_NOT_FOUND
+        if groups.exists(name):
+            result = await groups.request(name, DeleteGroup(token=(exchange, index)))
+            assert isinstance(result, DeleteGroupResult)
+            error = result.error
+        results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code_of(error)))
+    return DeleteGroupsResponse(results=results)

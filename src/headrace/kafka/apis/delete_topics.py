@@ -1,0 +1,40 @@
+"""DeleteTopics (20), versions 1-6.
+
+Version notes
+- 3: TOPIC_DELETION_DISABLED. 4: flexible. 5: error messages. 6: topics by id.
+"""
+
+from uuid import UUID
+
+from headrace.broker.broker import Broker
+from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError, UnknownTopic
+
+Result = DeleteTopicsResponse.DeletableTopicResult
+
+
+@register(DeleteTopicsRequest, 1, 6)
+async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
+    """Delete topics with their records."""
+    if exchange.version >= 6:
+        asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        asked = [(name, UUID(int=0)) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(exchange.broker, name, topic_id) for name, topic_id in asked])
+
+
+async def _delete(broker: Broker, name: str | None, topic_id: UUID) -> Result:
+    try:
+        if not broker.settings.delete_topic_enable:
+            raise RequestError(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
+        live = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
+        await broker.topics.delete(live.topic.name)
+    except (TopicError, RequestError) as error:
+        code = code_of(error)
+        if name is None and isinstance(error, UnknownTopic):
+            code = Code.UNKNOWN_TOPIC_ID
+        return Result(name=name, topic_id=topic_id, error_code=code, error_message=str(error))
+    return Result(name=live.topic.name, topic_id=live.topic.id)

@@ -1,0 +1,120 @@
+"""DescribeConfigs (32), versions 1-4.
+
+Behavior
+- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams.
+- The resource of another broker id is refused with INVALID_REQUEST, an unknown resource type too.
+
+Version notes
+- 1: sources and synonyms. 3: documentation and types. 4: flexible.
+"""
+
+from collections.abc import Iterable
+
+from headrace.broker.broker import Broker
+from headrace.broker.settings import BROKER_KEYS
+from headrace.kafka.codec.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.config import Source, describe
+from headrace.topics.errors import TopicError
+
+TOPIC, BROKER = 2, 4
+STREAMS = "headrace.streams"
+"""Name of the read-only topic configuration that holds stream keys, comma-separated, in partition order."""
+
+_STATIC_BROKER, _DEFAULT = 4, 5
+SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
+"""Where a topic's value comes from -> the protocol's number."""
+_STRING, _LIST = 2, 7
+
+Result = DescribeConfigsResponse.DescribeConfigsResult
+Entry = Result.DescribeConfigsResourceResult
+
+
+@register(DescribeConfigsRequest, 1, 4)
+def handle(request: DescribeConfigsRequest, exchange: Exchange) -> None:
+    """Show the configuration of topics and of the broker."""
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _entries(
+                exchange.broker, resource, synonyms=request.include_synonyms, doc=request.include_documentation
+            )
+            results.append(
+                Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
+            )
+        except (TopicError, RequestError) as error:
+            results.append(
+                Result(
+                    error_code=code_of(error),
+                    error_message=str(error),
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=[],
+                )
+            )
+    exchange.answer(DescribeConfigsResponse(results=results))
+
+
+def _entries(
+    broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource, *, synonyms: bool, doc: bool
+) -> list[Entry]:
+    if resource.resource_type == TOPIC:
+        entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
+    elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
+        entries = list(_broker(broker, synonyms=synonyms, doc=doc))
+    else:
+        raise RequestError(
+            Code.INVALID_REQUEST,
+            f"resource type {resource.resource_type} {resource.resource_name!r}: only topics and broker {broker.node_id}",
+        )
+    wanted = resource.configuration_keys
+    return entries if wanted is None else [entry for entry in entries if entry.name in wanted]
+
+
+def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[Entry]:
+    live = broker.topics.get(name)
+    for found in describe(live.topic.config, broker.settings.topic_defaults):
+        yield Entry(
+            name=found.key.name,
+            value=found.value,
+            read_only=False,
+            config_source=SOURCES[found.source],
+            is_sensitive=False,
+            synonyms=[
+                Entry.DescribeConfigsSynonym(name=found.key.name, value=value, source=SOURCES[source])
+                for value, source in found.synonyms
+            ]
+            if synonyms
+            else [],
+            config_type=int(found.key.type),
+            documentation=found.key.doc if doc else None,
+        )
+    yield Entry(
+        name=STREAMS,
+        value=",".join(live.topic.streams),
+        read_only=True,
+        config_source=SOURCES[Source.TOPIC],
+        is_sensitive=False,
+        synonyms=[],
+        config_type=_LIST,
+        documentation="Redis keys of the partitions' streams." if doc else None,
+    )
+
+
+def _broker(broker: Broker, *, synonyms: bool, doc: bool) -> Iterable[Entry]:
+    settings = broker.settings
+    for key in BROKER_KEYS:
+        source = _STATIC_BROKER if key.name in settings.given else _DEFAULT
+        value = settings.value(key)
+        yield Entry(
+            name=key.name,
+            value=value,
+            read_only=True,
+            config_source=source,
+            is_sensitive=False,
+            synonyms=[Entry.DescribeConfigsSynonym(name=key.name, value=value, source=source)] if synonyms else [],
+            config_type=int(key.type),
+            documentation=key.doc if doc else None,
+        )

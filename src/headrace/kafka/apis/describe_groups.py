@@ -1,0 +1,44 @@
+"""DescribeGroups (15), versions 0-5.
+
+Behavior
+- A group that does not exist is `Dead` and without error, as in Kafka before version 6.
+
+Version notes
+- 3: authorized operations (not told). 4: static members. 5: flexible.
+"""
+
+from headrace.groups.description import GroupDescription
+from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+Group = DescribeGroupsResponse.DescribedGroup
+
+
+@register(DescribeGroupsRequest, 0, 5)
+def handle(request: DescribeGroupsRequest, exchange: Exchange) -> None:
+    """Describe groups with their members."""
+    groups = exchange.broker.groups
+    exchange.answer(DescribeGroupsResponse(groups=[_described(name, groups.describe(name)) for name in request.groups]))
+
+
+def _described(name: str, found: GroupDescription | None) -> Group:
+    if found is None:
+        return Group(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=[])
+    return Group(
+        group_id=name,
+        group_state=found.state.value,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=[
+            Group.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )

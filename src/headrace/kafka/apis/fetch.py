@@ -1,0 +1,87 @@
+"""Fetch (1), versions 4-12.
+
+Behavior
+- Whole batches, also for an offset in the middle of one: the client drops what it has. The first batch found is
+  returned even when it is larger than the limits (KIP-74).
+- Waits for `min_bytes` up to `max_wait_ms`, woken by appends. No polling.
+- No fetch sessions: the session id in the answer is always 0, so every fetch names all its partitions (KIP-227).
+- No transactions: the last stable offset is the high watermark, and no transaction was ever aborted.
+
+Version notes
+- 5: log start. 7: sessions. 9: the client's leader epoch is checked. 10: zstd. 11: rack. 12: flexible.
+"""
+
+from headrace.broker.fetch import Ask, Found
+from headrace.broker.topics import TopicTable
+from headrace.kafka.codec.messages import FetchRequest, FetchResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+READ_COMMITTED = 1
+
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+@register(FetchRequest, 4, 12)
+def handle(request: FetchRequest, exchange: Exchange) -> None:
+    """Read records from the partitions named, waiting if there are too few."""
+    broker = exchange.broker
+    if request.session_epoch > 0 and request.session_id:
+        # We never gave out a session: the client has to name everything again.
+        exchange.answer(FetchResponse(error_code=70, session_id=0, responses=[]))
+        return
+    asks = [_ask(broker.topics, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
+
+    def done(found: list[Found]) -> None:
+        exchange.answer(_response(request, found))
+
+    fetch = broker.fetch(
+        asks,
+        min_bytes=request.min_bytes,
+        max_bytes=min(request.max_bytes, broker.settings.fetch_max_bytes),
+        max_wait_ms=request.max_wait_ms,
+        done=done,
+    )
+    if not exchange.done:
+        exchange.cancel = fetch.cancel
+
+
+def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchTopic.FetchPartition) -> Ask:
+    try:
+        partition = topics.partition(name, wanted.partition)
+    except TopicError as error:
+        return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
+    epoch = wanted.current_leader_epoch
+    if epoch >= 0 and epoch != partition.leader_epoch:
+        code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
+        return Ask(
+            RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}"),
+            wanted.fetch_offset,
+            wanted.partition_max_bytes,
+        )
+    return Ask(partition, wanted.fetch_offset, wanted.partition_max_bytes)
+
+
+def _response(request: FetchRequest, found: list[Found]) -> FetchResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    answers = iter(found)
+    responses = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            answer = next(answers)
+            partitions.append(
+                PartitionData(
+                    partition_index=wanted.partition,
+                    error_code=code_of(answer.error),
+                    high_watermark=answer.log_end,
+                    last_stable_offset=answer.log_end,
+                    log_start_offset=answer.log_start,
+                    aborted_transactions=[] if committed else None,
+                    records=answer.chunks,
+                )
+            )
+        responses.append(FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=partitions))
+    return FetchResponse(session_id=0, responses=responses)

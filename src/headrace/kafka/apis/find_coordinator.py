@@ -1,0 +1,42 @@
+"""FindCoordinator (10), versions 0-4.
+
+Behavior
+- The one broker coordinates every group. Transactional ids have no coordinator here.
+
+Version notes
+- 1: key types. 3: flexible. 4: many keys at once (KIP-699).
+"""
+
+from headrace.kafka.codec.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.kafka.errors import Code
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+GROUP = 0
+_NOWHERE = -1
+
+
+@register(FindCoordinatorRequest, 0, 4)
+def handle(request: FindCoordinatorRequest, exchange: Exchange) -> None:
+    """Name the broker that coordinates the groups asked for."""
+    node_id = exchange.broker.node_id
+    host, port = exchange.broker.advertised[exchange.outlet.listener]
+    code, message = Code.NONE, None
+    if request.key_type != GROUP:
+        code, message = Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator: no transactions here"
+        node_id, host, port = _NOWHERE, "", _NOWHERE
+    if exchange.version < 4:
+        exchange.answer(
+            FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+        )
+        return
+    exchange.answer(
+        FindCoordinatorResponse(
+            coordinators=[
+                FindCoordinatorResponse.Coordinator(
+                    key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
+                )
+                for key in request.coordinator_keys
+            ]
+        )
+    )

@@ -1,0 +1,28 @@
+"""Heartbeat (12), versions 0-4.
+
+Version notes
+- 3: static members. 4: flexible.
+"""
+
+from headrace.groups.effects import HeartbeatResult
+from headrace.groups.events import Heartbeat
+from headrace.kafka.codec.messages import HeartbeatRequest, HeartbeatResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+
+@register(HeartbeatRequest, 0, 4)
+async def handle(request: HeartbeatRequest, exchange: Exchange) -> HeartbeatResponse:
+    """Keep a member alive."""
+    result = await exchange.broker.groups.request(
+        request.group_id,
+        Heartbeat(
+            token=exchange,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+        ),
+    )
+    assert isinstance(result, HeartbeatResult)
+    return HeartbeatResponse(error_code=code_of(result.error))

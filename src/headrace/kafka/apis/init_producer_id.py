@@ -1,0 +1,30 @@
+"""InitProducerId (22), versions 0-4.
+
+Behavior
+- A new unique id with epoch 0, for idempotent producers (KIP-98).
+- A transactional id is refused: this server has no transactions, and pretending would break promises.
+
+Version notes
+- 2: flexible. 3: a producer may bring its id and epoch to have the epoch raised (KIP-360); it gets a new id instead,
+  which does the same for a producer without transactions. 4: another error code for a fenced producer.
+"""
+
+from headrace.kafka.codec.messages import InitProducerIdRequest, InitProducerIdResponse
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+
+@register(InitProducerIdRequest, 0, 4)
+async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
+    """Give out a producer id."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(
+            error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
+        )
+    try:
+        producer_id = await exchange.broker.new_producer_id()
+    except TopicError as error:
+        return InitProducerIdResponse(error_code=code_of(error), producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

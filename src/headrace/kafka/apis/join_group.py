@@ -1,0 +1,59 @@
+"""JoinGroup (11), versions 0-9.
+
+Behavior
+- Held until the join phase ends. The rules are `headrace.groups`'.
+
+Version notes
+- 1: rebalance timeout (before: the session timeout). 4: a newcomer is told its member id first (KIP-394).
+- 5: static members (KIP-345). 6: flexible. 7: protocol type in the answer. 8: reason. 9: skip assignment (KIP-814).
+"""
+
+from headrace.groups.effects import JoinResult
+from headrace.groups.events import Join
+from headrace.kafka.codec.messages import JoinGroupRequest, JoinGroupResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+
+@register(JoinGroupRequest, 0, 9)
+async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
+    """Join a group's next generation."""
+    client_id = exchange.client_id or ""
+    groups = exchange.broker.groups
+    result = await groups.request(
+        request.group_id,
+        Join(
+            token=exchange,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=client_id,
+            client_host=f"/{exchange.outlet.client_host}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+            new_member_id=groups.new_member_id(request.group_instance_id or client_id),
+            member_id_required=exchange.version >= 4,
+            skip_assignment_supported=exchange.version >= 9,
+            reason=request.reason,
+        ),
+    )
+    assert isinstance(result, JoinResult)
+    # Versions before 7 have no way to say "no protocol" but the empty string.
+    protocol = result.protocol if result.protocol is not None or exchange.version >= 7 else ""
+    return JoinGroupResponse(
+        error_code=code_of(result.error),
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in result.members
+        ],
+    )

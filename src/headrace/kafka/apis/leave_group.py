@@ -1,0 +1,38 @@
+"""LeaveGroup (13), versions 0-5.
+
+Version notes
+- 0-2: one member, one error. 3: many members, static ones by instance id alone (KIP-345). 4: flexible. 5: reasons.
+"""
+
+from headrace.groups.effects import LeaveResult
+from headrace.groups.events import Leave, Leaving
+from headrace.kafka.codec.messages import LeaveGroupRequest, LeaveGroupResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+
+@register(LeaveGroupRequest, 0, 5)
+async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
+    """Take members out of a group."""
+    if exchange.version < 3:
+        leaving = (Leaving(member_id=request.member_id),)
+    else:
+        leaving = tuple(
+            Leaving(member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason)
+            for member in request.members
+        )
+    result = await exchange.broker.groups.request(request.group_id, Leave(token=exchange, members=leaving))
+    assert isinstance(result, LeaveResult)
+    if exchange.version < 3:
+        error = result.error or (result.members[0].error if result.members else None)
+        return LeaveGroupResponse(error_code=code_of(error))
+    return LeaveGroupResponse(
+        error_code=code_of(result.error),
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.instance_id, error_code=code_of(member.error)
+            )
+            for member in result.members
+        ],
+    )

@@ -1,0 +1,36 @@
+"""ListGroups (16), versions 0-5.
+
+Version notes
+- 3: flexible. 4: filter by state (KIP-518). 5: filter by group type (KIP-848); every group here is `classic`.
+"""
+
+from headrace.kafka.codec.messages import ListGroupsRequest, ListGroupsResponse
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+_TYPE = "classic"
+
+
+@register(ListGroupsRequest, 0, 5)
+def handle(request: ListGroupsRequest, exchange: Exchange) -> None:
+    """List the groups, filtered."""
+    states = {state.lower() for state in request.states_filter or ()}
+    types = {kind.lower() for kind in request.types_filter or ()}
+    found = [
+        group
+        for group in exchange.broker.groups.describe_all()
+        if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+    ]
+    exchange.answer(
+        ListGroupsResponse(
+            groups=[
+                ListGroupsResponse.ListedGroup(
+                    group_id=group.name,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state.value,
+                    group_type=_TYPE,
+                )
+                for group in found
+            ]
+        )
+    )

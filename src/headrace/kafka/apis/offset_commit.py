@@ -1,0 +1,69 @@
+"""OffsetCommit (8), versions 2-8.
+
+Behavior
+- Partitions that do not exist get their own error; the others are committed together, durable before the answer.
+
+Version notes
+- 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
+"""
+
+from headrace.groups.effects import CommitResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit
+from headrace.groups.model import Position, TopicPartition
+from headrace.kafka.codec.messages import OffsetCommitRequest, OffsetCommitResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import UnknownTopic
+
+Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+Partition = Topic.OffsetCommitResponsePartition
+
+
+@register(OffsetCommitRequest, 2, 8)
+async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
+    """Commit positions of a group."""
+    broker = exchange.broker
+    positions: dict[TopicPartition, Position] = {}
+    errors: dict[TopicPartition, GroupError | None] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            partition = TopicPartition(topic.name, asked.partition_index)
+            try:
+                broker.topics.partition(topic.name, asked.partition_index)
+            except UnknownTopic:
+                errors[partition] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            positions[partition] = Position(
+                offset=asked.committed_offset,
+                leader_epoch=asked.committed_leader_epoch,
+                metadata=asked.committed_metadata or "",
+            )
+    result = await broker.groups.request(
+        request.group_id,
+        Commit(
+            token=exchange,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            positions=positions,
+        ),
+    )
+    assert isinstance(result, CommitResult)
+    errors.update(result.partitions)
+    return OffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[
+                    Partition(
+                        partition_index=asked.partition_index,
+                        error_code=code_of(errors[TopicPartition(topic.name, asked.partition_index)]),
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,85 @@
+"""OffsetFetch (9), versions 1-8.
+
+Behavior
+- Nothing committed, or no such group, is offset -1 with empty metadata and no error.
+- A null list of topics asks for every position of the group.
+
+Version notes
+- 2: null topics. 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
+- 8: many groups at once (KIP-709).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from headrace.broker.broker import Broker
+from headrace.groups.model import Position, TopicPartition
+from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_NOTHING = Position(offset=-1)
+
+Asked = Sequence[tuple[str, Iterable[int]]] | None
+Answered = list[tuple[str, list[tuple[int, Position]]]]
+
+
+def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
+    committed = broker.groups.positions(group)
+    if asked is None:
+        by_topic: dict[str, list[tuple[int, Position]]] = {}
+        for partition in sorted(committed):
+            by_topic.setdefault(partition.topic, []).append((partition.partition, committed[partition]))
+        return list(by_topic.items())
+    return [
+        (topic, [(index, committed.get(TopicPartition(topic, index), _NOTHING)) for index in indexes])
+        for topic, indexes in asked
+    ]
+
+
+@register(OffsetFetchRequest, 1, 8)
+def handle(request: OffsetFetchRequest, exchange: Exchange) -> None:
+    """Tell the committed positions of one group or many."""
+    broker = exchange.broker
+    if exchange.version >= 8:
+        exchange.answer(OffsetFetchResponse(groups=[_group(broker, asked) for asked in request.groups]))
+        return
+    asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics = [
+        OffsetFetchResponse.OffsetFetchResponseTopic(
+            name=topic,
+            partitions=[
+                OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    metadata=position.metadata,
+                )
+                for index, position in partitions
+            ],
+        )
+        for topic, partitions in _positions(broker, request.group_id, asked)
+    ]
+    exchange.answer(OffsetFetchResponse(topics=topics))
+
+
+def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
+    asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
+    return Group(
+        group_id=wanted.group_id,
+        topics=[
+            Group.OffsetFetchResponseTopics(
+                name=topic,
+                partitions=[
+                    Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=position.offset,
+                        committed_leader_epoch=position.leader_epoch,
+                        metadata=position.metadata,
+                    )
+                    for index, position in partitions
+                ],
+            )
+            for topic, partitions in _positions(broker, wanted.group_id, asked)
+        ],
+    )

@@ -1,0 +1,119 @@
+"""Produce (0), versions 0-9; 0-2 are advertised and refused.
+
+Behavior
+- One record batch per partition, stored byte for byte; only its header and CRC are read.
+- Answered when Redis has answered. acks=0 gets no answer, and an error closes the connection, as in Kafka.
+- acks=1 and acks=all are the same here: the answer means written.
+
+Version notes
+- 0-2: listed because old librdkafka compresses only for brokers that list them (KAFKA-18659); magic 0 and 1 are gone.
+- 7: zstd may be used (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
+"""
+
+from functools import partial
+
+from headrace.broker.broker import Broker
+from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import InvalidRecord, TopicError
+from headrace.topics.model import Appended
+
+_ACKS = (-1, 0, 1)
+Answer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+
+
+class _Pending:
+    """A Produce request whose partitions are on their way to Redis."""
+
+    __slots__ = ("_exchange", "_failed", "_left", "_response", "_silent")
+
+    def __init__(self, exchange: Exchange, response: ProduceResponse, left: int, *, silent: bool) -> None:
+        self._exchange = exchange
+        self._response = response
+        self._left = left
+        self._silent = silent
+        self._failed = ""
+
+    def settle(self, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
+        """One partition has its result; the last one sends the answer."""
+        if type(result) is Appended:
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = log_append_ms
+        else:
+            refuse(answer, result)  # type: ignore[arg-type]
+            self._failed = str(result)
+        self._left -= 1
+        if self._left:
+            return
+        if not self._silent:
+            self._exchange.answer(self._response)
+            return
+        self._exchange.say_nothing()
+        if self._failed:
+            self._exchange.outlet.close(f"acks=0 and a batch was refused: {self._failed}")
+
+
+def refuse(answer: Answer, error: Exception) -> None:
+    """Fill in the answer for a partition that took nothing."""
+    answer.error_code = code_of(error)
+    answer.error_message = str(error)
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+
+
+@register(ProduceRequest, 0, 9, refused_below=3)
+def handle(request: ProduceRequest, exchange: Exchange) -> None:
+    """Append one batch to each partition named."""
+    broker = exchange.broker
+    response = ProduceResponse(responses=[])
+    work = []
+    for topic in request.topic_data:
+        answers = []
+        for data in topic.partition_data:
+            answer = Answer(index=data.index)
+            answers.append(answer)
+            work.append((topic.name, data, answer))
+        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
+    pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
+    if not work:
+        exchange.answer(response)
+        return
+    known_acks = request.acks in _ACKS
+    for name, data, answer in work:
+        if not known_acks:
+            answer.error_code = Code.INVALID_REQUIRED_ACKS
+            pending.settle(answer, -1, InvalidAcks(f"acks={request.acks}: wanted -1, 0 or 1"))
+            continue
+        _append(broker, name, data, answer, exchange, pending)
+
+
+def _append(
+    broker: Broker,
+    name: str,
+    data: ProduceRequest.TopicProduceData.PartitionProduceData,
+    answer: Answer,
+    exchange: Exchange,
+    pending: _Pending,
+) -> None:
+    records = data.records
+    if records is None:
+        pending.settle(answer, -1, InvalidRecord("no record batch"))
+        return
+    # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
+    batch = records if exchange.owned else bytearray(records)
+    try:
+        live = broker.topics.get(name)
+        answer.log_start_offset = live.partitions[data.index].log_start if data.index < len(live.partitions) else -1
+        log_append_ms = broker.clock.now_ms() if live.config.log_append_time else -1
+        broker.append(
+            name,
+            data.index,
+            batch,
+            partial(pending.settle, answer, log_append_ms),
+            zstd_allowed=exchange.version >= 7,
+        )
+    except TopicError as error:
+        pending.settle(answer, -1, error)

@@ -1,0 +1,39 @@
+"""SyncGroup (14), versions 0-5.
+
+Behavior
+- The leader brings everyone's assignment; the others wait for it. It is stored before it is handed out.
+
+Version notes
+- 3: static members. 4: flexible. 5: protocol type and name are checked and returned (KIP-559).
+"""
+
+from headrace.groups.effects import SyncResult
+from headrace.groups.events import Sync
+from headrace.kafka.codec.messages import SyncGroupRequest, SyncGroupResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+
+
+@register(SyncGroupRequest, 0, 5)
+async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
+    """Exchange assignments."""
+    result = await exchange.broker.groups.request(
+        request.group_id,
+        Sync(
+            token=exchange,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={given.member_id: given.assignment for given in request.assignments},
+        ),
+    )
+    assert isinstance(result, SyncResult)
+    return SyncGroupResponse(
+        error_code=code_of(result.error),
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,263 @@
+"""One client connection: bytes to frames to requests, answers back in request order.
+
+Reading copies a byte once: small frames are parsed where the kernel put them, in a buffer shared by all connections;
+a frame that does not fit is read straight into memory of its own, which the record batches in it then keep.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from headrace.kafka.codec.errors import DecodeError
+from headrace.kafka.codec.headers import decode_request_header
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import APIS
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.kafka.listener import KafkaListener
+
+_SIZE = Struct(">i")
+_log = structlog.get_logger("headrace.kafka")
+
+_PAUSE_REQUESTS = 2_000
+"""Requests of one connection under way before it is not read from for a while."""
+_PAUSE_BYTES = 64 << 20
+_SMALL = 2_048  # chunks below this are joined before they are written
+
+API_VERSIONS = 18
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client of the Kafka door."""
+
+    def __init__(self, listener: "KafkaListener") -> None:
+        self.broker: Broker = listener.broker
+        self.listener = listener.name
+        self.client_host = "?"
+        self._door = listener
+        self._scratch = listener.scratch
+        self._scratch_view = listener.scratch_view
+        self._head = b""  # the first bytes of a frame's length, cut off by the end of a read
+        self._frame: bytearray | None = None
+        self._frame_view = memoryview(b"")
+        self._filled = 0
+        self._waiting: deque[Exchange] = deque()
+        self._waiting_bytes = 0
+        self._flushing = False
+        self._read_paused = False
+        self._write_paused = False
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+
+    # Life of the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The listener accepted a client."""
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if isinstance(peer, tuple) else "local"
+        self._transport.set_write_buffer_limits(high=4 << 20)
+        self._door.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
+        self._closed = True
+        self._door.connections.discard(self)
+        for exchange in self._waiting:
+            if exchange.cancel is not None:
+                exchange.cancel()
+        self._waiting.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._frame = None
+
+    def close(self, reason: str) -> None:
+        """Close after a line in the log; answers that are complete still leave."""
+        if not self._closed:
+            self._closed = True
+            _log.warning("connection closed", client=self.client_host, reason=reason)
+            self._flush()
+            self._transport.close()
+
+    # Bytes in
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._frame is not None:
+            return self._frame_view[self._filled :]
+        head = self._head
+        if head:
+            self._scratch[: len(head)] = head
+            return self._scratch_view[len(head) :]
+        return self._scratch_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the frames that are complete now."""
+        self._door.last_read = self
+        if self._frame is not None:
+            self._filled += nbytes
+            if self._filled == len(self._frame):
+                frame, self._frame = self._frame, None
+                self._frame_view, view = memoryview(b""), self._frame_view
+                self._request(view, len(frame), owned=True)
+            return
+        end = len(self._head) + nbytes
+        self._head = b""
+        self._parse(end)
+
+    def _parse(self, end: int) -> None:
+        scratch = self._scratch
+        view = self._scratch_view
+        position = 0
+        while end - position >= 4 and not self._closed:
+            size: int = _SIZE.unpack_from(scratch, position)[0]
+            if not 0 < size <= self._door.max_request_bytes:
+                self.close(
+                    f"a frame of {size} bytes: wanted 1 to {self._door.max_request_bytes} (socket.request.max.bytes)"
+                )
+                return
+            position += 4
+            if end - position < size:
+                self._frame = bytearray(size)
+                self._frame_view = memoryview(self._frame)
+                self._filled = end - position
+                self._frame_view[: self._filled] = view[position:end]
+                return
+            self._request(view[position : position + size], size, owned=False)
+            position += size
+        if position < end and not self._closed:
+            self._head = bytes(view[position:end])
+
+    def eof_received(self) -> bool:
+        """The client sends no more: close."""
+        return False
+
+    # Requests
+
+    def _request(self, frame: memoryview, size: int, *, owned: bool) -> None:
+        """Decode one request and hand it to its handler.
+
+        Args:
+            frame: the request without its length.
+            size: its bytes.
+            owned: the frame's memory is its own and may be kept; else it is overwritten by the next read.
+        """
+        try:
+            key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
+            api = APIS.get(key)
+            if api is None:
+                self.close(f"API key {key} is not served")
+                return
+            exchange = Exchange(self, key, version, correlation_id, client_id, size)
+            if version < api.oldest or version > api.newest or version < api.refused_below:
+                if key == API_VERSIONS:
+                    self._begin(exchange)
+                    self._door.refuse_api_versions(exchange)
+                    return
+                self.close(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
+                return
+            request = api.request.decode(frame, position, version)
+        except DecodeError as error:
+            self.close(f"a malformed request: {error}")
+            return
+        exchange.owned = owned
+        self._begin(exchange)
+        try:
+            later = api.handler(request, exchange)
+        except Exception:
+            _log.exception("request failed", api=api.name, version=version, client=self.client_host)
+            self.close(f"{api.name} version {version} failed")
+            return
+        if later is not None:
+            self._run(later, exchange)
+
+    def _begin(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        self._waiting_bytes += exchange.size
+        if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:
+            self._pause_reading()
+
+    def _run(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
+        task = asyncio.get_running_loop().create_task(self._complete(later, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
+        try:
+            response = await later
+            if not self._closed and response is not None:
+                exchange.answer(response)
+        except Exception:
+            name = APIS[exchange.api_key].name
+            _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
+            self.close(f"{name} version {exchange.version} failed")
+
+    # Answers out
+
+    def finished(self) -> None:
+        """Arrange for the answers that are due to leave at the end of this turn of the loop, in one write."""
+        if not self._flushing and self._waiting and self._waiting[0].done:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport.is_closing():
+            return
+        out: list[Any] = []
+        waiting = self._waiting
+        while waiting and waiting[0].done:
+            exchange = waiting.popleft()
+            self._waiting_bytes -= exchange.size
+            chunks = exchange.chunks
+            if chunks:
+                out.append(_SIZE.pack(sum(map(len, chunks))))
+                out += chunks
+        if out:
+            self._transport.writelines(coalesce(out))
+        if self._read_paused and not self._write_paused and self._may_read():
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _may_read(self) -> bool:
+        return len(self._waiting) <= _PAUSE_REQUESTS // 2 and self._waiting_bytes <= _PAUSE_BYTES // 2
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and not self._closed:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more requests from it until it does."""
+        self._write_paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._write_paused = False
+        if self._read_paused and self._may_read() and not self._closed:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+
+def coalesce(chunks: list[Any]) -> list[Any]:
+    """Join neighbouring small chunks, so that a vectored write has few entries; large ones pass uncopied."""
+    out: list[Any] = []
+    small: list[Any] = []
+    for chunk in chunks:
+        if len(chunk) < _SMALL:
+            small.append(chunk)
+            continue
+        if small:
+            out.append(small[0] if len(small) == 1 else b"".join(small))
+            small = []
+        out.append(chunk)
+    if small:
+        out.append(small[0] if len(small) == 1 else b"".join(small))
+    return out

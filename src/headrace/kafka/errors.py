@@ -1,0 +1,104 @@
+"""The Kafka door's one translation table: our errors to the protocol's codes.
+
+Code numbers: Kafka protocol guide, "Error codes". A test proves the table total over `topics.errors` and
+`groups.errors`.
+"""
+
+from enum import IntEnum
+
+from headrace.groups.errors import GroupError
+from headrace.topics import errors as topics
+
+
+class Code(IntEnum):
+    """The error codes this door gives."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
+
+
+class RequestError(Exception):
+    """An error that only exists in this protocol."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_TOPICS: dict[type[topics.TopicError], Code] = {
+    topics.UnknownTopic: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    topics.TopicExists: Code.TOPIC_ALREADY_EXISTS,
+    topics.InvalidTopicName: Code.INVALID_TOPIC_EXCEPTION,
+    topics.InvalidPartitions: Code.INVALID_PARTITIONS,
+    topics.InvalidReplicationFactor: Code.INVALID_REPLICATION_FACTOR,
+    topics.InvalidConfig: Code.INVALID_CONFIG,
+    topics.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
+    topics.CorruptBatch: Code.CORRUPT_MESSAGE,
+    # What Kafka 4 answers to magic 0 and 1 in a Produce request: not retriable, since trying again cannot help.
+    topics.UnsupportedFormat: Code.INVALID_RECORD,
+    topics.InvalidRecord: Code.INVALID_RECORD,
+    topics.InvalidTimestamp: Code.INVALID_TIMESTAMP,
+    topics.MessageTooLarge: Code.MESSAGE_TOO_LARGE,
+    topics.UnsupportedCompression: Code.UNSUPPORTED_COMPRESSION_TYPE,
+    topics.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
+    # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
+    topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
+    topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
+    topics.Fenced: Code.NOT_LEADER_OR_FOLLOWER,
+}
+
+_GROUPS: dict[GroupError, Code] = {error: Code[error.name] for error in GroupError}
+
+
+def code_of(error: Exception | GroupError | None) -> Code:
+    """The code for an error of the broker; NONE for None. What is unknown becomes UNKNOWN_SERVER_ERROR."""
+    if error is None:
+        return Code.NONE
+    if isinstance(error, GroupError):
+        return _GROUPS[error]
+    if isinstance(error, RequestError):
+        return error.code
+    for kind in type(error).__mro__:
+        if kind in _TOPICS:
+            return _TOPICS[kind]
+    return Code.UNKNOWN_SERVER_ERROR

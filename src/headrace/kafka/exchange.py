@@ -1,0 +1,76 @@
+"""One request and its answer: what a handler needs to know of both."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.kafka.codec.headers import encode_response_header
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+class Outlet(Protocol):
+    """Where finished answers go: the connection, or a list in a test."""
+
+    broker: "Broker"
+    client_host: str
+    listener: str
+
+    def finished(self) -> None:
+        """Some exchange of this connection has its answer: send what is due, in request order."""
+
+    def close(self, reason: str) -> None:
+        """Drop the connection, with a line in the log."""
+
+
+class Exchange:
+    """A request under way. It is answered exactly once, in any order; the outlet sends in request order."""
+
+    __slots__ = (
+        "api_key",
+        "cancel",
+        "chunks",
+        "client_id",
+        "correlation_id",
+        "done",
+        "outlet",
+        "owned",
+        "size",
+        "version",
+    )
+
+    def __init__(
+        self, outlet: Outlet, api_key: int, version: int, correlation_id: int, client_id: str | None, size: int
+    ) -> None:
+        self.outlet = outlet
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size = size
+        """Bytes of the request, held while it is under way."""
+        self.chunks: list[Any] = []
+        self.done = False
+        self.owned = False
+        """Whether views into the request stay valid: its frame has memory of its own."""
+        self.cancel: Any = None
+        """Called when the connection is lost before the answer."""
+
+    @property
+    def broker(self) -> "Broker":
+        """The broker behind this door."""
+        return self.outlet.broker
+
+    def answer(self, response: Any, version: int | None = None) -> None:
+        """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        chunks = encode_response_header(self.api_key, self.version, self.correlation_id)
+        self.chunks = [chunks, *response.encode(self.version if version is None else version)]
+        self.done = True
+        self.cancel = None
+        self.outlet.finished()
+
+    def say_nothing(self) -> None:
+        """The request is done and has no answer: Produce with acks=0."""
+        self.chunks = []
+        self.done = True
+        self.cancel = None
+        self.outlet.finished()

@@ -1,0 +1,52 @@
+"""The Kafka door's listener: a bound socket, its connections, and what they share."""
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from headrace.kafka import apis
+from headrace.kafka.apis import api_versions
+from headrace.kafka.connection import Connection
+from headrace.kafka.exchange import Exchange
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+SCRATCH_BYTES = 256 << 10
+
+
+class KafkaListener:
+    """Accepts Kafka clients on one socket."""
+
+    def __init__(self, broker: "Broker", *, max_request_bytes: int, name: str = "PLAINTEXT") -> None:
+        """Prepare; `start` accepts.
+
+        Args:
+            broker: what serves the requests.
+            max_request_bytes: `socket.request.max.bytes`; a larger frame closes its connection.
+            name: the listener's name.
+        """
+        apis.load()
+        self.broker = broker
+        self.name = name
+        self.max_request_bytes = max_request_bytes
+        # One read at a time happens on the loop, and it is parsed before the next: one buffer serves all.
+        self.scratch = bytearray(SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch)
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections on a bound socket."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=sock, backlog=1024)
+
+    async def stop(self) -> None:
+        """Stop accepting and close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.close("the server stops")
+
+    def refuse_api_versions(self, exchange: Exchange) -> None:
+        """Answer an ApiVersions request newer than ours (KIP-511)."""
+        exchange.answer(api_versions.refusal(), version=0)

@@ -1,0 +1,67 @@
+"""Whether a record batch from a client may enter a topic. Reads the 61-byte header and the CRC, never the records."""
+
+from headrace.records import errors as batch_errors
+from headrace.records.batch import check, log_append_time
+from headrace.topics.config import TopicConfig
+from headrace.topics.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompression,
+    UnsupportedFormat,
+)
+from headrace.topics.model import Append
+
+ZSTD = 4
+
+
+def accept(batch: bytearray | memoryview, config: TopicConfig, now_ms: int, *, zstd_allowed: bool = True) -> Append:
+    """Check a batch against the format and the topic's limits.
+
+    With `message.timestamp.type=LogAppendTime` the batch is changed in place: its time becomes `now_ms`.
+
+    Args:
+        batch: exactly one record batch, in a buffer that may be written to.
+        config: the topic's configuration.
+        now_ms: milliseconds since the epoch.
+        zstd_allowed: false for Produce requests below version 7 (KIP-110).
+
+    Raises:
+        MessageTooLarge, CorruptBatch, UnsupportedFormat, InvalidRecord, UnsupportedCompression, InvalidTimestamp.
+    """
+    size = len(batch)
+    if size > config.max_message_bytes:
+        raise MessageTooLarge(f"a record batch of {size} bytes is over max.message.bytes={config.max_message_bytes}")
+    try:
+        header = check(batch)
+    except batch_errors.UnsupportedMagic as error:
+        raise UnsupportedFormat(str(error)) from None
+    except batch_errors.UnknownCodec as error:
+        raise UnsupportedCompression(str(error)) from None
+    except batch_errors.InvalidBatch as error:
+        raise InvalidRecord(str(error)) from None
+    except batch_errors.BatchError as error:
+        raise CorruptBatch(str(error)) from None
+    if header.is_transactional:
+        raise InvalidRecord("a transactional batch: this server has no transactions")
+    if header.codec == ZSTD and not zstd_allowed:
+        raise UnsupportedCompression("zstd needs Produce version 7 or later")
+    max_timestamp = header.max_timestamp
+    if config.log_append_time:
+        log_append_time(batch, now_ms)
+        max_timestamp = now_ms
+    elif max_timestamp > now_ms + config.timestamp_after_max_ms:
+        raise InvalidTimestamp(f"timestamp {max_timestamp} is more than {config.timestamp_after_max_ms} ms ahead")
+    elif 0 <= header.base_timestamp < now_ms - config.timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.base_timestamp} is more than {config.timestamp_before_max_ms} ms old"
+        )
+    return Append(
+        batch,
+        header.last_offset_delta + 1,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
