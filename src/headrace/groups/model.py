@@ -25,6 +25,8 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None
     empty_since_ms: int | None
     """Since when the group has had no members (retention of its positions counts from here)."""
+    unsettled: bool = False
+    """A member has gone since `generation` was assigned: after a restart the rest must rejoin, or its share is lost."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,10 @@ class TimerKey(msgspec.Struct, frozen=True):
 
 
 def session(member_id: str) -> TimerKey:
-    """Runs out when the member has been silent for its session timeout; never runs while a request of it is held."""
+    """Runs out when the member has been silent for its session timeout.
+
+    It does not run while a request of the member is held, except for a newcomer's join, which has a long limit.
+    """
     return TimerKey(TimerKind.SESSION, member_id)
 
 

@@ -1,0 +1,236 @@
+"""The classic consumer group: the clients' leader assigns, the server keeps the group together.
+
+A pure state machine: `handle(event, now)` returns effects, in the order in which they must happen. It never waits,
+never looks at a clock, and knows of no other group. One owner calls it, one event at a time.
+
+Where the phases live: `joining` (JoinGroup), `rebalance` (the join phase as a whole), `syncing` (SyncGroup),
+`liveness` (heartbeat, leave, expiry), `committing` (positions). `membership` is what they work on.
+"""
+
+from collections.abc import Hashable, Mapping
+
+from headrace.groups import committing, joining, liveness, rebalance, syncing, timers
+from headrace.groups.description import GroupDescription, MemberDescription
+from headrace.groups.effects import DeleteGroupResult, Effect
+from headrace.groups.errors import GroupError
+from headrace.groups.events import (
+    Commit,
+    DeleteGroup,
+    DeletePositions,
+    DropTopic,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Request,
+    Sync,
+    TimerFired,
+)
+from headrace.groups.member import Member
+from headrace.groups.membership import Membership
+from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
+from headrace.groups.positions import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.states import GroupState
+from headrace.groups.timers import TimerKey, TimerKind
+from headrace.groups.turn import Deadlines, Turn
+
+
+class ClassicGroup:
+    """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist."""
+
+    def __init__(self, name: str, settings: GroupSettings) -> None:
+        self.name = name
+        self._settings = settings
+        self._group = Membership()
+        self._positions = Positions()
+        self._deadlines: Deadlines = {}
+
+    @classmethod
+    def restore(cls, stored: StoredGroup, settings: GroupSettings, now_ms: int) -> "tuple[ClassicGroup, list[Effect]]":
+        """The group as it was stored, and the timers it needs (no effect of another kind).
+
+        A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
+        its members to rejoin. Members that never return expire.
+        """
+        group = cls(stored.name, settings)
+        group._positions = Positions(stored.positions)
+        turn = Turn(now_ms, group._deadlines)
+        group._restore_members(stored, turn)
+        committing.schedule_retention(group._group, group._positions, settings, turn)
+        return group, turn.effects()
+
+    def _restore_members(self, stored: StoredGroup, turn: Turn) -> None:
+        group, header = self._group, stored.header
+        if header is None:
+            return
+        group.generation = header.generation
+        group.protocol_type = header.protocol_type
+        group.empty_since_ms = header.empty_since_ms
+        for each in stored.members:
+            member = Member.restore(each)
+            group.add(member, header.protocol_type or "")
+            rebalance.watch(member, turn)
+        group.stored_as(header)
+        if not group.members:
+            group.empty_since_ms = turn.now_ms if header.empty_since_ms is None else header.empty_since_ms
+            return
+        group.protocol = header.protocol
+        group.leader = header.leader if header.leader in group.members else None
+        group.read_subscriptions()
+        settled = not header.unsettled and group.leader is not None
+        group.state = GroupState.STABLE if settled else GroupState.PREPARING_REBALANCE
+        if not settled:
+            turn.set_timer(timers.rebalance(), group.longest_rebalance_ms())
+
+    # events
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event at `now_ms`; what is to be done about it, in order."""
+        turn = Turn(now_ms, self._deadlines)
+        match event:
+            case TimerFired(key):
+                if turn.take_timer(key):
+                    self._fired(key, turn)
+            case DropTopic(topic):
+                committing.drop_topic(self._group, self._positions, self._settings, topic, turn)
+            case _:
+                self._answer(event, turn)
+        if self._group.has_departed:
+            turn.save(*self._group.unsettled_changes())
+        return turn.effects()
+
+    def _answer(self, request: Request, turn: Turn) -> None:
+        if self._group.state is GroupState.DEAD:
+            # The sender tries again, and finds or makes a group that is alive.
+            turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
+            return
+        if not self.name and isinstance(request, Join | Sync | Heartbeat | Leave):
+            turn.refuse(request, GroupError.INVALID_GROUP_ID)
+            return
+        group, positions, settings = self._group, self._positions, self._settings
+        match request:
+            case Join():
+                joining.join(group, settings, request, turn)
+            case Sync():
+                if syncing.sync(group, request, turn):
+                    committing.schedule_retention(group, positions, settings, turn)
+            case Heartbeat():
+                liveness.heartbeat(group, request, turn)
+            case Leave():
+                liveness.leave(group, settings, request, turn)
+            case Commit():
+                committing.commit(group, positions, settings, request, turn)
+            case DeleteGroup():
+                self._delete(request, turn)
+            case DeletePositions():
+                committing.delete_positions(group, positions, settings, request, turn)
+        self._watch_emptiness(turn)
+
+    def _fired(self, key: TimerKey, turn: Turn) -> None:
+        group, settings = self._group, self._settings
+        match key.kind:
+            case TimerKind.SESSION:
+                liveness.session_over(group, settings, key.member_id, turn)
+            case TimerKind.PENDING:
+                liveness.pending_over(group, key.member_id, turn)
+            case TimerKind.JOIN:
+                rebalance.join_time_over(group, settings, turn)
+            case TimerKind.SYNC:
+                rebalance.sync_time_over(group, settings, turn)
+            case TimerKind.RETENTION:
+                if committing.retention_over(group, self._positions, settings, turn):
+                    self._die(turn)
+        self._watch_emptiness(turn)
+
+    def _watch_emptiness(self, turn: Turn) -> None:
+        """A group that has just emptied starts to count the time its positions have left."""
+        if self._group.state is GroupState.EMPTY and not turn.has_timer(timers.retention()):
+            committing.schedule_retention(self._group, self._positions, self._settings, turn)
+
+    def _delete(self, request: DeleteGroup, turn: Turn) -> None:
+        if not committing.exists(self._group, self._positions):
+            turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND)
+        elif self._group.state is not GroupState.EMPTY:
+            turn.refuse(request, GroupError.NON_EMPTY_GROUP)
+        else:
+            turn.save(DropGroup())
+            self._die(turn)
+            turn.reply(request.token, DeleteGroupResult())
+
+    def _die(self, turn: Turn) -> None:
+        for key in tuple(self._deadlines):
+            turn.cancel_timer(key)
+        self._group.pending.clear()
+        self._positions = Positions()
+        self._group.move_to(GroupState.DEAD)
+
+    # what others may see
+
+    @property
+    def state(self) -> GroupState:
+        """Where the group stands."""
+        return self._group.state
+
+    @property
+    def generation(self) -> int:
+        """The number of the present generation; 0 before the first."""
+        return self._group.generation
+
+    @property
+    def protocol_type(self) -> str | None:
+        """What kind of members the group has or last had; None for a group that was only ever committed to."""
+        return self._group.protocol_type
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of this generation's members; None when their metadata does not say."""
+        return self._group.subscribed
+
+    @property
+    def deadlines(self) -> Mapping[TimerKey, int]:
+        """The timers that are set, with their deadlines (ms)."""
+        return self._deadlines
+
+    @property
+    def exists(self) -> bool:
+        """False for a group that nobody has joined or committed to, and for one that was deleted."""
+        return self.state is not GroupState.DEAD and committing.exists(self._group, self._positions)
+
+    def held_tokens(self) -> tuple[Hashable, ...]:
+        """The tokens of the requests that still wait for their answer."""
+        return tuple(request.token for request in self._group.held())
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        """The committed position in a partition; None when there is none."""
+        return self._positions.get(partition)
+
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """All committed positions; a view, not a copy."""
+        return self._positions.all()
+
+    def describe(self) -> GroupDescription:
+        """The group as tools see it. Metadata and assignments are shown while they are valid: in Stable."""
+        group = self._group
+        stable = group.state is GroupState.STABLE
+        protocol = (group.protocol or "") if stable else ""
+        members = tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(protocol) if stable else b"",
+                assignment=member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        )
+        return GroupDescription(
+            name=self.name,
+            state=group.state,
+            generation=group.generation,
+            protocol_type=group.protocol_type or "",
+            protocol=protocol,
+            leader=group.leader,
+            members=members,
+        )

@@ -1,0 +1,80 @@
+"""A member of a classic group while the server runs."""
+
+from headrace.groups.events import Join, Sync
+from headrace.groups.model import StoredMember
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class Member:
+    """What the group knows of one member, and the requests of it that wait for an answer."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "held_join",
+        "held_sync",
+        "instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(self, member_id: str, join: Join) -> None:
+        self.member_id = member_id
+        self.instance_id = join.instance_id
+        self.client_id = join.client_id
+        self.client_host = join.client_host
+        self.session_timeout_ms = join.session_timeout_ms
+        self.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self.protocols: Protocols = join.protocols
+        self.assignment = b""
+        self.is_new = True
+        self.held_join: Join | None = None
+        self.held_sync: Sync | None = None
+
+    @classmethod
+    def restore(cls, stored: StoredMember) -> "Member":
+        """The member as it was stored; none of its requests wait."""
+        member = cls.__new__(cls)
+        member.member_id = stored.member_id
+        member.instance_id = stored.instance_id
+        member.client_id = stored.client_id
+        member.client_host = stored.client_host
+        member.session_timeout_ms = stored.session_timeout_ms
+        member.rebalance_timeout_ms = stored.rebalance_timeout_ms
+        member.protocols = stored.protocols
+        member.assignment = stored.assignment
+        member.is_new = False
+        member.held_join = None
+        member.held_sync = None
+        return member
+
+    def stored(self) -> StoredMember:
+        """The form in which it survives a restart."""
+        return StoredMember(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            protocols=self.protocols,
+            assignment=self.assignment,
+        )
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request of it is held: then its silence proves nothing."""
+        return self.held_join is not None or self.held_sync is not None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Its metadata for a protocol; empty when it does not have that one."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """Its favourite among protocols that every member has."""
+        return next(name for name, _ in self.protocols if name in candidates)

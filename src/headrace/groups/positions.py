@@ -1,0 +1,75 @@
+"""Committed positions of a group: what both kinds of group, classic and balanced, keep in the same way.
+
+Who may commit is the group's to decide; this file knows nothing of members and generations.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from headrace.groups.errors import GroupError
+from headrace.groups.model import DropPositions, GroupChange, Position, SavePositions, TopicPartition
+from headrace.groups.settings import GroupSettings
+
+Outcome = dict[TopicPartition, GroupError | None]
+Since = Callable[[TopicPartition, Position], int | None]
+"""From when (ms) a position's retention counts; None while it is in use."""
+
+
+class Positions:
+    """The positions of one group by partition."""
+
+    def __init__(self, stored: Mapping[TopicPartition, Position] = MappingProxyType({})) -> None:
+        self._positions = dict(stored)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def get(self, partition: TopicPartition) -> Position | None:
+        """The position in a partition; None when nothing was ever committed there."""
+        return self._positions.get(partition)
+
+    def all(self) -> Mapping[TopicPartition, Position]:
+        """Every position; a view, not a copy."""
+        return MappingProxyType(self._positions)
+
+    def commit(
+        self, positions: Mapping[TopicPartition, Position], settings: GroupSettings, now_ms: int
+    ) -> tuple[list[GroupChange], Outcome]:
+        """Take new positions; the changes to make durable, and each partition's outcome. One may fail alone."""
+        outcome: Outcome = {}
+        taken: dict[TopicPartition, Position] = {}
+        for partition, position in positions.items():
+            if len(position.metadata) > settings.offset_metadata_max:
+                outcome[partition] = GroupError.OFFSET_METADATA_TOO_LARGE
+                continue
+            outcome[partition] = None
+            taken[partition] = msgspec.structs.replace(position, committed_ms=now_ms)
+        self._positions.update(taken)
+        return ([SavePositions(taken)] if taken else []), outcome
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
+        """Remove positions; the changes to make durable, none where nothing was kept."""
+        gone = tuple(partition for partition in partitions if self._positions.pop(partition, None) is not None)
+        return [DropPositions(gone)] if gone else []
+
+    def drop_topic(self, topic: str) -> list[GroupChange]:
+        """Remove every position in a topic; the changes to make durable."""
+        return self.drop([partition for partition in self._positions if partition.topic == topic])
+
+    def expire(self, since: Since, settings: GroupSettings, now_ms: int) -> list[GroupChange]:
+        """Remove positions whose retention is over; the changes to make durable."""
+        oldest = now_ms - settings.offsets_retention_ms
+        expired = []
+        for partition, position in self._positions.items():
+            start = since(partition, position)
+            if start is not None and start <= oldest:
+                expired.append(partition)
+        return self.drop(expired)
+
+    def next_expiry_ms(self, since: Since, settings: GroupSettings) -> int | None:
+        """When the first position may expire; None while all are in use or there is none."""
+        starts = (since(partition, position) for partition, position in self._positions.items())
+        first = min((start for start in starts if start is not None), default=None)
+        return None if first is None else first + settings.offsets_retention_ms

@@ -1,0 +1,74 @@
+"""One event's turn: the effects gather here and leave in the order that makes them safe."""
+
+from collections.abc import Hashable
+
+from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Request
+from headrace.groups.model import GroupChange
+from headrace.groups.timers import TimerKey
+
+Deadlines = dict[TimerKey, int]
+
+
+class Turn:
+    """Collects changes, timers and replies of one event at `now_ms`.
+
+    `deadlines` is the group's: which timers are set, and for when (ms).
+    """
+
+    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms")
+
+    def __init__(self, now_ms: int, deadlines: Deadlines) -> None:
+        self.now_ms = now_ms
+        self.changes: list[GroupChange] = []
+        self._deadlines = deadlines
+        self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
+        self._replies: list[Reply] = []
+
+    def save(self, *changes: GroupChange) -> None:
+        """Have changes made durable before any reply of this turn."""
+        self.changes.extend(changes)
+
+    def set_timer(self, key: TimerKey, delay_ms: int) -> None:
+        """Set or move a timer, `delay_ms` from now."""
+        deadline = self.now_ms + max(delay_ms, 0)
+        self._deadlines[key] = deadline
+        self._timers[key] = SetTimer(key, deadline)
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        """Forget a timer; does nothing when it is not set."""
+        if self._deadlines.pop(key, None) is not None:
+            self._timers[key] = CancelTimer(key)
+
+    def has_timer(self, key: TimerKey) -> bool:
+        """Whether a timer is set."""
+        return key in self._deadlines
+
+    def take_timer(self, key: TimerKey) -> bool:
+        """Whether a timer that is said to have fired is really due; then it is gone.
+
+        It is not when it was cancelled or moved while the news of its firing waited in the queue. One that was moved
+        is set once more, so that a runner whose clock ran a little early cannot lose it.
+        """
+        deadline = self._deadlines.get(key)
+        if deadline is None:
+            return False
+        if deadline > self.now_ms:
+            self._timers[key] = SetTimer(key, deadline)
+            return False
+        del self._deadlines[key]
+        return True
+
+    def reply(self, token: Hashable, result: Result) -> None:
+        """Answer a request."""
+        self._replies.append(Reply(token, result))
+
+    def refuse(self, request: Request, error: GroupError) -> None:
+        """Answer a request with nothing but an error."""
+        self._replies.append(Reply(request.token, refusal(request, error)))
+
+    def effects(self) -> list[Effect]:
+        """Everything in order: all changes in one atomic step, the timers, the replies."""
+        persist: list[Effect] = [Persist(tuple(self.changes))] if self.changes else []
+        return [*persist, *self._timers.values(), *self._replies]
