@@ -243,6 +243,12 @@ def redis_url(environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(PREFIX + "REDIS")
 
 
+def java_places(environ: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+    """Where Spark's Java may be: `JAVA_HOME`, and the search path of programs."""
+    environ = os.environ if environ is None else environ
+    return environ.get("JAVA_HOME"), environ.get("PATH")
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     known = {option.variable: option for option in OPTIONS}
     given = {}
