@@ -1,0 +1,116 @@
+"""Turns message tables into classes whose codecs are compiled at first use of each version."""
+
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypeVar
+
+import msgspec
+
+from headrace.kafka.codec.decoder import Decode, build_decoder
+from headrace.kafka.codec.encoder import Classes, Encode, build_encoder
+from headrace.kafka.codec.errors import DecodeError, EncodeError, UnsupportedVersionError
+from headrace.kafka.codec.notation import Field, MessageTable
+from headrace.kafka.codec.wire import Buffer
+
+Chunk = bytes | bytearray | memoryview
+Records = bytes | bytearray | memoryview | list[Chunk] | tuple[Chunk, ...]
+"""What a records field takes: one buffer, or several that are sent one after the other."""
+
+
+T = TypeVar("T")
+
+
+class Message(msgspec.Struct, gc=False):
+    """A request or response body, the same class for all of its versions.
+
+    A field that a version lacks is not written, and reads as its default. Structures are mutable and compare by value.
+    """
+
+    API_KEY: ClassVar[int] = -1
+    VERSIONS: ClassVar[tuple[int, int]] = (0, -1)
+    """The lowest and highest version this codec speaks; which of them a server offers is the server's affair."""
+    FLEXIBLE_FROM: ClassVar[int] = 0
+    """The first version with compact types and tagged fields; above all versions when there is none."""
+    _decoders: ClassVar["_Codecs[Decode]"]
+    _encoders: ClassVar["_Codecs[Encode]"]
+
+    @classmethod
+    def decode(cls, buffer: Buffer, position: int, version: int) -> Self:
+        """The body from `position` to the end of the buffer, whose bytes the records fields go on viewing.
+
+        Raises DecodeError for every other sequence of bytes, UnsupportedVersionError for a version not in VERSIONS.
+        """
+        decoder = cls._decoders[version]
+        try:
+            return decoder(buffer, position)  # type: ignore[no-any-return]
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
+
+    def encode(self, version: int) -> list[Chunk]:
+        """The body as a list of chunks: records as they were given, everything between them joined."""
+        chunks: list[Chunk] = []
+        self.encode_into(chunks, version)
+        return chunks
+
+    def encode_into(self, chunks: list[Chunk], version: int) -> None:
+        """Append the body's chunks. EncodeError when a value does not fit its type; `chunks` is then of no use."""
+        encoder = self._encoders[version]
+        try:
+            encoder(self, chunks)
+        except (struct.error, TypeError, ValueError, AttributeError) as error:
+            raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
+
+
+class _Codecs(dict[int, T]):
+    """Version -> codec, compiled when first asked for."""
+
+    def __init__(self, table: MessageTable, build: Callable[[MessageTable, int, Classes], T], classes: Classes) -> None:
+        super().__init__()
+        self._table = table
+        self._build = build
+        self._classes = classes
+
+    def __missing__(self, version: int) -> T:
+        if version not in self._table.versions:
+            raise UnsupportedVersionError(f"{self._table.root.name} has no version {version}")
+        codec = self[version] = self._build(self._table, version, self._classes)
+        return codec
+
+
+def build_message(table: MessageTable, module: str) -> type[Message]:
+    """The class of a message, with its structures as attributes; `module` is where users import it from."""
+    name = table.root.name
+    classes: Classes = {}
+    for structure in table.root.nested():
+        classes[structure.name] = msgspec.defstruct(
+            structure.name,
+            [_field(field, classes) for field in structure.fields],
+            namespace={"__qualname__": f"{name}.{structure.name}"},
+            module=module,
+            gc=False,
+        )
+    message: Any = msgspec.defstruct(
+        name,
+        [_field(field, classes) for field in table.root.fields],
+        bases=(Message,),
+        namespace={
+            "API_KEY": table.api_key,
+            "VERSIONS": (table.versions.low, table.versions.high),
+            "FLEXIBLE_FROM": table.flexible_from,
+            **classes,
+        },
+        module=module,
+        gc=False,
+    )
+    classes[name] = message
+    message._decoders = _Codecs(table, build_decoder, classes)
+    message._encoders = _Codecs(table, build_encoder, classes)
+    finished: type[Message] = message
+    return finished
+
+
+def _field(field: Field, classes: Classes) -> tuple[str, Any, Any]:
+    """A field as `defstruct` takes it. The types are for type checkers, which read messages.pyi."""
+    if field.struct is not None and not field.is_array and not field.may_be_none:
+        return field.name, Any, msgspec.field(default_factory=classes[field.kind])
+    return field.name, Any, field.default
