@@ -18,7 +18,7 @@ from headrace.topics.errors import TopicError
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """One partition of a fetch."""
 
-    partition: Partition | TopicError
+    partition: Partition | Exception
     """The error stands for a partition that could not be found."""
     offset: int
     max_bytes: int
@@ -30,7 +30,7 @@ class Found(msgspec.Struct, gc=False):
     error: Exception | None = None
     log_start: int = -1
     log_end: int = -1
-    chunks: Sequence[Buffer] = ()
+    chunks: list[Buffer] = []
     size: int = 0
 
 

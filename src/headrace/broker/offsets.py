@@ -42,16 +42,15 @@ async def find(storage: LogStorage, partition: Partition, timestamp: int) -> Fou
         return FoundOffset(partition.log_end)
     if timestamp == Special.EARLIEST:
         return FoundOffset(partition.log_start)
-    if timestamp == Special.MAX_TIMESTAMP:
-        stored = await storage.find_max_timestamp(partition.stream)
-        if stored is None:
-            return NOT_FOUND
-        offset, time = max_timestamp(stored.batch, stored.base_offset)
-        return FoundOffset(offset, time)
-    stored = await storage.find_timestamp(partition.stream, timestamp)
+    largest = timestamp == Special.MAX_TIMESTAMP
+    stream = partition.stream
+    stored = await (storage.find_max_timestamp(stream) if largest else storage.find_timestamp(stream, timestamp))
     if stored is None:
         return NOT_FOUND
-    found = find_timestamp(stored.batch, stored.base_offset, timestamp)
+    if largest:
+        found = max_timestamp(stored.batch, stored.base_offset)
+    else:
+        found = find_timestamp(stored.batch, stored.base_offset, timestamp)
     if found is None:
         return NOT_FOUND
     offset, time = found

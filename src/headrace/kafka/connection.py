@@ -99,7 +99,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the frames that are complete now."""
-        self._door.last_read = self
         if self._frame is not None:
             self._filled += nbytes
             if self._filled == len(self._frame):

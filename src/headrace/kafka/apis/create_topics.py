@@ -50,7 +50,7 @@ async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, 
         num_partitions=partitions,
         replication_factor=1,
         configs=[
-            Result.CreatableTopicConfigs(
+            CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.key.name,
                 value=entry.value,
                 read_only=False,

@@ -29,7 +29,7 @@ SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFA
 _STRING, _LIST = 2, 7
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
-Entry = Result.DescribeConfigsResourceResult
+Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 @register(DescribeConfigsRequest, 1, 4)
@@ -67,7 +67,7 @@ def _entries(
     else:
         raise RequestError(
             Code.INVALID_REQUEST,
-            f"resource type {resource.resource_type} {resource.resource_name!r}: only topics and broker {broker.node_id}",
+            f"resource {resource.resource_name!r} of type {resource.resource_type}: only topics and broker {broker.node_id}",
         )
     wanted = resource.configuration_keys
     return entries if wanted is None else [entry for entry in entries if entry.name in wanted]
@@ -83,7 +83,7 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
             config_source=SOURCES[found.source],
             is_sensitive=False,
             synonyms=[
-                Entry.DescribeConfigsSynonym(name=found.key.name, value=value, source=SOURCES[source])
+                DescribeConfigsResponse.DescribeConfigsSynonym(name=found.key.name, value=value, source=SOURCES[source])
                 for value, source in found.synonyms
             ]
             if synonyms
@@ -114,7 +114,9 @@ def _broker(broker: Broker, *, synonyms: bool, doc: bool) -> Iterable[Entry]:
             read_only=True,
             config_source=source,
             is_sensitive=False,
-            synonyms=[Entry.DescribeConfigsSynonym(name=key.name, value=value, source=source)] if synonyms else [],
+            synonyms=[DescribeConfigsResponse.DescribeConfigsSynonym(name=key.name, value=value, source=source)]
+            if synonyms
+            else [],
             config_type=int(key.type),
             documentation=key.doc if doc else None,
         )

@@ -31,7 +31,7 @@ def _described(name: str, found: GroupDescription | None) -> Group:
         protocol_type=found.protocol_type,
         protocol_data=found.protocol,
         members=[
-            Group.DescribedGroupMember(
+            DescribeGroupsResponse.DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,

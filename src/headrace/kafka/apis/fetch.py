@@ -21,7 +21,7 @@ from headrace.topics.errors import TopicError
 
 READ_COMMITTED = 1
 
-PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+PartitionData = FetchResponse.PartitionData
 
 
 @register(FetchRequest, 4, 12)
@@ -48,7 +48,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
         exchange.cancel = fetch.cancel
 
 
-def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchTopic.FetchPartition) -> Ask:
+def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
     try:
         partition = topics.partition(name, wanted.partition)
     except TopicError as error:

@@ -16,7 +16,7 @@ from headrace.kafka.registry import register
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Take members out of a group."""
     if exchange.version < 3:
-        leaving = (Leaving(member_id=request.member_id),)
+        leaving: tuple[Leaving, ...] = (Leaving(member_id=request.member_id),)
     else:
         leaving = tuple(
             Leaving(member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason)

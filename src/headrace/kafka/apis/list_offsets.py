@@ -16,7 +16,7 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
-Partition = Topic.ListOffsetsPartitionResponse
+Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 _LEAST_SPECIAL = -3
 
 
@@ -36,9 +36,7 @@ async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsets
     )
 
 
-async def _find(
-    broker: Broker, topic: str, asked: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition, version: int
-) -> Partition:
+async def _find(broker: Broker, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, version: int) -> Partition:
     try:
         partition = broker.topics.partition(topic, asked.partition_index)
         epoch = asked.current_leader_epoch

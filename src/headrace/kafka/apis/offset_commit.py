@@ -18,7 +18,7 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
-Partition = Topic.OffsetCommitResponsePartition
+Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
 @register(OffsetCommitRequest, 2, 8)

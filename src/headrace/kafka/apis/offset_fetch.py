@@ -49,7 +49,7 @@ def handle(request: OffsetFetchRequest, exchange: Exchange) -> None:
         OffsetFetchResponse.OffsetFetchResponseTopic(
             name=topic,
             partitions=[
-                OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition(
+                OffsetFetchResponse.OffsetFetchResponsePartition(
                     partition_index=index,
                     committed_offset=position.offset,
                     committed_leader_epoch=position.leader_epoch,
@@ -68,10 +68,10 @@ def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -
     return Group(
         group_id=wanted.group_id,
         topics=[
-            Group.OffsetFetchResponseTopics(
+            OffsetFetchResponse.OffsetFetchResponseTopics(
                 name=topic,
                 partitions=[
-                    Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions(
+                    OffsetFetchResponse.OffsetFetchResponsePartitions(
                         partition_index=index,
                         committed_offset=position.offset,
                         committed_leader_epoch=position.leader_epoch,

@@ -14,14 +14,14 @@ from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
-from headrace.kafka.errors import Code, code_of
+from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.registry import register
 from headrace.topics.errors import InvalidRecord, TopicError
 from headrace.topics.model import Appended
 
 _ACKS = (-1, 0, 1)
-Answer = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+Answer = ProduceResponse.PartitionProduceResponse
 
 
 class _Pending:
@@ -84,8 +84,8 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
     known_acks = request.acks in _ACKS
     for name, data, answer in work:
         if not known_acks:
-            answer.error_code = Code.INVALID_REQUIRED_ACKS
-            pending.settle(answer, -1, InvalidAcks(f"acks={request.acks}: wanted -1, 0 or 1"))
+            error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
+            pending.settle(answer, -1, error)
             continue
         _append(broker, name, data, answer, exchange, pending)
 
@@ -93,7 +93,7 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
 def _append(
     broker: Broker,
     name: str,
-    data: ProduceRequest.TopicProduceData.PartitionProduceData,
+    data: ProduceRequest.PartitionProduceData,
     answer: Answer,
     exchange: Exchange,
     pending: _Pending,
