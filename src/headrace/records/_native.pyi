@@ -1,9 +1,49 @@
-# Types of the optional C extension; the code is _native.c.
+# Types of the optional C extension; the code is in _native.c and the C files beside it.
+
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
 
 from headrace.records.plain import Buffer, HeaderFields
+from headrace.records.plain_encode import Fields
+
+_R = TypeVar("_R")
 
 CRC32C: str  # how the CRC is computed here: `sse4.2`, `armv8` or `tables`
 
 def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
+def crc32c_tables(data: Buffer, crc: int = 0, /) -> int: ...
 def check(batch: Buffer, /) -> HeaderFields: ...
 def peek(batch: Buffer, /) -> HeaderFields: ...
+def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes: ...
+def records(
+    kind: type[_R],
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    /,
+) -> list[_R]: ...
+
+_Validity: TypeAlias = bytes | None
+_BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes]
+_Headers: TypeAlias = tuple[_Validity, bytes, _BytesColumn, _BytesColumn, int]
+
+class Columns:
+    rows: int
+    def __init__(self, max_rows: int, max_bytes: int, include_headers: bool) -> None: ...
+    def open(
+        self,
+        payload: Buffer,
+        count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        log_append_time: bool,
+        first_offset: int,
+        end_offset: int,
+        /,
+    ) -> None: ...
+    def fill(self) -> bool: ...
+    def take(self) -> tuple[int, _BytesColumn, _BytesColumn, bytes, bytes, bytes, _Headers | None]: ...

@@ -1,18 +1,65 @@
 """Whether the C extension is there, and the functions that are faster with it. The one place that decides."""
 
-from headrace.records import plain
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from headrace.records import by_aiokafka, plain, plain_columns, plain_encode
+from headrace.records.plain import Buffer
+from headrace.records.plain_encode import Fields
+
+_R = TypeVar("_R")
+
+
+class ColumnBuilder(Protocol):
+    """Columns that grow by one batch after the other."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the columns."""
+
+    def open(
+        self,
+        payload: Buffer,
+        count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        log_append_time: bool,
+        first_offset: int,
+        end_offset: int,
+        /,
+    ) -> None:
+        """Start on a batch's opened records section; rows at `first_offset` and up to before `end_offset` count."""
+
+    def fill(self) -> bool:
+        """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
+
+    def take(self) -> Any:
+        """The columns so far, as buffers (C) or `plain_columns.Rows`; they are empty then."""
+
+
+open_columns: Callable[[int, int, bool], ColumnBuilder]
+"""Given rows and bytes that the columns may have at most, and whether headers are wanted."""
+records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
+encode: Callable[[Sequence[Fields], int], bytes]
 
 try:
     import headrace.records._native as _native  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
-    description = "Python (struct, google-crc32c; records walked by aiokafka)"
+    description = "Python (CRC-32C: google-crc32c, records: aiokafka)"
     crc32c = plain.crc32c
     check = plain.check
     peek = plain.peek
+    encode = plain_encode.encode
+    records = by_aiokafka.records
+    open_columns = plain_columns.PlainColumns
 else:
     available = True
     description = f"C extension (CRC-32C: {_native.CRC32C})"
     crc32c = _native.crc32c
     check = _native.check
     peek = _native.peek
+    encode = _native.encode
+    records = _native.records
+    open_columns = _native.Columns

@@ -1,0 +1,18 @@
+"""The C extension, which pyproject.toml cannot describe yet. Without a compiler the install goes on without it."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HERE = Path("src/headrace/records")
+
+setup(
+    ext_modules=[
+        Extension(
+            "headrace.records._native",
+            sources=[str(HERE / name) for name in ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c")],
+            depends=[str(HERE / "_native.h")],
+            optional=True,
+        )
+    ]
+)

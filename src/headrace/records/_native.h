@@ -1,0 +1,123 @@
+/* What the C files of headrace.records._native share. Every read is bounds-checked: the bytes come from anybody. */
+
+#ifndef HEADRACE_RECORDS_NATIVE_H
+#define HEADRACE_RECORDS_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Classes of headrace.records.errors, looked up when the module is imported. */
+extern PyObject *headrace_corrupt_batch;
+
+/* _crc32c.c */
+void headrace_crc32c_prepare(void);
+const char *headrace_crc32c_kind(void);
+uint32_t headrace_crc32c(uint32_t crc, const uint8_t *data, size_t size);
+/* The same without the instruction, so that it can be tested on a machine that has it. */
+uint32_t headrace_crc32c_tables(uint32_t crc, const uint8_t *data, size_t size);
+
+/* _record.c: one record of a record batch, its fields pointing into the payload. */
+typedef struct {
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t key_size; /* -1 for null, as value_size */
+    int32_t value_size;
+    int32_t header_count;
+    int32_t header_bytes; /* of all keys and values together */
+    const uint8_t *key;
+    const uint8_t *value;
+    const uint8_t *headers; /* the first header; all of them have been read once */
+    const uint8_t *end;
+} Record;
+
+typedef struct {
+    int32_t key_size;
+    int32_t value_size; /* -1 for null */
+    const uint8_t *key;
+    const uint8_t *value;
+} Header;
+
+/* Where a walk over the records of one batch stands. */
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+    int32_t remaining;
+    int32_t last_offset_delta;
+    int32_t previous_offset_delta;
+} Walk;
+
+/* Read the next record; 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. */
+int headrace_next_record(Walk *walk, Record *record);
+/* Read the header at `at` of a record that headrace_next_record has read; the byte after it. */
+const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Header *header);
+/* After the last record nothing may follow; 0, or -1 with CorruptBatch set. */
+int headrace_walk_ended(const Walk *walk);
+/* Base timestamp + delta in milliseconds, wrapping as Java's long does. */
+static inline int64_t headrace_add_wrapping(int64_t base, int64_t delta)
+{
+    return (int64_t)((uint64_t)base + (uint64_t)delta);
+}
+PyObject *headrace_records(PyObject *module, PyObject *args);
+
+/* _encode.c */
+PyObject *headrace_encode(PyObject *module, PyObject *args);
+
+/* A buffer that grows. It is a bytes object from the start, so that others can take it over without a copy. */
+typedef struct {
+    PyObject *bytes;
+    size_t used;
+    size_t usual; /* what it held when it was last taken: the size to start with next time */
+} Buffer;
+
+static inline int reserve(Buffer *buffer, size_t more)
+{
+    size_t capacity = buffer->bytes ? (size_t)PyBytes_GET_SIZE(buffer->bytes) : 0;
+    size_t wanted = buffer->used + more;
+    if (wanted <= capacity)
+        return 0;
+    if (wanted < 2 * capacity)
+        wanted = 2 * capacity;
+    if (wanted < buffer->usual)
+        wanted = buffer->usual;
+    if (wanted < 256)
+        wanted = 256;
+    if (buffer->bytes)
+        return _PyBytes_Resize(&buffer->bytes, (Py_ssize_t)wanted);
+    buffer->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)wanted);
+    return buffer->bytes ? 0 : -1;
+}
+
+/* Writes where `reserve` has made room. */
+static inline void put(Buffer *buffer, const void *data, size_t size)
+{
+    memcpy(PyBytes_AS_STRING(buffer->bytes) + buffer->used, data, size);
+    buffer->used += size;
+}
+
+static inline void drop(Buffer *buffer)
+{
+    Py_CLEAR(buffer->bytes);
+    buffer->used = 0;
+}
+
+/* Hand the bytes over, cut to what was put; a buffer that nothing was put into gives empty ones. */
+static inline PyObject *take(Buffer *buffer)
+{
+    buffer->usual = buffer->used;
+    if (!buffer->bytes)
+        return PyBytes_FromStringAndSize(NULL, 0);
+    if ((size_t)PyBytes_GET_SIZE(buffer->bytes) != buffer->used
+        && _PyBytes_Resize(&buffer->bytes, (Py_ssize_t)buffer->used) < 0)
+        return NULL;
+    PyObject *bytes = buffer->bytes;
+    buffer->bytes = NULL;
+    buffer->used = 0;
+    return bytes;
+}
+
+/* _columns.c */
+extern PyTypeObject headrace_columns_type;
+
+#endif

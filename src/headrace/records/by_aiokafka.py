@@ -1,0 +1,81 @@
+"""Records read by aiokafka's compiled code: what `_native` does, on machines without the extension.
+
+aiokafka is imported when it is first needed, because it brings asyncio and all of its client along (0.2 s).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from struct import Struct
+from typing import Any, TypeVar
+
+from headrace.records.errors import CorruptBatch
+from headrace.records.plain import Buffer
+
+_R = TypeVar("_R")
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_SLACK = 64
+_ERRORS = (ValueError, IndexError, OverflowError, MemoryError, AssertionError)
+
+
+@cache
+def _reader() -> tuple[Callable[[Buffer], Any], type[Exception]]:
+    from aiokafka.errors import CorruptRecordException  # noqa: PLC0415
+    from aiokafka.record.default_records import DefaultRecordBatch  # noqa: PLC0415
+
+    return DefaultRecordBatch, CorruptRecordException
+
+
+def read(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+) -> Iterator[Any]:
+    """Aiokafka's records (offset, timestamp, key, value, headers) out of an opened records section.
+
+    A batch around the payload is made up, uncompressed. aiokafka looks at lengths before it follows them but reads
+    varints without looking where its buffer ends, hence zeros after the end: they stop it within its own memory.
+
+    Raises:
+        CorruptBatch: a length that leads nowhere, bytes left over, offsets that do not go up.
+    """
+    if not 0 <= count <= len(payload):
+        raise CorruptBatch(f"{count} records in {len(payload)} bytes")
+    size = 61 + len(payload)
+    batch = bytearray(size + _SLACK)
+    attributes = 0 if fixed_timestamp is None else 0x08
+    max_timestamp = base_timestamp if fixed_timestamp is None else fixed_timestamp
+    fields = (last_offset_delta, base_timestamp, max_timestamp, -1, -1, -1, count)
+    _HEADER.pack_into(batch, 0, base_offset, size - 12, 0, 2, 0, attributes, *fields)
+    batch[61:size] = payload
+    batch_class, corrupt = _reader()
+    previous = base_offset - 1
+    last = base_offset + last_offset_delta
+    try:
+        for record in batch_class(memoryview(batch)[:size]):
+            offset = record.offset
+            if not previous < offset <= last:
+                raise CorruptBatch(f"a record at offset {offset} between {previous} and the batch's last, {last}")
+            previous = offset
+            yield record
+    except (corrupt, *_ERRORS) as error:
+        raise CorruptBatch(f"records cannot be read: {error}") from None
+
+
+def records(
+    kind: Callable[..., _R],
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+) -> list[_R]:
+    """All records of a batch as `kind(offset, timestamp, key, value, headers)`. Raises CorruptBatch."""
+    return [
+        kind(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+        for record in read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
+    ]

@@ -1,0 +1,130 @@
+"""The five codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+
+What comes from a client may be made to grow without end when it is opened, so every reader gives a limit.
+"""
+
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from headrace.records.errors import BatchTooLarge, CorruptBatch, UnknownCodec
+from headrace.records.plain import Buffer
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+
+LIMIT = 128 * 1024 * 1024
+"""Bytes that the records of one batch may take once decompressed, unless the caller says otherwise."""
+
+_FIRST_GUESS = 8  # times the compressed size: JSON seldom shrinks more
+_NEXT_GUESS = 4
+_LEAST_BUFFER = 64 * 1024
+_TOO_SMALL = "whole buffer"  # what cramjam says when the output does not fit
+
+# Java's snappy stream: a header, then blocks of raw snappy with their length before them. librdkafka writes raw.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
+_XERIAL_BLOCK = 32 * 1024
+_INT32 = Struct(">i")
+
+
+def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
+    """The records section of a batch, opened; uncompressed data comes back as it is.
+
+    Raises:
+        UnknownCodec: no codec has that number.
+        CorruptBatch: the data are not what the codec writes.
+        BatchTooLarge: opened it would take more than `limit` bytes.
+    """
+    if codec == NONE:
+        return data
+    if codec == SNAPPY:
+        return _open_snappy(data, limit)
+    if codec == GZIP:
+        return _open(cramjam.gzip, data, limit)
+    if codec == LZ4:
+        return _open(cramjam.lz4, data, limit)
+    if codec == ZSTD:
+        return _open(cramjam.zstd, data, limit)
+    raise UnknownCodec(f"compression codec {codec} does not exist")
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """The records section of a batch in the form that every Kafka client reads; `level` as the codec counts it.
+
+    Raises:
+        UnknownCodec: no codec has that number.
+    """
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level=level))
+    if codec == SNAPPY:
+        return _close_snappy(data)
+    if codec == LZ4:
+        # Java's reader takes only blocks that do not refer to each other.
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+    raise UnknownCodec(f"compression codec {codec} does not exist")
+
+
+def _open(codec: Any, data: Buffer, limit: int) -> memoryview:
+    """Decompress into a buffer that grows until the data fit or the limit is reached."""
+    size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
+    while True:
+        output = bytearray(size)
+        try:
+            return memoryview(output)[: codec.decompress_into(data, output)]
+        except cramjam.DecompressionError as error:
+            # Corrupt data are tried again too: better slow there than to hang on the wording of an error.
+            if size >= limit:
+                if _TOO_SMALL in str(error):
+                    raise BatchTooLarge(f"records take more than {limit} bytes decompressed") from None
+                raise CorruptBatch(f"compressed records cannot be read: {error}") from None
+            size = min(limit, size * _NEXT_GUESS)
+
+
+def _open_snappy(data: Buffer, limit: int) -> Buffer:
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _open_raw_snappy(view, limit)
+    opened = bytearray()
+    at = len(_XERIAL_HEADER)
+    while at < len(view):
+        if at + 4 > len(view):
+            raise CorruptBatch("a snappy block ends before its length")
+        size = _INT32.unpack_from(view, at)[0]
+        at += 4
+        if size < 0 or at + size > len(view):
+            raise CorruptBatch(f"a snappy block of {size} bytes, {len(view) - at} are there")
+        opened += _open_raw_snappy(view[at : at + size], limit - len(opened))
+        at += size
+    return opened
+
+
+def _open_raw_snappy(data: memoryview, limit: int) -> bytearray:
+    try:
+        # The length comes first in raw snappy, and its reader holds the data to it.
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > limit:
+            raise BatchTooLarge(f"records take more than the {limit} bytes left, {size} in one snappy block")
+        output = bytearray(size)
+        written = cramjam.snappy.decompress_raw_into(data, output)
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"compressed records cannot be read: {error}") from None
+    if written != size:
+        raise CorruptBatch(f"a snappy block of {written} bytes said it had {size}")
+    return output
+
+
+def _close_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)

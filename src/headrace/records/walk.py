@@ -1,0 +1,74 @@
+"""The records of a batch one by one: for what must look inside, such as a timestamp search or a door that shows them.
+
+Batches are the log's: checked when they came. Their records were not; a batch that cannot be read is CorruptBatch.
+"""
+
+from typing import NamedTuple
+
+from headrace.records import native
+from headrace.records.batch import BatchHeader, peek
+from headrace.records.compression import LIMIT, decompress
+from headrace.records.plain import HEADER_SIZE, Buffer
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch, -1 for none; the broker's when the batch has log append time."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def fixed_timestamp(header: BatchHeader) -> int | None:
+    """The timestamp (ms) that all records of the batch have, or None when each has its own."""
+    return header.max_timestamp if header.timestamp_type else None
+
+
+def payload(header: BatchHeader, batch: Buffer, limit: int = LIMIT) -> Buffer:
+    """The records section, opened. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
+    return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
+
+
+def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Record]:
+    """The records of a batch that lies at `base_offset`, whatever is stamped on it; a control batch has none.
+
+    Raises:
+        BatchError: the batch cannot be read, or takes more than `limit` bytes decompressed.
+    """
+    header = peek(batch)
+    if header.is_control:
+        return []
+    return native.records(
+        Record,
+        payload(header, batch, limit),
+        header.count,
+        header.last_offset_delta,
+        base_offset,
+        header.base_timestamp,
+        fixed_timestamp(header),
+    )
+
+
+def find_timestamp(batch: Buffer, base_offset: int, timestamp: int, *, limit: int = LIMIT) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record with this timestamp or a later one; None when there is none.
+
+    Raises:
+        BatchError: as `records`.
+    """
+    for record in records(batch, base_offset, limit=limit):
+        if record.timestamp >= timestamp:
+            return record.offset, record.timestamp
+    return None
+
+
+def max_timestamp(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record with the batch's largest timestamp; None without records.
+
+    Raises:
+        BatchError: as `records`.
+    """
+    latest = max(records(batch, base_offset, limit=limit), key=lambda record: record.timestamp, default=None)
+    return None if latest is None else (latest.offset, latest.timestamp)
