@@ -15,12 +15,16 @@ import msgspec
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings, InvalidSetting
 from headrace.topics.values import suggestion
 
-__all__ = ["BROKER_KEYS", "Address", "BrokerSettings", "ServerOptions", "SettingsError", "load"]
+__all__ = ["BROKER_KEYS", "Address", "BrokerSettings", "ServerOptions", "SettingsError", "StartError", "load"]
 
 PREFIX = "HEADRACE_"
 
 
-class SettingsError(Exception):
+class StartError(Exception):
+    """The server cannot start. The message is one line for a person: what is in the way, and what to do about it."""
+
+
+class SettingsError(StartError):
     """The server is not to start like this. The message is one line: what was asked, what was found, what to try."""
 
 

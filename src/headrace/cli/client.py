@@ -1,0 +1,138 @@
+"""The Kafka clients behind the client commands, with short waits and errors for people instead of librdkafka's log."""
+
+import logging
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headrace import settings
+from headrace.cli.commands import CommandFailed
+
+_CONNECT_S = 3
+_ANSWER_S = 10
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+# librdkafka retries for ever and reports every attempt on stderr; what matters of it reaches us as errors.
+_SILENT = logging.getLogger("headrace.cli.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def client_options(function: F) -> F:
+    """Add `--kafka` and `--json`, which every client command has."""
+    click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(function)
+    click.option(
+        "--kafka",
+        metavar="HOST:PORT",
+        default=settings.kafka_address,
+        help="Address of the server, or of any Kafka broker. [HEADRACE_KAFKA, default 127.0.0.1:9092]",
+    )(function)
+    return function
+
+
+class Client:
+    """Kafka clients for one server, made when needed. Raises CommandFailed at once when nobody answers there."""
+
+    def __init__(self, address: str) -> None:
+        """Try the address.
+
+        Args:
+            address: HOST:PORT, or several with commas between, of which one must answer.
+        """
+        self.address = address
+        _connect(address)
+        self.admin = AdminClient(self._configuration(), logger=_SILENT)
+        with self.explained("answer"):
+            self.admin.list_topics(timeout=_CONNECT_S)
+
+    def producer(self, **configuration: object) -> Producer:
+        """A producer; configuration keys have underscores for dots."""
+        return Producer(self._configuration(**configuration), logger=_SILENT)
+
+    def consumer(self, **configuration: object) -> Consumer:
+        """A consumer; configuration keys have underscores for dots."""
+        return Consumer(self._configuration(**configuration), logger=_SILENT)
+
+    def _configuration(self, **more: object) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.address,
+            "client.id": "headrace-cli",
+            "socket.connection.setup.timeout.ms": 1000 * _CONNECT_S,
+            "log_level": 0,
+        } | {name.replace("_", "."): value for name, value in more.items()}
+
+    def result(self, future: "Future[T]", what: str) -> T:
+        """An admin call's result; raises CommandFailed, saying what could not be done and why."""
+        with self.explained(what):
+            return future.result(timeout=_ANSWER_S)
+
+    @contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        """Turn the client library's errors into CommandFailed: `cannot <what>: <why>`."""
+        try:
+            yield
+        except KafkaException as error:
+            raise CommandFailed(self._explain(what, error.args[0])) from None
+        except TimeoutError:
+            raise CommandFailed(f"cannot {what}: {self.address} did not answer within {_ANSWER_S} s") from None
+
+    def _explain(self, what: str, error: KafkaError) -> str:
+        if error.code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}:
+            return f"{self.address} takes connections but does not answer as a Kafka broker: is it the right port?"
+        return f"cannot {what}: {error.str()} ({error.name()})"
+
+    def partitions(self, topic: str) -> dict[int, int]:
+        """Partition -> leader's node id, in order; raises CommandFailed when there is no such topic."""
+        with self.explained(f"look up topic {topic!r}"):
+            # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
+            found = self.admin.list_topics(timeout=_ANSWER_S).topics
+        if topic not in found:
+            raise CommandFailed(
+                f"no topic {topic!r} at {self.address}; `headrace topics list` shows those that are there"
+            )
+        return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
+
+    def offsets(
+        self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec]
+    ) -> dict[tuple[str, int], int]:
+        """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out."""
+        wanted = {TopicPartition(topic, number): spec() for topic, number in partitions}
+        if not wanted:
+            return {}
+        offsets = {}
+        for partition, future in self.admin.list_offsets(wanted, request_timeout=_ANSWER_S).items():
+            try:
+                offsets[partition.topic, partition.partition] = future.result(timeout=_ANSWER_S).offset
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise CommandFailed(self._explain("look up offsets", error.args[0])) from None
+        return offsets
+
+
+def _connect(addresses: str) -> None:
+    """Raise CommandFailed unless one of the addresses takes a TCP connection."""
+    reasons = []
+    for text in addresses.split(","):
+        try:
+            address = settings.Address.parse(text)
+        except ValueError as error:
+            raise CommandFailed(f"--kafka: {error}", status=2) from None
+        try:
+            with socket.create_connection((address.host, address.port), timeout=_CONNECT_S):
+                return
+        except TimeoutError:
+            reasons.append(f"no answer within {_CONNECT_S} s")
+        except OSError as error:
+            reasons.append((error.strerror or str(error)).lower())
+    raise CommandFailed(
+        f"nobody answers at {addresses} ({', '.join(reasons)}): start a server with `headrace serve`, "
+        "or name another address with --kafka HOST:PORT"
+    )

@@ -1,0 +1,108 @@
+"""The `headrace` command: finds the subcommand, and turns whatever goes wrong into one line and a status.
+
+Status 0: done. 1: it failed. 2: it was not asked correctly. 130: interrupted.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from headrace.cli.commands import CommandFailed
+
+# A command is imported when it is run or its help is shown: `headrace serve` must not wait for Kafka's client library,
+# nor `headrace topics` for the server.
+COMMANDS = {
+    "serve": "headrace.cli.serve:serve",
+    "topics": "headrace.cli.topics:topics",
+    "groups": "headrace.cli.groups:groups",
+    "records": "headrace.cli.records:records",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on demand, listed in the order of COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
+        """Names in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from headrace.cli.version import describe  # noqa: PLC0415  # starts a process: only when asked
+
+        click.echo(describe())
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Examples:
+  headrace serve                                        a server on 127.0.0.1:9092, data in ./.headrace
+  headrace topics create flights --partitions 6
+  echo 'hello' | headrace records produce flights
+  headrace records tail flights --from-beginning
+  headrace groups describe billing                      who reads what, and how far behind""",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show versions and exit."
+)
+def root() -> None:
+    """A streaming log server with server-managed consumer groups.
+
+    Speaks the Kafka protocol; keeps its data in Redis Streams, in a private Valkey that it starts itself or in a
+    Redis of yours. `headrace COMMAND --help` shows each command with examples.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status; errors go to stderr as one line each."""
+    try:
+        result: Any = root.main(
+            args=None if arguments is None else list(arguments), prog_name="headrace", standalone_mode=False
+        )
+    except CommandFailed as error:
+        click.echo(f"headrace: {error}", err=True)
+        return error.status
+    except click.ClickException as error:
+        return _refuse(error)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`headrace ... | head`): Python must not complain of it again when it flushes at exit.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _refuse(error: click.ClickException) -> int:
+    """A command line that click does not take: one line that says why; help where nothing was asked for."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        click.echo(f"headrace: {error.format_message()}", err=True)
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(context.get_help())
+        return 0
+    else:
+        text = " ".join(error.format_message().split()).rstrip(".")
+        click.echo(f"{context.command_path}: {text[0].lower()}{text[1:]}; see {context.command_path} --help", err=True)
+    return error.exit_code
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

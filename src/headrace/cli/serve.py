@@ -1,0 +1,81 @@
+"""`headrace serve`: reads the options, starts the server, says when it is ready."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from headrace import settings
+from headrace.cli import logs
+from headrace.cli.commands import CommandFailed, command
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def server_options(function: F) -> F:
+    """Add `--config`, `--set` and every option of the server to a command; the latter arrive as text or None."""
+    for option in reversed(settings.OPTIONS):
+        default = f", default {option.default}" if option.default is not None else ""
+        click.option(
+            option.flag, option.field, metavar=option.metavar, help=f"{option.doc} [{option.variable}{default}]"
+        )(function)
+    click.option(
+        "--set",
+        "sets",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A broker setting under Kafka's name; may be repeated. [HEADRACE_SET, separated by spaces]",
+    )(function)
+    click.option("--config", metavar="FILE", help="TOML file with any of these options. [HEADRACE_CONFIG]")(function)
+    return function
+
+
+@command(
+    "serve",
+    examples="""
+    headrace serve
+    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092
+    headrace serve --data /var/lib/headrace --fsync always
+    headrace serve --redis redis://localhost:6379/0
+    headrace serve --set num.partitions=6 --set log.retention.hours=24
+    HEADRACE_KAFKA=127.0.0.1:0 headrace serve --config headrace.toml
+    """,
+)
+@server_options
+def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
+    """Start a server; it runs until Ctrl-C or SIGTERM.
+
+    Prints one line that starts with `ready ` once every door answers, and logs to stderr. A flag goes over its
+    environment variable, that over the file, and the file over the default. In the file, options have the names of
+    the flags without dashes in front, and broker settings stand in a table [set].
+    """
+    try:
+        options, broker = settings.load({name.replace("_", "-"): text for name, text in flags.items()}, sets, config)
+    except settings.SettingsError as error:
+        raise CommandFailed(str(error), status=2) from None
+    logs.configure(options.log_level, options.log_format)
+    try:
+        return run(options, broker)
+    except settings.StartError as error:
+        raise CommandFailed(str(error)) from None
+
+
+def run(options: settings.ServerOptions, broker: settings.BrokerSettings) -> int:
+    """Run a server until it is told to stop; returns its exit status. Raises StartError."""
+    from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
+
+    def on_ready(ready: app.Ready) -> None:
+        click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(app.serve(options, broker, on_ready))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed; None: asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415  # optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,165 @@
+"""`headrace topics`: create, list, describe and delete topics through the Kafka door."""
+
+import base64
+import sys
+from uuid import UUID
+
+import click
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
+
+from headrace.cli.client import Client, client_options
+from headrace.cli.commands import CommandFailed, TeachingGroup
+from headrace.cli.output import print_json, print_table
+
+STREAMS = "headrace.streams"
+"""Read-only configuration under which a Headrace server tells the Redis key of each partition, commas between."""
+
+
+@click.group("topics", cls=TeachingGroup)
+def topics() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topics.command(
+    "create",
+    examples="""
+    headrace topics create flights --partitions 6
+    headrace topics create clicks --config retention.ms=3600000 --config max.message.bytes=2000000
+    """,
+)
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="How many (default: the server's).")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
+@client_options
+def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: str, as_json: bool) -> None:
+    """Create the topic NAME."""
+    config = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CommandFailed(f"--config {pair}: expected KEY=VALUE, such as retention.ms=3600000", status=2)
+        config[key] = value
+    client = Client(kafka)
+    # -1 leaves a number to the server, which knows its defaults.
+    topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
+    client.result(client.admin.create_topics([topic])[name], f"create topic {name!r}")
+    made = len(client.partitions(name))
+    if as_json:
+        print_json({"topic": name, "partitions": made, "config": config})
+    else:
+        click.echo(f"created topic {name} with {made} partition{'s' if made > 1 else ''}")
+
+
+@topics.command(
+    "list",
+    examples="""
+    headrace topics list
+    headrace topics list --json | jq -r '.[].topic'
+    """,
+)
+@client_options
+def list_(kafka: str, as_json: bool) -> None:
+    """List the topics, with how many records each holds."""
+    client = Client(kafka)
+    with client.explained("list topics"):
+        found = client.admin.list_topics(timeout=10).topics
+    partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
+    starts = client.offsets(partitions, OffsetSpec.earliest)
+    ends = client.offsets(partitions, OffsetSpec.latest)
+    answer = [
+        {
+            "topic": name,
+            "partitions": len(found[name].partitions),
+            "records": sum(
+                ends[name, number] - starts[name, number]
+                for number in found[name].partitions
+                if (name, number) in ends and (name, number) in starts
+            ),
+        }
+        for name in sorted(found)
+    ]
+    if as_json:
+        print_json(answer)
+    else:
+        print_table(["topic", ">partitions", ">records"], [list(line.values()) for line in answer])
+
+
+@topics.command(
+    "describe",
+    examples="""
+    headrace topics describe flights
+    headrace topics describe flights --json | jq -r '.partitions[0].stream'
+    """,
+)
+@click.argument("name")
+@client_options
+def describe(name: str, kafka: str, as_json: bool) -> None:
+    """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
+    client = Client(kafka)
+    leaders = client.partitions(name)
+    keys = [(name, number) for number in leaders]
+    starts = client.offsets(keys, OffsetSpec.earliest)
+    ends = client.offsets(keys, OffsetSpec.latest)
+    config = _config(client, name)
+    streams = (config.pop(STREAMS).value or "").split(",") if STREAMS in config else []
+    topic_id = _topic_id(client, name)
+    partitions = [
+        {
+            "partition": number,
+            "leader": leader,
+            "log_start": starts.get((name, number)),
+            "log_end": ends.get((name, number)),
+            "stream": streams[number] if number < len(streams) else None,
+        }
+        for number, leader in leaders.items()
+    ]
+    if as_json:
+        values = {key: entry.value for key, entry in config.items()}
+        print_json({"topic": name, "id": topic_id, "config": values, "partitions": partitions})
+        return
+    click.echo(f"topic {name}  id {topic_id}")
+    for key, entry in config.items():
+        if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+            click.echo(f"  {key}={entry.value}")
+    print_table(
+        [">partition", ">leader", ">log start", ">log end", "stream"], [list(line.values()) for line in partitions]
+    )
+
+
+def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    described = client.admin.describe_configs([resource])[resource]
+    entries: dict[str, ConfigEntry] = client.result(described, f"read the configuration of {name!r}")
+    return dict(sorted(entries.items()))
+
+
+def _topic_id(client: Client, name: str) -> str | None:
+    """The topic's id as a UUID; None from a broker too old to have one."""
+    future = client.admin.describe_topics(TopicCollection([name]))[name]
+    found = str(client.result(future, f"describe topic {name!r}").topic_id)
+    topic_id = UUID(bytes=base64.urlsafe_b64decode(found + "=="))
+    return str(topic_id) if topic_id.int else None
+
+
+@topics.command(
+    "delete",
+    examples="""
+    headrace topics delete flights
+    headrace topics delete flights clicks --yes
+    """,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@client_options
+def delete(names: tuple[str, ...], yes: bool, kafka: str, as_json: bool) -> None:
+    """Delete topics with all their records."""
+    client = Client(kafka)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} with all records, at {kafka}?", abort=True)
+    for name, future in client.admin.delete_topics(list(names)).items():
+        client.result(future, f"delete topic {name!r}")
+        if not as_json:
+            click.echo(f"deleted topic {name}")
+    if as_json:
+        print_json({"deleted": list(names)})
