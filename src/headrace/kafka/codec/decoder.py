@@ -59,16 +59,16 @@ class _Decoder:
     def _flush(self) -> None:
         if not self._pending:
             return
-        layout = "".join(code for code, _ in self._pending)
-        targets = ", ".join(target for _, target in self._pending)
-        self._pending = []
+        items, self._pending = self._pending, []
+        layout = "".join(code for code, _ in items)
         if layout == "B":
-            self.source.line(f"{targets} = buf[p]")
+            self.source.line(f"{items[0][1]} = buf[p]")
             self.source.line("p += 1")
             return
+        targets = "".join(f"{target}, " for _, target in items)
         name = self.source.bind("unpack_" + layout.replace("?", "_"), wire.unpacker(layout))
-        self.source.line(f"{targets}{',' if len(layout) == 1 else ''} = {name}(buf, p)")
-        self.source.line(f"p += {_width(layout)}")
+        self.source.line(f"{targets}= {name}(buf, p)")
+        self.source.line(f"p += {calcsize('>' + layout)}")
 
     def _length(self, code: str) -> str:
         """Read a length or count into a new local; -1 is null in every version."""
@@ -170,7 +170,7 @@ class _Decoder:
         self._check(path, count, "end - p", f"{count} * {least} > end - p" if least > 1 else f"{count} > end - p")
         if field.kind in FIXED and field.kind not in {"uuid", "bool"}:
             code = FIXED[field.kind]
-            reader = source.bind(f"read_{code}", wire.integer_arrays(code).read)
+            reader = source.bind(f"read_{code}", wire.number_arrays(code).read)
             source.line(f"{local} = {reader}(buf, p, {count})")
             source.line(f"p += {count} * {least}")
         else:
@@ -187,8 +187,7 @@ class _Decoder:
         if field.struct is not None:
             item = self._struct(field.struct, path)
         else:
-            element = Field(field.name, field.kind, False, None, field.versions, None, None, None)
-            item = self._value(element, path)
+            item = self._value(field.element(), path)
             self._flush()
         source.line(f"{add}({item})")
         source.dedent()
@@ -233,16 +232,12 @@ class _Decoder:
         source.dedent()
 
 
-def _width(layout: str) -> int:
-    return calcsize(">" + layout)
-
-
 def _least_size(field: Field, version: int, flexible: bool) -> int:
     """The fewest bytes one element of an array field can take; at least 1."""
     if field.struct is not None:
         return max(1, _least_struct_size(field.struct, version, flexible))
     if field.kind in FIXED:
-        return _width(FIXED[field.kind])
+        return calcsize(">" + FIXED[field.kind])
     return 1 if flexible else 2 if field.kind == "string" else 4
 
 

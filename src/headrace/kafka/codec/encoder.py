@@ -172,7 +172,7 @@ class _Encoder:
             self._flush()
             code = FIXED[field.kind]
             shape = "compact" if self._flexible else "plain"
-            name = source.bind(f"{shape}_{code}", getattr(wire.integer_arrays(code), shape))
+            name = source.bind(f"{shape}_{code}", getattr(wire.number_arrays(code), shape))
             source.line(f"{self._write}({name}({value}))")
             return
         count = source.local("n")
@@ -182,10 +182,8 @@ class _Encoder:
         source.indent(f"for {item} in {value}:")
         if field.struct is not None:
             self._struct(field.struct, item)
-        elif field.kind == "string":
-            self._string(item)
         else:
-            self._add(FIXED[field.kind], item + ".bytes" if field.kind == "uuid" else item)
+            self._field(field.element(), item)
         self._flush()
         source.dedent()
 

@@ -15,7 +15,7 @@ nullable (`?7+` from version 7 on). A structure spelled out earlier in the messa
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -73,6 +73,10 @@ class Field:
         """Whether a message may hold None here: a nullable field, or a tagged structure that was not sent."""
         is_struct = self.struct is not None and not self.is_array
         return self.nullable is not None or self.kind == "records" or (is_struct and self.tag is not None)
+
+    def element(self) -> "Field":
+        """An array's element as a field of its own."""
+        return replace(self, is_array=False, nullable=None, tag=None)
 
     def nullable_in(self, version: int) -> bool:
         """Whether null can be written in this version."""

@@ -1,4 +1,4 @@
-"""What generated encoders and decoders call: variable-length integers, integer arrays, tagged fields, UUIDs."""
+"""What generated encoders and decoders call: variable-length integers, number arrays, tagged fields, UUIDs."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from headrace.kafka.codec.errors import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 SMALL: Final = 16
-"""Integer arrays shorter than this have a precompiled struct: replica lists, partition lists."""
+"""Number arrays shorter than this have a precompiled struct: replica lists, partition lists."""
 
 
 def _encode_varint(value: int) -> bytes:
@@ -90,8 +90,8 @@ def to_uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-class IntegerArrays:
-    """Writes and reads the elements of integer arrays of one type, with their count in front when writing."""
+class NumberArrays:
+    """Writes and reads the elements of number arrays of one type, with their count in front when writing."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -100,21 +100,21 @@ class IntegerArrays:
         self._plain = [packer(f"i{n}{code}") for n in range(SMALL)]
         self._read = [unpacker(f"{n}{code}") for n in range(SMALL)]
 
-    def compact(self, values: Sequence[int]) -> bytes:
+    def compact(self, values: Sequence[Any]) -> bytes:
         """Count plus one as a varint, then the elements."""
         count = len(values)
         if count < SMALL:
             return self._compact[count](count + 1, *values)
         return varint(count + 1) + struct.pack(f">{count}{self._code}", *values)
 
-    def plain(self, values: Sequence[int]) -> bytes:
+    def plain(self, values: Sequence[Any]) -> bytes:
         """Count as int32, then the elements."""
         count = len(values)
         if count < SMALL:
             return self._plain[count](count, *values)
         return struct.pack(f">i{count}{self._code}", count, *values)
 
-    def read(self, buffer: Buffer, position: int, count: int) -> list[int]:
+    def read(self, buffer: Buffer, position: int, count: int) -> list[Any]:
         """`count` elements at `position`; the caller has checked that they are there."""
         if count < SMALL:
             return list(self._read[count](buffer, position))
@@ -122,6 +122,6 @@ class IntegerArrays:
 
 
 @cache
-def integer_arrays(code: str) -> IntegerArrays:
-    """The arrays of the integers with this `struct` format character."""
-    return IntegerArrays(code)
+def number_arrays(code: str) -> NumberArrays:
+    """The arrays of the numbers with this `struct` format character."""
+    return NumberArrays(code)
