@@ -1,0 +1,205 @@
+"""Fetch: limits, waiting, waking. No time passes but by hand."""
+
+import asyncio
+
+from headrace.broker.cache import CacheBudget
+from headrace.broker.fetch import Ask, Fetch, Found
+from headrace.broker.log import Partition
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
+from headrace.topics.model import PartitionState
+
+from .conftest import MemoryStorage
+from .test_log import batch
+
+
+class Reader:
+    """Starts fetches and keeps what they found."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.answers: list[list[Found]] = []
+
+    def fetch(
+        self, *asks: Ask, min_bytes: int = 1, max_bytes: int = 1 << 20, max_wait_ms: int = 500, first: int = 0
+    ) -> Fetch:
+        fetch = Fetch(
+            asks,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            deadline_ms=self.clock.now_ms() + max_wait_ms,
+            first=first,
+            clock=self.clock,
+            done=self.answers.append,
+        )
+        fetch.start()
+        return fetch
+
+    @property
+    def sizes(self) -> list[int]:
+        return [found.size for found in self.answers[-1]]
+
+
+def fill(partition: Partition, storage: MemoryStorage, batches: int = 1) -> int:
+    """Append single-record batches; the size of each."""
+    for _ in range(batches):
+        partition.append(batch(), lambda _: None)
+    storage.answer()
+    return len(batch().batch)
+
+
+def another(storage: MemoryStorage, budget: CacheBudget) -> Partition:
+    state = PartitionState(log_start=0, next_offset=0, leader_epoch=0)
+    return Partition("t", 1, "headrace:t:1", state, storage, budget)
+
+
+async def turn() -> None:
+    """One turn of the event loop."""
+    await asyncio.sleep(0)
+
+
+async def test_records_that_are_there_are_answered_at_once(
+    partition: Partition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    size = fill(partition, storage, 3)
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 1, 1 << 20))
+
+    assert reader.sizes == [2 * size]
+    assert (reader.answers[0][0].log_end, reader.answers[0][0].log_start) == (3, 0)
+    assert clock.pending == 0
+
+
+async def test_a_fetch_at_the_log_end_wakes_on_append(
+    partition: Partition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20))
+    assert not reader.answers
+    assert clock.pending == 1
+
+    size = fill(partition, storage, 2)
+    await turn()
+
+    assert reader.sizes == [2 * size]
+    assert clock.pending == 0
+
+
+async def test_nothing_new_is_answered_empty_at_the_deadline(partition: Partition, clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20))
+    clock.advance(499)
+    assert not reader.answers
+    clock.advance(1)
+
+    assert reader.sizes == [0]
+    assert reader.answers[0][0].error is None
+
+
+async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
+    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    other = another(storage, budget)
+    size = fill(partition, storage)
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20), Ask(other, 0, 1 << 20), min_bytes=3 * size)
+    fill(other, storage)
+    await turn()
+    assert not reader.answers
+
+    fill(partition, storage)
+    await turn()
+
+    assert reader.sizes == [2 * size, size]
+
+
+async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: Partition, clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=0)
+    reader.fetch(Ask(partition, 0, 1 << 20), max_wait_ms=0)
+
+    assert [found[0].size for found in reader.answers] == [0, 0]
+
+
+async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
+    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    other = another(storage, budget)
+    size = fill(partition, storage)
+    reader = Reader(clock)
+    reader.fetch(
+        Ask(partition, 0, 1 << 20),
+        Ask(other, 7, 1 << 20),
+        Ask(UnknownTopic("no such topic"), 0, 1 << 20),
+        min_bytes=1 << 20,
+    )
+    answer = reader.answers[0]
+
+    assert answer[0].size == size
+    assert isinstance(answer[1].error, OffsetOutOfRange)
+    assert answer[1].log_end == -1
+    assert isinstance(answer[2].error, UnknownTopic)
+
+
+async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
+    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    other = another(storage, budget)
+    size = fill(partition, storage, 2)
+    fill(other, storage)
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1), Ask(other, 0, 1), max_bytes=1)
+
+    assert reader.sizes == [size, 0]
+
+
+async def test_under_a_byte_limit_another_partition_comes_first_each_time(
+    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    other = another(storage, budget)
+    size = fill(partition, storage)
+    fill(other, storage)
+    reader = Reader(clock)
+    for first in (0, 1):
+        reader.fetch(Ask(partition, 0, 1 << 20), Ask(other, 0, 1 << 20), max_bytes=size, first=first)
+
+    assert [[found.size for found in answer] for answer in reader.answers] == [[size, 0], [0, size]]
+
+
+async def test_what_left_memory_is_read_from_redis(
+    storage: MemoryStorage, clock: ManualClock, budget: CacheBudget
+) -> None:
+    cold = Partition(
+        "t", 0, "headrace:t:0", PartitionState(log_start=0, next_offset=0, leader_epoch=0), storage, CacheBudget(0)
+    )
+    size = fill(cold, storage, 3)
+    warm = another(storage, budget)
+    fill(warm, storage)
+    reader = Reader(clock)
+    reader.fetch(Ask(cold, 1, 1 << 20), Ask(warm, 0, 1 << 20))
+    while not reader.answers:
+        await turn()
+
+    assert reader.sizes == [2 * size, size]
+
+
+async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
+    partition: Partition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    reader = Reader(clock)
+    fetch = reader.fetch(Ask(partition, 0, 1 << 20))
+    fetch.cancel()
+    fill(partition, storage)
+    await turn()
+
+    assert not reader.answers
+    assert clock.pending == 0
+
+
+async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(partition: Partition, clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=1 << 20)
+    partition.close()
+    await turn()
+
+    assert isinstance(reader.answers[0][0].error, UnknownTopic)

@@ -1,0 +1,106 @@
+"""One partition: what is readable, what happens when Redis is lost in the middle of an append."""
+
+import asyncio
+
+import pytest
+
+from headrace.broker.log import Partition
+from headrace.records.batch import peek
+from headrace.records.build import build
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append, Appended
+
+from .conftest import MemoryStorage
+
+
+def batch(count: int = 1, timestamp: int = 1_000) -> Append:
+    made = build([(None, b"value", timestamp, ())] * count)
+    return Append(made, count, timestamp)
+
+
+async def test_a_record_is_readable_only_once_redis_has_answered(partition: Partition, storage: MemoryStorage) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(batch(3), results.append)
+    assert (partition.log_end, results) == (0, [])
+
+    storage.answer()
+
+    assert partition.log_end == 3
+    assert results == [Appended(0)]
+
+
+async def test_batches_in_memory_are_stamped_with_their_offsets(partition: Partition, storage: MemoryStorage) -> None:
+    partition.append(batch(3), lambda _: None)
+    partition.append(batch(2), lambda _: None)
+    storage.answer()
+
+    chunks, _ = partition.read_cached(0, 1 << 20, whole_first=True)
+
+    assert [peek(chunk).base_offset for chunk in chunks] == [0, 3]
+    assert [peek(chunk).leader_epoch for chunk in chunks] == [0, 0]
+
+
+async def test_batches_from_redis_are_stamped_too(partition: Partition, storage: MemoryStorage) -> None:
+    partition.append(batch(3), lambda _: None)
+    partition.append(batch(2), lambda _: None)
+    storage.answer()
+
+    chunks, size = await partition.read_stored(4, 1 << 20)
+    answer = b"".join(chunks)
+
+    assert len(answer) == size
+    assert peek(answer).base_offset == 3
+
+
+async def test_an_offset_outside_the_log_is_refused(partition: Partition, storage: MemoryStorage) -> None:
+    partition.append(batch(5), lambda _: None)
+    storage.answer()
+    partition.trimmed(2)
+
+    partition.check_readable(2)
+    partition.check_readable(5)
+    for offset in (1, 6, -1):
+        with pytest.raises(OffsetOutOfRange):
+            partition.check_readable(offset)
+
+
+async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: Partition, storage: MemoryStorage) -> None:
+    results: list[Appended | Exception] = []
+    grown: list[int] = []
+    partition.append(batch(2), results.append)
+    storage.answer()
+    partition.watch(grown.append)
+    # Redis took this batch, and the connection broke before the answer.
+    lost = batch(4)
+    partition.append(lost, results.append)
+    storage.unavailable = True
+    storage.answer()
+    assert isinstance(results[-1], StorageUnavailable)
+
+    with pytest.raises(StorageUnavailable):
+        partition.append(batch(), results.append)
+    stream = partition.stream
+    storage.logs[stream].append(type(storage.logs[stream][0])(2, 6, bytes(lost.batch)))
+    storage.unavailable = False
+    while partition.log_end == 2:
+        await asyncio.sleep(0)
+
+    assert partition.log_end == 6
+    assert grown == [1]
+    assert not partition.cached(5)
+    partition.append(batch(), results.append)
+    storage.answer()
+    assert results[-1] == Appended(6)
+    assert partition.cached(6)
+
+
+async def test_a_deleted_partition_takes_and_gives_nothing(partition: Partition) -> None:
+    grown: list[int] = []
+    partition.watch(grown.append)
+    partition.close()
+
+    assert grown == [0]
+    with pytest.raises(UnknownTopic):
+        partition.append(batch(), lambda _: None)
+    with pytest.raises(UnknownTopic):
+        partition.check_readable(0)
