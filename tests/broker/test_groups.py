@@ -1,0 +1,157 @@
+"""The runner of a group: order of effects, durability before answers, storage that fails. The rules are tests/groups."""
+
+import asyncio
+
+import pytest
+
+from headrace.broker.groups import GroupTable
+from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, Heartbeat, Join, Sync
+from headrace.groups.model import Position, TopicPartition
+from headrace.groups.settings import GroupSettings
+from headrace.groups.states import GroupState
+from headrace.testing.clock import ManualClock
+
+from .conftest import MemoryStorage
+
+PARTITION = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def table(storage: MemoryStorage, clock: ManualClock) -> GroupTable:
+    return GroupTable(storage, clock, GroupSettings(), lambda partition: f"headrace:{partition.topic}:0")
+
+
+def join(member_id: str = "") -> Join:
+    return Join(
+        token=object(),
+        member_id=member_id,
+        instance_id=None,
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        new_member_id="c-1",
+        member_id_required=False,
+        skip_assignment_supported=False,
+    )
+
+
+def commit(offset: int, generation: int = -1, member_id: str = "") -> Commit:
+    return Commit(
+        token=object(),
+        generation=generation,
+        member_id=member_id,
+        instance_id=None,
+        positions={PARTITION: Position(offset=offset)},
+    )
+
+
+async def stable(table: GroupTable, clock: ManualClock, group: str = "g") -> JoinResult:
+    """A group with one member, assigned."""
+    joining = asyncio.ensure_future(table.request(group, join()))
+    await asyncio.sleep(0)
+    clock.advance(100)
+    joined = await joining
+    assert isinstance(joined, JoinResult)
+    synced = await table.request(
+        group,
+        Sync(
+            token=object(),
+            generation=joined.generation,
+            member_id=joined.member_id,
+            instance_id=None,
+            protocol_type=None,
+            protocol=None,
+            assignments={joined.member_id: b"all"},
+        ),
+    )
+    assert isinstance(synced, SyncResult)
+    assert synced.assignment == b"all"
+    return joined
+
+
+async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(
+    table: GroupTable, storage: MemoryStorage
+) -> None:
+    result = await table.request("g", commit(7))
+
+    assert isinstance(result, CommitResult)
+    assert result.partitions == {PARTITION: None}
+    assert storage.groups["g"].stored.positions[PARTITION].offset == 7
+    await table.mirror.settle()
+    assert storage.mirrored == {("headrace:t:0", "g"): 7}
+
+
+async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgotten(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    joined = await stable(table, clock)
+    storage.unavailable = True
+    result = await table.request("g", commit(7, joined.generation, joined.member_id))
+
+    assert isinstance(result, CommitResult)
+    assert result.partitions == {PARTITION: GroupError.COORDINATOR_NOT_AVAILABLE}
+    assert table.positions("g") == {}
+
+    # The group itself goes on: its member is still in it, and the next commit is taken.
+    storage.unavailable = False
+    beat = await table.request(
+        "g",
+        Heartbeat(token=object(), generation=joined.generation, member_id=joined.member_id, instance_id=None),
+    )
+    assert beat == HeartbeatResult()
+    await table.request("g", commit(8, joined.generation, joined.member_id))
+    assert storage.groups["g"].stored.positions[PARTITION].offset == 8
+    assert [member.member_id for member in storage.groups["g"].stored.members] == [joined.member_id]
+
+
+async def test_a_stable_group_goes_on_after_a_restart(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    joined = await stable(table, clock)
+    await table.request("g", commit(3, joined.generation, joined.member_id))
+    await table.stop()
+
+    again = GroupTable(storage, clock, GroupSettings(), lambda _: None)
+    assert await again.load() == 1
+    description = again.describe("g")
+    assert description is not None
+    assert (description.state, description.generation) == (GroupState.STABLE, joined.generation)
+    assert again.positions("g")[PARTITION].offset == 3
+    # Nobody comes back: the member is removed when its session ends.
+    clock.advance(10_001)
+    await asyncio.sleep(0.001)
+    description = again.describe("g")
+    assert description is not None
+    assert description.state is GroupState.EMPTY
+
+
+async def test_asking_a_group_that_does_not_exist_leaves_no_group_behind(
+    table: GroupTable, storage: MemoryStorage
+) -> None:
+    beat = await table.request("g", Heartbeat(token=object(), generation=1, member_id="m", instance_id=None))
+
+    assert beat == HeartbeatResult(error=GroupError.UNKNOWN_MEMBER_ID)
+    assert not table.exists("g")
+    assert list(table.describe_all()) == []
+    assert not storage.groups
+
+
+async def test_requests_that_come_during_a_write_wait_for_their_turn(table: GroupTable, storage: MemoryStorage) -> None:
+    results = await asyncio.gather(*(table.request("g", commit(offset)) for offset in range(20)))
+
+    assert all(isinstance(result, CommitResult) and result.partitions[PARTITION] is None for result in results)
+    assert storage.groups["g"].stored.positions[PARTITION].offset == 19
+
+
+async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
+    await table.request("g", commit(5))
+    table.topic_deleted("t")
+    while storage.groups["g"].stored.positions:
+        await asyncio.sleep(0)
+
+    assert table.positions("g") == {}
