@@ -1,0 +1,15 @@
+import pytest
+
+from headrace.groups.settings import GroupSettings
+from headrace.testing.groups import GroupContext
+
+
+@pytest.fixture
+def ctx() -> GroupContext:
+    return GroupContext()
+
+
+@pytest.fixture
+def small() -> GroupContext:
+    """A group of at most two members."""
+    return GroupContext(GroupSettings(max_size=2))
