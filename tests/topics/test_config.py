@@ -1,0 +1,71 @@
+import pytest
+
+from headrace.topics.config import TOPIC_KEYS, Source, TopicDefaults, check, describe, resolve
+from headrace.topics.errors import InvalidConfig
+
+KAFKA = TopicDefaults()
+
+
+def test_with_nothing_set_a_topic_has_kafkas_defaults() -> None:
+    config = resolve({}, KAFKA)
+    assert config.retention_ms == 7 * 24 * 3_600_000
+    assert config.retention_bytes == -1
+    assert config.max_message_bytes == 1_048_588
+    assert config.log_append_time is False
+    assert config.timestamp_before_max_ms == 2**63 - 1
+    assert config.timestamp_after_max_ms == 3_600_000
+
+
+def test_a_topics_own_value_goes_over_the_brokers_and_that_over_kafkas() -> None:
+    defaults = TopicDefaults({"retention.ms": "20", "retention.bytes": "7"})
+    config = resolve({"retention.ms": "10", "message.timestamp.type": "LogAppendTime"}, defaults)
+    assert (config.retention_ms, config.retention_bytes) == (10, 7)
+    assert config.log_append_time is True
+
+
+def test_a_description_tells_where_each_value_comes_from() -> None:
+    defaults = TopicDefaults({"retention.ms": "20"})
+    entries = {entry.key.name: entry for entry in describe({"retention.ms": "10"}, defaults)}
+    assert len(entries) == len(TOPIC_KEYS)
+    assert entries["retention.ms"].synonyms == (
+        ("10", Source.TOPIC),
+        ("20", Source.BROKER),
+        ("604800000", Source.DEFAULT),
+    )
+    assert entries["retention.ms"].source is Source.TOPIC
+    assert (entries["segment.bytes"].value, entries["segment.bytes"].source) == ("1073741824", Source.DEFAULT)
+
+
+def test_an_unknown_key_is_refused_by_name_with_a_near_one() -> None:
+    with pytest.raises(InvalidConfig, match=r"'retention\.msec', did you mean retention\.ms\?"):
+        resolve({"retention.msec": "1"}, KAFKA)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("cleanup.policy", "compact", "does not compact"),
+        ("cleanup.policy", "compact,delete", "does not compact"),
+        ("compression.type", "zstd", "as the producer sent them"),
+        ("min.insync.replicas", "2", "at most 1"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "week", "whole number"),
+        ("max.message.bytes", "4294967296", "expected a number from"),
+        ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
+    ],
+)
+def test_a_value_that_is_not_taken_is_refused_with_the_reason(key: str, value: str, reason: str) -> None:
+    with pytest.raises(InvalidConfig, match=reason) as caught:
+        check({key: value})
+    assert str(caught.value).startswith(f"{key}={value}: ")
+
+
+def test_what_clients_commonly_send_is_accepted() -> None:
+    check({"segment.bytes": "52428800", "flush.ms": "1000", "cleanup.policy": "delete", "retention.ms": "-1"})
+
+
+@pytest.mark.parametrize("key", TOPIC_KEYS, ids=lambda key: key.name)
+def test_every_default_is_a_value_its_key_takes(key: object) -> None:
+    entry = next(known for known in TOPIC_KEYS if known is key)
+    assert entry.default is not None
+    entry.parse(entry.default)
