@@ -183,4 +183,4 @@ def test_a_static_member_that_closes_without_leaving_stays_until_its_session_end
     assert ctx.group.state is GroupState.STABLE
     ctx.sleep(1)
 
-    assert ctx.group.state is GroupState.EMPTY
+    assert ctx.group.describe().state is GroupState.EMPTY

@@ -173,7 +173,7 @@ def test_the_time_to_sync_also_counts_when_the_group_is_stable_already(ctx: Grou
         ctx.heartbeat(late)
         ctx.sleep(SESSION_MS - 1)
 
-    assert ctx.group.state is GroupState.PREPARING_REBALANCE
+    assert ctx.group.describe().state is GroupState.PREPARING_REBALANCE
     assert [member.member_id for member in ctx.group.describe().members] == [leader]
 
 

@@ -1,0 +1,58 @@
+from headrace.groups.model import (
+    DropGroup,
+    DropMember,
+    DropPositions,
+    GroupHeader,
+    Position,
+    SaveHeader,
+    SaveMember,
+    SavePositions,
+    StoredMember,
+    TopicPartition,
+)
+from headrace.groups.snapshot import Snapshot
+
+HEADER = GroupHeader(generation=1, protocol_type="consumer", protocol="range", leader="m", empty_since_ms=None)
+MEMBER = StoredMember(
+    member_id="m",
+    instance_id=None,
+    client_id="",
+    client_host="",
+    session_timeout_ms=1,
+    rebalance_timeout_ms=1,
+    protocols=(("range", b"meta"),),
+    assignment=b"mine",
+)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ALL = (SaveHeader(HEADER), SaveMember(MEMBER), SavePositions({A: Position(offset=1), B: Position(offset=2)}))
+
+
+def test_changes_add_up_to_the_stored_group() -> None:
+    snapshot = Snapshot.empty("g")
+    assert snapshot.nothing
+    snapshot.apply(ALL)
+    snapshot.apply((DropPositions((A,)),))
+
+    stored = snapshot.stored
+    assert (stored.name, stored.header, stored.members) == ("g", HEADER, (MEMBER,))
+    assert stored.positions == {B: Position(offset=2)}
+
+
+def test_dropping_takes_away_what_is_there_and_forgives_what_is_not() -> None:
+    snapshot = Snapshot.empty("g")
+    snapshot.apply(ALL)
+    snapshot.apply((DropMember("m"), DropMember("m"), DropPositions((A, A))))
+    assert snapshot.stored.members == ()
+
+    snapshot.apply((DropGroup(),))
+    assert snapshot.nothing
+
+
+def test_a_rewrite_brings_any_storage_to_the_same_state() -> None:
+    snapshot = Snapshot.empty("g")
+    snapshot.apply(ALL)
+    other = Snapshot.empty("g")
+    other.apply((SavePositions({TopicPartition("old", 0): Position(offset=9)}),))
+    other.apply(snapshot.rewrite())
+
+    assert other.stored == snapshot.stored
