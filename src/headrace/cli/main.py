@@ -20,6 +20,7 @@ COMMANDS = {
     "topics": "headrace.cli.topics:topics",
     "groups": "headrace.cli.groups:groups",
     "records": "headrace.cli.records:records",
+    "archive": "headrace.cli.archive:archive",
 }
 
 

@@ -1,0 +1,73 @@
+# Needs Python 3.11 or later and make; everything else is installed into .venv. `make` alone lists the targets.
+
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+# The first that is recent enough; make PYTHON=... names another.
+PYTHON ?= $(firstword $(shell for python in python3 python3.13 python3.12 python3.11; do \
+  "$$python" -c '$(RECENT)' 2>/dev/null && echo "$$python"; done) python3)
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# What the installed environment depends on: a change here, and only here, makes the next `make` install again.
+SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/records/*.c src/headrace/records/*.h)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-apt lint format bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.demo ## Create .venv with everything that running takes
+
+run: setup ## Run the demo (ARGS=--exit ends by itself)
+	@$(BIN)/headrace demo $(ARGS)
+
+test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
+	$(BIN)/python -m pytest -m "not apt" $(ARGS)
+
+test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat and redis-server; installs them when missing
+	@command -v kcat >/dev/null && command -v redis-server >/dev/null || { \
+	  echo "Installing kcat and redis-server with apt-get"; \
+	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
+	  $$root apt-get update --quiet --quiet && \
+	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server; }
+	$(BIN)/python -m pytest -m apt $(ARGS)
+
+lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Format the code, and repair what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure throughput, latency and CPU
+	$(BIN)/python -m bench $(ARGS)
+
+docs: $(VENV)/.dev ## Write the generated pages of docs/
+	$(BIN)/python docs/generate.py
+
+clean: ## Remove .venv, caches and build products; data directories stay
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -f src/headrace/records/_native*.so
+	find src tests docs bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(RECENT)' 2>/dev/null || { \
+	  echo "Headrace needs Python 3.11 or later; $(PYTHON) says: $$($(PYTHON) --version 2>&1)."; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python ..."; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)."; exit 1; }
+
+$(VENV)/.demo: $(BIN)/python $(SOURCES)
+	@echo "Installing Headrace and what the demo needs (about a minute, longer when pip's cache is cold)"
+	@$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	@echo "Installing what the tests need"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
