@@ -1,0 +1,104 @@
+import socket
+
+import pytest
+from click import Command, Context, Group, Option
+
+from headrace import __version__
+from headrace.cli import main
+from headrace.cli.commands import TeachingCommand
+
+
+def leaves(command: Command, path: str = "headrace") -> list[tuple[str, Command]]:
+    """Every command that does something, with its full name."""
+    if not isinstance(command, Group):
+        return [(path, command)]
+    context = Context(command)
+    found = []
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
+        assert child is not None
+        found += leaves(child, f"{path} {name}")
+    return found
+
+
+LEAVES = leaves(main.root)
+
+
+@pytest.mark.parametrize(("name", "command"), LEAVES, ids=[name for name, _ in LEAVES])
+def test_every_command_teaches_by_examples(name: str, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*name.split()[1:], "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Examples:\n" in shown
+    assert isinstance(command, TeachingCommand)
+    assert any(name in example for example in command.examples)
+    for parameter in command.params:
+        assert not isinstance(parameter, Option) or parameter.help, f"{parameter.name} has no help"
+
+
+def test_alone_it_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([]) == 0
+    assert "headrace topics create flights --partitions 6" in capsys.readouterr().out
+
+
+def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"headrace {__version__}"
+    assert [line.split()[0] for line in lines] == ["headrace", "python", "valkey", "records"]
+    assert lines[2].endswith("(embedded)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serv"], "headrace: no such command 'serv'"),
+        (["serve", "--kafak", "x"], "headrace serve: no such option '--kafak'"),
+        (["serve", "--set", "num.partition=1"], "headrace: --set: unknown broker setting num.partition, did you mean"),
+        (["serve", "--kafka", "9092"], "headrace: --kafka 9092: expected HOST:PORT"),
+        (["topics", "describe"], "headrace topics describe: missing argument 'NAME'"),
+        (["topics", "create", "t", "--partitions", "0"], "headrace topics create: invalid value for '--partitions'"),
+        (["topics", "create", "t", "--config", "x"], "headrace: --config x: expected KEY=VALUE"),
+        (["topics", "list", "--kafka", "9092"], "headrace: --kafka: expected HOST:PORT"),
+        (["records", "produce", "t", "--key-separator", ""], "headrace: --key-separator: expected at least one"),
+        (["records", "produce", "t", "--json", "--key-separator", ":"], "headrace: --key-separator is for plain lines"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_a_near_option_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    main.run(["serve", "--kafak", "x"])
+    assert "--kafka" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "list"],
+        ["topics", "describe", "t"],
+        ["groups", "list"],
+        ["groups", "describe", "g"],
+        ["records", "tail", "t"],
+        ["records", "produce", "t"],
+    ],
+)
+def test_an_address_where_nobody_listens_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        assert main.run([*arguments, "--kafka", address]) == 1
+    assert f"nobody answers at {address} (connection refused): start a server" in capsys.readouterr().err
+
+
+def test_a_listener_that_is_no_broker_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        assert main.run(["topics", "list", "--kafka", address]) == 1
+    assert "does not answer as a Kafka broker" in capsys.readouterr().err
