@@ -258,8 +258,11 @@ static PyObject *columns_open(Columns *self, PyObject *args)
                           &log_append_time, &first_offset, &end_offset))
         return NULL;
     close_batch(self);
+    if (headrace_start_walk(&self->walk, &payload, count, last_offset_delta) < 0) {
+        PyBuffer_Release(&payload);
+        return NULL;
+    }
     self->payload = payload;
-    self->walk = (Walk){payload.buf, (const uint8_t *)payload.buf + payload.len, count, last_offset_delta, -1};
     self->base_offset = base_offset;
     self->base_timestamp = base_timestamp;
     self->log_append_time = log_append_time;

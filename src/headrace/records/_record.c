@@ -88,6 +88,18 @@ static int corrupt(const Walk *walk, const char *what)
     return -1;
 }
 
+int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta)
+{
+    enum { SHORTEST = 7 }; /* bytes of a record: one for each of its seven fields */
+    if (count < 0 || count > payload->len / SHORTEST) {
+        PyErr_Format(headrace_corrupt_batch, "%d records in %zd bytes", count, payload->len);
+        return -1;
+    }
+    const uint8_t *start = payload->buf;
+    *walk = (Walk){start, start + payload->len, count, last_offset_delta, -1};
+    return 0;
+}
+
 int headrace_next_record(Walk *walk, Record *record)
 {
     int32_t size;
@@ -195,7 +207,9 @@ PyObject *headrace_records(PyObject *Py_UNUSED(module), PyObject *args)
         PyErr_SetString(PyExc_TypeError, "records: the type must be a named tuple");
         goto done;
     }
-    Walk walk = {payload.buf, (const uint8_t *)payload.buf + payload.len, count, last_offset_delta, -1};
+    Walk walk;
+    if (headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
+        goto done;
     records = PyList_New(0);
     while (records && walk.remaining > 0) {
         Record record;

@@ -15,6 +15,7 @@ _R = TypeVar("_R")
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _SLACK = 64
+_SHORTEST = 7  # bytes of a record: one for each of its seven fields
 _ERRORS = (ValueError, IndexError, OverflowError, MemoryError, AssertionError)
 
 
@@ -42,7 +43,7 @@ def read(
     Raises:
         CorruptBatch: a length that leads nowhere, bytes left over, offsets that do not go up.
     """
-    if not 0 <= count <= len(payload):
+    if not 0 <= count <= len(payload) // _SHORTEST:
         raise CorruptBatch(f"{count} records in {len(payload)} bytes")
     size = 61 + len(payload)
     batch = bytearray(size + _SLACK)

@@ -3,6 +3,7 @@
 What comes from a client may be made to grow without end when it is opened, so every reader gives a limit.
 """
 
+from functools import cache
 from struct import Struct
 from typing import Any
 
@@ -20,8 +21,6 @@ LIMIT = 128 * 1024 * 1024
 _FIRST_GUESS = 8  # times the compressed size: JSON seldom shrinks more
 _NEXT_GUESS = 4
 _LEAST_BUFFER = 64 * 1024
-_TOO_SMALL = "whole buffer"  # what cramjam says when the output does not fit
-
 # Java's snappy stream: a header, then blocks of raw snappy with their length before them. librdkafka writes raw.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
@@ -65,7 +64,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == LZ4:
         # Java's reader takes only blocks that do not refer to each other.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
@@ -80,12 +79,21 @@ def _open(codec: Any, data: Buffer, limit: int) -> memoryview:
         try:
             return memoryview(output)[: codec.decompress_into(data, output)]
         except cramjam.DecompressionError as error:
-            # Corrupt data are tried again too: better slow there than to hang on the wording of an error.
-            if size >= limit:
-                if _TOO_SMALL in str(error):
-                    raise BatchTooLarge(f"records take more than {limit} bytes decompressed") from None
+            if str(error) != _says_when_full(codec):
                 raise CorruptBatch(f"compressed records cannot be read: {error}") from None
+            if size >= limit:
+                raise BatchTooLarge(f"records take more than {limit} bytes decompressed") from None
             size = min(limit, size * _NEXT_GUESS)
+
+
+@cache
+def _says_when_full(codec: Any) -> str:
+    """The words in which cramjam says that the output does not fit: tried out, for its errors are all of one class."""
+    try:
+        codec.decompress_into(codec.compress(b"two"), bytearray(1))
+    except cramjam.DecompressionError as error:
+        return str(error)
+    raise AssertionError("cramjam wrote beyond its output")
 
 
 def _open_snappy(data: Buffer, limit: int) -> Buffer:

@@ -32,6 +32,8 @@ class PlainColumns:
     """Lists that grow by a batch at a time: `open` a batch, `fill` until it says True, `take` when it says False."""
 
     def __init__(self, max_rows: int, max_bytes: int, include_headers: bool) -> None:
+        if not 1 <= max_rows <= 2**24 or not 1 <= max_bytes <= 2**30:
+            raise ValueError("Columns: 1 to 16777216 rows, 1 to 1073741824 bytes")
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._include_headers = include_headers

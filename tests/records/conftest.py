@@ -1,0 +1,30 @@
+"""The records room is tested twice where the C extension does the work: with it, and as if it had not been built."""
+
+from types import ModuleType
+
+import pytest
+
+from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode
+
+try:
+    import headrace.records._native as extension
+except ImportError:
+    extension: ModuleType | None = None  # type: ignore[no-redef]
+
+PLAIN = {
+    "available": False,
+    "crc32c": plain.crc32c,
+    "check": plain.check,
+    "peek": plain.peek,
+    "encode": plain_encode.encode,
+    "records": by_aiokafka.records,
+    "open_columns": plain_columns.PlainColumns,
+}
+
+
+@pytest.fixture(params=["native", "plain"] if extension else ["plain"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "plain":
+        for name, value in PLAIN.items():
+            monkeypatch.setattr(native, name, value)
+    return str(request.param)
