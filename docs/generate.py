@@ -1,0 +1,183 @@
+"""Writes the pages of docs/ that are made from the code: `make docs`. `--check` only tells whether they are current."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from headrace.broker.settings import BROKER_KEYS
+from headrace.cli import main as cli
+from headrace.kafka import apis
+from headrace.kafka.registry import APIS, Api
+from headrace.settings import OPTIONS
+from headrace.topics.config import TOPIC_KEYS
+from headrace.topics.values import ConfigKey
+
+HERE = Path(__file__).parent
+NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
+
+
+def settings_page() -> str:
+    """Options of the server, broker settings and topic configuration."""
+    idle = ", ".join(_code(key.name) for key in TOPIC_KEYS if not key.effective)
+    return "\n".join(
+        [
+            "# Settings",
+            NOTE,
+            "## Options of the server",
+            "",
+            "Each is a flag of `headrace serve`, an environment variable and a key of the file that `--config FILE` or",
+            "`HEADRACE_CONFIG` names. A flag goes over the environment, that over the file, and the file over the",
+            "default. An unknown name stops the start.",
+            "",
+            *_table(
+                ("flag", "variable", "key", "default", "what it does"),
+                (
+                    (
+                        f"`{each.flag} {each.metavar}`",
+                        f"`{each.variable}`",
+                        f"`{each.name}`",
+                        _code(each.default),
+                        each.doc,
+                    )
+                    for each in OPTIONS
+                ),
+            ),
+            "",
+            "```toml",
+            'kafka = "0.0.0.0:9092"',
+            'advertise = "broker.example.org:9092"',
+            "",
+            "[set]",
+            "num.partitions = 6",
+            '"log.retention.hours" = 24',
+            "```",
+            "",
+            "## Settings of the broker",
+            "",
+            "Given with `--set KEY=VALUE`, in `HEADRACE_SET` with spaces between, or in the table `[set]` of the file.",
+            "Names and defaults are Kafka's where the description does not say otherwise.",
+            "",
+            *_keys(BROKER_KEYS),
+            "",
+            "## Configuration of a topic",
+            "",
+            "Given when a topic is created (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client) or",
+            "changed. An unknown key is refused.",
+            "",
+            *_keys(key for key in TOPIC_KEYS if key.effective),
+            "",
+            "Accepted because clients send them, shown again, and without effect, since a log in Redis has no",
+            "segments, index files or replicas: "
+            + ", ".join(f"`{key.name}`" for key in TOPIC_KEYS if not key.effective)
+            + ".",
+            "",
+        ]
+    )
+
+
+def _keys(keys: Iterable[ConfigKey]) -> list[str]:
+    return _table(
+        ("key", "type", "default", "takes", "what it does"),
+        ((f"`{key.name}`", key.type.name.lower(), _code(key.default), _range(key), key.doc) for key in keys),
+    )
+
+
+def _range(key: ConfigKey) -> str:
+    if key.choices:
+        return ", ".join(f"`{choice}`" for choice in key.choices)
+    if key.minimum is not None and key.maximum is not None:
+        return str(key.minimum) if key.minimum == key.maximum else f"{key.minimum} to {key.maximum}"
+    return "" if key.minimum is None else f"{key.minimum} or more"
+
+
+def _code(text: str | None) -> str:
+    return "" if text is None else f"`{text}`"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    sections = ["# Commands", NOTE]
+    for path, command in _commands(cli.root, "headrace"):
+        context = click.Context(command, info_name=path, max_content_width=110, terminal_width=110)
+        context.help_option_names = ["-h", "--help"]
+        sections += [f"## {path}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    return "\n".join(sections)
+
+
+def _commands(command: click.Command, path: str) -> Iterable[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from _commands(child, f"{path} {name}")
+
+
+def kafka_page() -> str:
+    """What ApiVersions answers, and how each API behaves, from the head of its file."""
+    apis.load()
+    known = [APIS[key] for key in sorted(APIS)]
+    lines = ["# The Kafka door", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
+    lines += _table(
+        ("key", "API", "versions", "advertised and refused"),
+        (
+            (str(api.key), api.name, f"{max(api.oldest, api.refused_below)}-{api.newest}", _refused(api))
+            for api in known
+        ),
+    )
+    for api in known:
+        about = inspect.getdoc(inspect.getmodule(api.handler)) or ""
+        _, _, body = about.partition("\n\n")
+        lines += ["", f"## {api.name}", "", *_headings(body.splitlines())]
+    return "\n".join([*lines, ""])
+
+
+def _refused(api: Api) -> str:
+    return f"{api.oldest}-{api.refused_below - 1}" if api.refused_below > api.oldest else ""
+
+
+def _headings(lines: Iterable[str]) -> Iterable[str]:
+    """`Behavior` and the like as bold lines, with the empty line that Markdown wants before a list."""
+    for line in lines:
+        if line and not line.startswith(("-", " ")):
+            yield f"**{line.rstrip(':')}**"
+            yield ""
+        else:
+            yield line
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "kafka-apis.md": kafka_page,
+}
+
+
+def main() -> int:
+    """Write the pages; with `--check` write nothing, and return 1 when one is not current."""
+    stale = [name for name, page in PAGES.items() if not _is_current(HERE / name, page())]
+    if "--check" in sys.argv:
+        for name in stale:
+            print(f"docs/{name} is not what the code says: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (HERE / name).write_text(PAGES[name](), "utf-8")
+        print(f"wrote docs/{name}")
+    return 0
+
+
+def _is_current(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text("utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+import io
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.cli import main
+from headrace.testing import Server, server
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Server]:
+    """One server for all tests of client commands; each test has topics and groups of its own."""
+    with server(num_partitions=2) as started:
+        yield started
+
+
+class CommandLine:
+    """Runs client commands in this process, against one server."""
+
+    def __init__(self, address: str, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self.address = address
+        self._capture = capture
+        self._patch = patch
+        self.err = ""
+
+    def run(self, *arguments: str, stdin: str | bytes = b"", status: int = 0) -> str:
+        """Run `headrace <arguments> --kafka <server>`; gives standard output, and keeps stderr in `err`."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        ended = main.run([*arguments, "--kafka", self.address])
+        out, self.err = self._capture.readouterr()
+        assert ended == status, self.err
+        return out
+
+    def json(self, *arguments: str, stdin: str | bytes = b"") -> Any:
+        """Run with `--json`; gives the answer."""
+        return json.loads(self.run(*arguments, "--json", stdin=stdin))
+
+    def records(self, topic: str, *arguments: str) -> list[dict[str, Any]]:
+        """What `records tail --from-beginning --end --json` shows, in the order of partitions and offsets."""
+        out = self.run("records", "tail", topic, "--from-beginning", "--end", "--json", *arguments)
+        return sorted(map(json.loads, out.splitlines()), key=lambda line: (line["partition"], line["offset"]))
+
+
+@pytest.fixture
+def headrace(running: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line, pointed at the running server."""
+    return CommandLine(running.kafka, capsys, monkeypatch)

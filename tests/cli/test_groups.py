@@ -1,0 +1,74 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from headrace.testing import Server
+
+
+@contextmanager
+def reader(running: Server, group: str, topic: str, count: int) -> Iterator[None]:
+    """A member of `group` that has read and committed `count` records of `topic`."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": running.kafka,
+            "group.id": group,
+            "client.id": "a-reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        read = consumer.consume(count, timeout=30)
+        assert len(read) == count
+        consumer.commit(message=read[-1], asynchronous=False)
+        yield
+    finally:
+        consumer.close()
+
+
+def test_a_group_shows_members_positions_and_lag(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "billed", "--partitions", "1")
+    headrace.run("records", "produce", "billed", stdin="".join(f"{number}\n" for number in range(10)))
+    with reader(running, "billing", "billed", 4):
+        assert {"group": "billing", "state": "stable", "type": "classic"} in headrace.json("groups", "list")
+        described = headrace.json("groups", "describe", "billing")
+        shown = headrace.run("groups", "describe", "billing")
+    (member,) = described["members"]
+    assert (member["client"], member["host"]) == ("a-reader", "127.0.0.1")
+    assert member["partitions"] == [{"topic": "billed", "partition": 0}]
+    assert described["state"] == "stable"
+    assert described["positions"] == [
+        {"topic": "billed", "partition": 0, "position": 4, "log_end": 10, "lag": 6, "member": member["member"]}
+    ]
+    assert "lag in all: 6" in shown
+    assert "a-reader" in shown
+
+
+def test_an_empty_group_keeps_its_positions(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "left", "--partitions", "1")
+    headrace.run("records", "produce", "left", stdin="a\nb\n")
+    with reader(running, "leaving", "left", 2):
+        pass
+    described = headrace.json("groups", "describe", "leaving")
+    assert (described["state"], described["members"]) == ("empty", [])
+    assert described["positions"] == [
+        {"topic": "left", "partition": 0, "position": 2, "log_end": 2, "lag": 0, "member": None}
+    ]
+    assert "leaving" in headrace.run("groups", "list")
+
+
+def test_positions_of_a_deleted_topic_do_not_stand_in_the_way(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "gone", "--partitions", "1")
+    headrace.run("records", "produce", "gone", stdin="a\n")
+    with reader(running, "mourning", "gone", 1):
+        pass
+    headrace.run("topics", "delete", "gone")
+    headrace.run("groups", "list")
+
+
+def test_a_group_that_is_not_there_is_named(headrace: Any) -> None:
+    headrace.run("groups", "describe", "nobody", status=1)
+    assert "no group 'nobody' at " in headrace.err

@@ -1,0 +1,97 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from headrace.testing import Server
+
+
+def test_lines_become_records_in_order(headrace: Any) -> None:
+    headrace.run("topics", "create", "lines", "--partitions", "1")
+    assert headrace.run("records", "produce", "lines", stdin="one\n\ntwo") == "3 records sent to lines\n"
+    read = headrace.records("lines")
+    assert [(line["offset"], line["key"], line["value"]) for line in read] == [
+        (0, None, "one"),
+        (1, None, ""),
+        (2, None, "two"),
+    ]
+
+
+def test_keys_decide_the_partition(headrace: Any) -> None:
+    headrace.run("topics", "create", "keyed", "--partitions", "4")
+    lines = "".join(f"k{number % 5}:{number}\n" for number in range(50))
+    headrace.run("records", "produce", "keyed", "--key-separator", ":", stdin=lines)
+    read = headrace.records("keyed")
+    assert len(read) == 50
+    homes: dict[str, set[int]] = {}
+    for line in read:
+        homes.setdefault(line["key"], set()).add(line["partition"])
+    assert len(homes) == 5
+    assert all(len(partitions) == 1 for partitions in homes.values())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_json_lines_come_back_as_they_went_in(headrace: Any, codec: str) -> None:
+    topic = f"round-trip-{codec}"
+    headrace.run("topics", "create", topic, "--partitions", "1")
+    sent: list[dict[str, Any]] = [
+        {"key": "k", "value": "v", "headers": [["h", "x"], ["h", None]], "timestamp": 1_700_000_000_000},
+        {"key": None, "value": None, "headers": [], "timestamp": 1_700_000_000_001},
+        {"key": "", "value": {"base64": "/wA="}, "headers": [], "timestamp": 1_700_000_000_002},
+    ]
+    lines = "\n".join(map(json.dumps, sent))
+    answer = headrace.json("records", "produce", topic, "--compression", codec, stdin=lines)
+    assert answer == {"topic": topic, "records": 3}
+    read = headrace.records(topic)
+    assert [{name: line[name] for name in sent[0]} for line in read] == sent
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_are(headrace: Any) -> None:
+    headrace.run("topics", "create", "raw", "--partitions", "1")
+    headrace.run("records", "produce", "raw", stdin=b"\xff\xfe\n")
+    assert [line["value"] for line in headrace.records("raw")] == [{"base64": "//4="}]
+
+
+def test_a_bad_line_is_named_by_its_number(headrace: Any) -> None:
+    headrace.run("records", "produce", "bad-lines", "--json", stdin='{"value": 1}\nnope\n', status=1)
+    assert headrace.err.startswith("headrace: line 2 of the input: not JSON")
+
+
+def test_a_partition_may_be_named(headrace: Any) -> None:
+    headrace.run("topics", "create", "placed", "--partitions", "3")
+    headrace.run("records", "produce", "placed", "--partition", "2", stdin="a\nb\n")
+    assert [line["partition"] for line in headrace.records("placed")] == [2, 2]
+    assert headrace.records("placed", "--partition", "1") == []
+    headrace.run("records", "tail", "placed", "--partition", "3", status=2)
+    assert "has partitions 0 to 2, not 3" in headrace.err
+
+
+def test_tail_stops_after_as_many_as_asked_for(headrace: Any) -> None:
+    headrace.run("topics", "create", "many", "--partitions", "1")
+    headrace.run("records", "produce", "many", stdin="".join(f"{number}\n" for number in range(20)))
+    shown = headrace.run("records", "tail", "many", "--from-beginning", "--max", "3")
+    assert [line.split()[-1] for line in shown.splitlines()] == ["0", "1", "2"]
+
+
+def test_tail_from_now_on_to_the_end_shows_nothing(headrace: Any) -> None:
+    headrace.run("topics", "create", "silent", "--partitions", "1")
+    headrace.run("records", "produce", "silent", stdin="old\n")
+    assert headrace.run("records", "tail", "silent", "--end") == ""
+
+
+def test_ctrl_c_ends_tail_with_status_0(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "followed", "--partitions", "1")
+    headrace.run("records", "produce", "followed", stdin="first\n")
+    command = [sys.executable, "-m", "headrace", "records", "tail", "followed", "--from-beginning"]
+    environment = os.environ | {"HEADRACE_KAFKA": running.kafka, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as tail:
+        assert tail.stdout is not None
+        assert tail.stdout.readline().endswith("first\n")
+        headrace.run("records", "produce", "followed", stdin="second\n")
+        assert tail.stdout.readline().endswith("second\n")
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(20) == 0

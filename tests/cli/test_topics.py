@@ -1,0 +1,80 @@
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+from headrace.testing import Server
+
+
+def test_a_topic_is_created_listed_described_and_deleted(headrace: Any) -> None:
+    assert headrace.run("topics", "create", "life", "--partitions", "3") == "created topic life with 3 partitions\n"
+    assert {"topic": "life", "partitions": 3, "records": 0} in headrace.json("topics", "list")
+    described = headrace.json("topics", "describe", "life")
+    assert described["topic"] == "life"
+    assert UUID(described["id"]).int != 0
+    assert [part["partition"] for part in described["partitions"]] == [0, 1, 2]
+    assert headrace.run("topics", "delete", "life") == "deleted topic life\n"
+    assert "life" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_without_a_number_of_partitions_the_server_decides(headrace: Any) -> None:
+    created = headrace.json("topics", "create", "default-partitions")
+    assert created == {"topic": "default-partitions", "partitions": 2, "config": {}}
+
+
+def test_a_description_has_log_ends_configuration_and_streams(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "described", "--partitions", "1", "--config", "retention.ms=3600000")
+    headrace.run("records", "produce", "described", stdin="a\nb\n")
+    described = headrace.json("topics", "describe", "described")
+    assert described["config"]["retention.ms"] == "3600000"
+    assert described["config"]["max.message.bytes"] == "1048588"
+    assert "headrace.streams" not in described["config"]
+    (partition,) = described["partitions"]
+    stream = partition.pop("stream")
+    assert partition == {"partition": 0, "leader": 1, "log_start": 0, "log_end": 2}
+    with redis.Redis.from_url(running.storage) as storage:
+        assert storage.type(stream) == b"stream"
+
+
+def test_a_description_for_people_shows_what_was_set(headrace: Any) -> None:
+    headrace.run("topics", "create", "shown", "--partitions", "1", "--config", "retention.ms=3600000")
+    shown = headrace.run("topics", "describe", "shown")
+    assert "  retention.ms=3600000\n" in shown
+    assert "max.message.bytes" not in shown
+    assert "log start" in shown
+
+
+def test_the_list_counts_records(headrace: Any) -> None:
+    headrace.run("topics", "create", "counted")
+    headrace.run("records", "produce", "counted", stdin="a\nb\nc\n")
+    assert {"topic": "counted", "partitions": 2, "records": 3} in headrace.json("topics", "list")
+    assert "counted" in headrace.run("topics", "list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["describe", "missing"], "no topic 'missing' at "),
+        (["delete", "missing"], "cannot delete topic 'missing': "),
+        (["create", "a b"], "cannot create topic 'a b': "),
+        (["create", "odd", "--config", "retention.msec=1"], "did you mean retention.ms?"),
+        (["create", "odd", "--config", "cleanup.policy=compact"], "does not compact"),
+    ],
+)
+def test_what_the_server_refuses_is_told_in_one_line(headrace: Any, arguments: list[str], reason: str) -> None:
+    assert headrace.run("topics", *arguments, status=1) == ""
+    assert reason in headrace.err
+    assert headrace.err.count("\n") == 1
+
+
+def test_a_topic_is_not_created_twice(headrace: Any) -> None:
+    headrace.run("topics", "create", "twice")
+    headrace.run("topics", "create", "twice", status=1)
+    assert "TOPIC_ALREADY_EXISTS" in headrace.err
+
+
+def test_asking_for_a_missing_topic_does_not_create_it(headrace: Any) -> None:
+    headrace.run("topics", "describe", "never", status=1)
+    headrace.run("records", "tail", "never", status=1)
+    assert "never" not in [line["topic"] for line in headrace.json("topics", "list")]
