@@ -70,9 +70,7 @@ def settings_page() -> str:
             *_keys(key for key in TOPIC_KEYS if key.effective),
             "",
             "Accepted because clients send them, shown again, and without effect, since a log in Redis has no",
-            "segments, index files or replicas: "
-            + ", ".join(f"`{key.name}`" for key in TOPIC_KEYS if not key.effective)
-            + ".",
+            f"segments, index files or replicas: {idle}.",
             "",
         ]
     )
