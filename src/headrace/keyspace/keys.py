@@ -1,0 +1,89 @@
+"""The names of all keys.
+
+Topic names have no `{`, `}` or `:` (Kafka's rule), so no topic can collide with a key of ours. The part in braces is
+the hash tag of Redis Cluster: all keys of a partition, and all keys of a group, lie in one slot.
+"""
+
+import msgspec
+
+DEFAULT_PREFIX = "headrace"
+DEFAULT_CLUSTER = "default"
+
+
+def state_of(stream: str) -> str:
+    """Hash with the state of the partition whose records are in `stream`."""
+    return f"{{{stream}}}:state"
+
+
+def producers_of(stream: str) -> str:
+    """Hash with the last sequences of the partition's idempotent producers."""
+    return f"{{{stream}}}:producers"
+
+
+class Keyspace(msgspec.Struct, frozen=True):
+    """The keys of one Headrace in one Redis."""
+
+    prefix: str = DEFAULT_PREFIX
+    cluster: str = DEFAULT_CLUSTER
+    """The virtual cluster."""
+
+    def stream(self, topic: str, partition: int, generation: str = "") -> str:
+        """Redis Stream of a new partition. Readers take the stored key from the topic registry instead.
+
+        Args:
+            topic: the topic's name.
+            partition: its number.
+            generation: a suffix that tells a later log of the same partition from the first.
+        """
+        place = f"{topic}:{partition}" if self.cluster == DEFAULT_CLUSTER else f"{self.cluster}:{topic}:{partition}"
+        return f"{self.prefix}:{place}" + (f":{generation}" if generation else "")
+
+    def _meta(self, name: str) -> str:
+        return f"{self.prefix}:{{meta}}:{name}"
+
+    @property
+    def topics(self) -> str:
+        """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`)."""
+        return self._meta("topics")
+
+    @property
+    def groups(self) -> str:
+        """Set: names of all groups."""
+        return self._meta("groups")
+
+    @property
+    def producer_ids(self) -> str:
+        """String: how many producer ids were given out."""
+        return self._meta("producer-ids")
+
+    @property
+    def epoch(self) -> str:
+        """String: how many servers have owned this keyspace; the present one's fencing epoch."""
+        return self._meta("epoch")
+
+    @property
+    def lease(self) -> str:
+        """Hash: who owns this keyspace; expires."""
+        return self._meta("lease")
+
+    @property
+    def version(self) -> str:
+        """String: layout version."""
+        return self._meta("version")
+
+    @property
+    def cluster_id(self) -> str:
+        """String: the cluster id that clients are told."""
+        return self._meta("cluster-id")
+
+    def group(self, name: str) -> str:
+        """Hash: a group's header and fencing epoch."""
+        return f"{self.prefix}:group:{{{self.cluster}/{name}}}"
+
+    def members(self, name: str) -> str:
+        """Hash: member id -> member as JSON."""
+        return f"{self.group(name)}:members"
+
+    def positions(self, name: str) -> str:
+        """Hash: `<topic>:<partition>` -> position as JSON."""
+        return f"{self.group(name)}:positions"

@@ -1,0 +1,35 @@
+-- Apply changes to a group, all of them.
+-- KEYS: group, members, positions
+-- ARGV: fencing epoch, then changes: 'H' header | 'M' member id, member | 'm' member id |
+--       'P' partition, position | 'p' partition | 'X' (drop the group)
+-- Errors: FENCED.
+local epoch = redis.call('HGET', KEYS[1], 'e')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+-- First, so that a Redis out of memory refuses the whole of it before anything is changed.
+redis.call('HSET', KEYS[1], 'e', ARGV[1])
+local place = 2
+while place <= #ARGV do
+  local what = ARGV[place]
+  if what == 'H' then
+    redis.call('HSET', KEYS[1], 'e', ARGV[1], 'header', ARGV[place + 1])
+    place = place + 2
+  elseif what == 'M' then
+    redis.call('HSET', KEYS[2], ARGV[place + 1], ARGV[place + 2])
+    place = place + 3
+  elseif what == 'm' then
+    redis.call('HDEL', KEYS[2], ARGV[place + 1])
+    place = place + 2
+  elseif what == 'P' then
+    redis.call('HSET', KEYS[3], ARGV[place + 1], ARGV[place + 2])
+    place = place + 3
+  elseif what == 'p' then
+    redis.call('HDEL', KEYS[3], ARGV[place + 1])
+    place = place + 2
+  else
+    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+    place = place + 1
+  end
+end
+return 'OK'

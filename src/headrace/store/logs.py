@@ -1,0 +1,187 @@
+"""Topics and their logs in Redis: `broker.ports.LogStorage`."""
+
+from collections.abc import Callable
+from functools import partial
+from time import time
+
+from headrace.keyspace import entries, registry
+from headrace.keyspace.keys import Keyspace, producers_of, state_of
+from headrace.keyspace.scripts import Script, script
+from headrace.store.connection import Chunk, Connection, Reply, encode
+from headrace.store.replies import checked, error_of
+from headrace.topics.errors import TopicExists
+from headrace.topics.model import Append, Appended, PartitionState, StoredBatch, Topic
+
+SCRIPTS = tuple(
+    script(name)
+    for name in (
+        "append", "find_timestamp", "forget_producers", "open", "put_topic", "save_group", "take_producer_ids", "trim",
+    )
+)  # fmt: skip
+"""Loaded on every new connection."""
+
+_APPEND, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _SAVE_GROUP, _TAKE_IDS, _TRIM = SCRIPTS
+
+_COPY_BELOW = 4_096
+"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+_DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
+
+
+def load_commands() -> list[bytes]:
+    """SCRIPT LOAD for every script."""
+    return [encode(["SCRIPT", "LOAD", loaded.text]) for loaded in SCRIPTS]
+
+
+class _AppendHead:
+    """The unchanging first part of a partition's append commands, encoded once."""
+
+    __slots__ = ("idempotent", "plain")
+
+    def __init__(self, stream: str, epoch: int) -> None:
+        keys = [stream, state_of(stream)]
+        self.plain = _head(_APPEND, keys, epoch, arguments=4)
+        self.idempotent = _head(_APPEND, [*keys, producers_of(stream)], epoch, arguments=8)
+
+
+def _head(called: Script, keys: list[str], epoch: int, arguments: int) -> bytes:
+    parts: list[str | bytes | int] = ["EVALSHA", called.sha, len(keys), *keys, epoch]
+    whole = len(parts) - 1 + arguments
+    encoded = encode(parts)
+    return b"*%d" % whole + encoded[encoded.index(b"\r\n") :]
+
+
+class RedisLogs:
+    """Topics and logs. `epoch` is this server's fencing epoch: scripts refuse an older one."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        keyspace: Keyspace,
+        epoch: int,
+        *,
+        producer_expiry_ms: int = _DEFAULT_PRODUCER_EXPIRY_MS,
+        now_ms: Callable[[], int] = lambda: int(time() * 1000),
+    ) -> None:
+        self._connection = connection
+        self._keyspace = keyspace
+        self._epoch = epoch
+        self._producer_expiry_ms = producer_expiry_ms
+        self._now_ms = now_ms
+        self._heads: dict[str, _AppendHead] = {}
+
+    async def _run(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
+        return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, *arguments))
+
+    # Topics
+
+    async def load_topics(self) -> list[Topic]:
+        """Every topic, in name order."""
+        stored = checked(await self._connection.call("HVALS", self._keyspace.topics))
+        return sorted((registry.topic(text) for text in stored), key=lambda topic: topic.name)
+
+    async def _put_topic(self, what: str, name: str, text: bytes = b"") -> int:
+        keys = [self._keyspace.topics, self._keyspace.epoch]
+        answer: int = await self._run(_PUT_TOPIC, keys, self._epoch, what, name, text)
+        return answer
+
+    async def create_topic(self, topic: Topic) -> None:
+        """Store a new topic with empty partitions; raises TopicExists."""
+        stored = checked(await self._connection.call("HEXISTS", self._keyspace.topics, topic.name))
+        if stored:
+            raise TopicExists(f"topic {topic.name!r} exists already")
+        # A deletion cut short by a crash may have left records under these keys.
+        await self._drop(topic)
+        for stream in topic.streams:
+            await self.open_partition(stream)
+        if not await self._put_topic("create", topic.name, registry.encode(topic)):
+            raise TopicExists(f"topic {topic.name!r} exists already")
+
+    async def replace_topic(self, topic: Topic) -> None:
+        """Store a changed topic under its name."""
+        await self._put_topic("replace", topic.name, registry.encode(topic))
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Remove the topic from the registry, then its records."""
+        await self._put_topic("remove", topic.name)
+        await self._drop(topic)
+
+    async def _drop(self, topic: Topic) -> None:
+        for stream in topic.streams:
+            self._heads.pop(stream, None)
+            # Over the connection of the appends, so behind those already sent: none can land in a later log.
+            checked(await self._connection.call("UNLINK", stream, state_of(stream), producers_of(stream)))
+
+    # Partitions
+
+    async def open_partition(self, stream: str) -> PartitionState:
+        """Fence older servers off, create what is missing; where the log starts and ends."""
+        log_start, next_offset, leader_epoch = await self._run(_OPEN, [stream, state_of(stream)], self._epoch)
+        return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
+
+    def append(self, stream: str, append: Append, done: Callable[[Appended | Exception], None]) -> None:
+        """Send an append; see `broker.ports.LogStorage.append`."""
+        head = self._heads.get(stream)
+        if head is None:
+            head = self._heads[stream] = _AppendHead(stream, self._epoch)
+        batch = append.batch
+        size = len(batch)
+        span, newest = b"%d" % append.span, b"%d" % append.max_timestamp
+        start = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (
+            head.plain if append.producer_id < 0 else head.idempotent,
+            len(span), span, len(newest), newest, size,
+        )  # fmt: skip
+        end = b"\r\n" if append.producer_id < 0 else b"\r\n" + self._producer(append)
+        chunks: list[Chunk] = [start, batch, end] if size >= _COPY_BELOW else [b"".join((start, batch, end))]
+        self._connection.send(chunks, partial(_appended, done))
+
+    def _producer(self, append: Append) -> bytes:
+        fields = (append.producer_id, append.producer_epoch, append.base_sequence, self._now_ms())
+        return b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in (b"%d" % field for field in fields))
+
+    async def read(self, stream: str, offset: int, count: int) -> list[StoredBatch]:
+        """At most `count` batches, the one that holds `offset` first."""
+        found = await self._connection.call("XRANGE", stream, entries.range_start(offset), "+", "COUNT", count)
+        return entries.decode(checked(found))
+
+    async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
+        """The first batch that has a record with this timestamp (ms) or a later one."""
+        return await self._find(stream, timestamp)
+
+    async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
+        """The first batch that holds the log's largest timestamp."""
+        return await self._find(stream, "max")
+
+    async def _find(self, stream: str, wanted: int | str) -> StoredBatch | None:
+        entry = await self._run(_FIND, [stream, state_of(stream)], wanted)
+        return entries.decode([entry])[0] if entry else None
+
+    async def trim(self, stream: str, *, before_ms: int | None, max_bytes: int | None) -> int:
+        """Retention; the new log start. Producers that were not heard of for long are forgotten too."""
+        await self._run(_FORGET, [producers_of(stream)], self._now_ms() - self._producer_expiry_ms)
+        oldest = "" if before_ms is None else before_ms
+        most = "" if max_bytes is None else max_bytes
+        return int(await self._run(_TRIM, [stream, state_of(stream)], self._epoch, oldest, most, ""))
+
+    async def delete_records(self, stream: str, before_offset: int) -> int:
+        """Move the log start up to `before_offset`; the new log start."""
+        return int(await self._run(_TRIM, [stream, state_of(stream)], self._epoch, "", "", before_offset))
+
+    async def size(self, stream: str) -> int:
+        """Bytes of the record batches in the log."""
+        appended, trimmed = checked(await self._connection.call("HMGET", state_of(stream), "s", "f"))
+        return int(appended or 0) - int(trimmed or 0)
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids nobody was given before."""
+        keys = [self._keyspace.producer_ids, self._keyspace.epoch]
+        return int(await self._run(_TAKE_IDS, keys, self._epoch, count))
+
+
+def _appended(done: Callable[[Appended | Exception], None], reply: Reply) -> None:
+    if type(reply) is bytes:
+        if reply.startswith(b"D"):
+            done(Appended(int(reply[1:]), duplicate=True))
+        else:
+            done(Appended(int(reply)))
+    else:
+        done(error_of(reply))

@@ -1,0 +1,130 @@
+"""The storage of a server: a Redis or Valkey, checked, fenced and ready."""
+
+from typing import Any, Self
+from uuid import uuid4
+
+import msgspec
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from headrace.keyspace import LAYOUT_VERSION
+from headrace.keyspace.keys import Keyspace
+from headrace.store.connection import Connection
+from headrace.store.errors import TooOld, Unreachable, WrongLayout
+from headrace.store.groups import RedisGroups
+from headrace.store.logs import RedisLogs, load_commands
+
+_OLDEST_REDIS = (7, 0)
+
+
+class Durability(msgspec.Struct, frozen=True):
+    """What the server behind the URL keeps when it or its machine dies, as far as it tells."""
+
+    append_only: str = ""
+    fsync: str = ""
+    save: str = ""
+    eviction: str = ""
+
+    def warnings(self) -> list[str]:
+        """What an operator should know, a sentence each; empty when all is well or nothing is known."""
+        found = []
+        if self.append_only == "no" and not self.save:
+            found.append("this Redis keeps nothing on disk: everything is lost when it stops (set appendonly yes)")
+        elif self.append_only == "no":
+            found.append("this Redis writes snapshots only: what came after the last is lost (set appendonly yes)")
+        elif self.append_only == "yes" and self.fsync == "everysec":
+            found.append(
+                "this Redis has appendfsync everysec: a kill -9 may lose acknowledged records of the last second "
+                "or two (appendfsync no loses none then; always survives power loss too)"
+            )
+        if self.eviction not in ("", "noeviction"):
+            found.append(
+                f"this Redis evicts keys when memory is full ({self.eviction}): set maxmemory-policy noeviction"
+            )
+        return found
+
+
+class RedisStorage(RedisLogs, RedisGroups):
+    """Implements both halves of `broker.ports` on one connection."""
+
+    def __init__(
+        self, url: str, admin: redis.asyncio.Redis, connection: Connection, keyspace: Keyspace, epoch: int, cluster: str
+    ) -> None:
+        RedisLogs.__init__(self, connection, keyspace, epoch)
+        RedisGroups.__init__(self, connection, keyspace, epoch)
+        self.url = url
+        self.cluster_id = cluster
+        self.epoch = epoch
+        self._admin = admin
+
+    @classmethod
+    async def open(cls, url: str, admin: redis.asyncio.Redis, epoch: int, keyspace: Keyspace | None = None) -> Self:
+        """Check the layout and connect.
+
+        Args:
+            url: what redis-py's `from_url` takes.
+            admin: a client for that URL, closed by `close`.
+            epoch: this server's fencing epoch, from the lease or the data directory's lock.
+            keyspace: the keys; the default ones if None.
+
+        Raises:
+            Unreachable, TooOld, WrongLayout.
+        """
+        keyspace = keyspace or Keyspace()
+        try:
+            await _check_version(admin)
+            cluster = await _check_layout(admin, keyspace)
+        except RedisError as error:
+            raise Unreachable(f"Redis at {url} does not answer as it should: {error}") from None
+        connection = Connection(url, load_commands())
+        await connection.open()
+        return cls(url, admin, connection, keyspace, epoch, cluster)
+
+    async def durability(self) -> Durability:
+        """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
+        try:
+            found: dict[Any, Any] = await self._admin.config_get(
+                "appendonly", "appendfsync", "save", "maxmemory-policy"
+            )
+        except RedisError:
+            return Durability()
+        told = {_text(name): _text(value) for name, value in found.items()}
+        return Durability(
+            append_only=told.get("appendonly", ""),
+            fsync=told.get("appendfsync", ""),
+            save=told.get("save", ""),
+            eviction=told.get("maxmemory-policy", ""),
+        )
+
+    async def ping(self) -> None:
+        """Raises StorageUnavailable when the hot connection is down."""
+        await self._connection.call("PING")
+
+    async def close(self) -> None:
+        """Close the connections; what is stored stays."""
+        await self._connection.close()
+        await self._admin.aclose()
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def _check_version(admin: redis.asyncio.Redis) -> None:
+    info: dict[str, Any] = await admin.info("server")
+    version = str(info.get("redis_version", ""))
+    # Valkey tells the Redis version it is compatible with here, and its own elsewhere.
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers and numbers < _OLDEST_REDIS:
+        raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
+
+
+async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
+    await admin.set(keyspace.version, LAYOUT_VERSION, nx=True)
+    version = int(await admin.get(keyspace.version) or 0)
+    if version > LAYOUT_VERSION:
+        raise WrongLayout(
+            f"the data was written in layout {version}, this Headrace knows {LAYOUT_VERSION}: use a newer Headrace"
+        )
+    await admin.set(keyspace.cluster_id, uuid4().hex[:22], nx=True)
+    return _text(await admin.get(keyspace.cluster_id) or "")
