@@ -180,7 +180,7 @@ def test_does_not_allocate_what_a_count_promises() -> None:
     [
         (b"\xff\xff", "mechanism: null or negative"),
         (b"\xff\xfe", "mechanism: null or negative"),
-        (b"\x00\x03ab", "mechanism: length 3, but 2 bytes are left"),
+        (b"\x00\x50ab", "mechanism: length 80, but 2 bytes are left"),
         (b"\x00\x01\xff", "utf-8"),
         (b"\x00", "SaslHandshakeRequest v1"),
         (b"", "SaslHandshakeRequest v1"),

@@ -15,6 +15,18 @@ from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.notation import FIXED, ZERO_UUID, Field, MessageTable, Structure
 from headrace.kafka.codec.source import Source
 
+_HELPERS = (
+    "COMPACT_STRINGS",
+    "PLAIN_STRINGS",
+    "bad_length",
+    "bad_tag",
+    "read_compact_string",
+    "read_string",
+    "read_varint",
+    "skip_tags",
+    "to_uuid",
+)
+
 Decode = Callable[[wire.Buffer, int], Any]
 
 
@@ -36,7 +48,7 @@ class _Decoder:
         self._flexible = flexible
         self._classes = classes
         self._pending: list[tuple[str, str]] = []
-        for name in ("read_varint", "skip_tags", "bad_length", "bad_tag", "to_uuid"):
+        for name in _HELPERS:
             self.source.bind(name, getattr(wire, name))
         self.source.bind("DecodeError", DecodeError)
 
@@ -44,7 +56,7 @@ class _Decoder:
         source = self.source
         source.line("end = len(buf)")
         if _has_records(root, self._version):
-            source.line("view = memoryview(buf)")
+            source.line("view = buf if type(buf) is memoryview else memoryview(buf)")
         result = self._struct(root, root.name)
         source.indent("if p != end:")
         source.line('raise DecodeError(f"{end - p} bytes left over")')
@@ -113,8 +125,10 @@ class _Decoder:
             self._array(field, local, path)
         elif field.struct is not None:
             self._nested(field, field.struct, local, path)
+        elif field.kind == "string":
+            self._string(field, local, path)
         else:
-            self._variable(field, local, path)
+            self._bytes(field, local, path)
         return local
 
     def _nested(self, field: Field, struct: Structure, local: str, path: str) -> None:
@@ -145,19 +159,37 @@ class _Decoder:
         self.source.line(f'bad_length("{path}", {length}, {left})')
         self.source.dedent()
 
-    def _variable(self, field: Field, local: str, path: str) -> None:
+    def _string(self, field: Field, local: str, path: str) -> None:
+        """Short strings are read on the spot, long ones by a function."""
         source = self.source
-        length = self._length("h" if field.kind == "string" else "i")
+        nullable = field.nullable_in(self._version)
+        length = source.local("n")
+        self._add("B" if self._flexible else "h", length)
+        self._flush()
+        if self._flexible:
+            source.indent(f"if 0 < {length} <= {wire.SHORT}:")
+            source.line(f"{local} = COMPACT_STRINGS[{length}](buf, p)[0].decode()")
+            source.line(f"p += {length} - 1")
+            rest = f'read_compact_string(buf, p, {length}, "{path}", {nullable})'
+        else:
+            source.indent(f"if 0 <= {length} < {wire.SHORT}:")
+            source.line(f"{local} = PLAIN_STRINGS[{length}](buf, p)[0].decode()")
+            source.line(f"p += {length}")
+            rest = f'read_string(buf, p, {length}, "{path}")'
+        if nullable:
+            source.dedent(f"elif {length} == {0 if self._flexible else -1}:")
+            source.line(f"{local} = None")
+        source.dedent("else:")
+        source.line(f"{local}, p = {rest}")
+        source.dedent()
+
+    def _bytes(self, field: Field, local: str, path: str) -> None:
+        source = self.source
+        length = self._length("i")
         branched = self._open_null(field, length, local)
         source.line(f"q = p + {length}")
         self._check(path, length, "end - p", "q > end")
-        source.line(
-            {
-                "string": f'{local} = str(buf[p:q], "utf-8")',
-                "bytes": f"{local} = bytes(buf[p:q])",
-                "records": f"{local} = view[p:q]",
-            }[field.kind]
-        )
+        source.line(f"{local} = " + ("view[p:q]" if field.kind == "records" else "bytes(buf[p:q])"))
         source.line("p = q")
         if branched:
             source.dedent()

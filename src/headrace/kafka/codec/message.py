@@ -47,18 +47,21 @@ class Message(msgspec.Struct, gc=False):
             raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
     def encode(self, version: int) -> list[Chunk]:
-        """The body as a list of chunks: records as they were given, everything between them joined."""
-        chunks: list[Chunk] = []
-        self.encode_into(chunks, version)
-        return chunks
+        """The body as a list of chunks: records as they were given, everything between them joined.
 
-    def encode_into(self, chunks: list[Chunk], version: int) -> None:
-        """Append the body's chunks. EncodeError when a value does not fit its type; `chunks` is then of no use."""
+        Raises EncodeError when a value does not fit its type, UnsupportedVersionError for a version not in VERSIONS.
+        """
         encoder = self._encoders[version]
+        chunks: list[Chunk] = []
         try:
             encoder(self, chunks)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
+        return chunks
+
+    def encode_into(self, chunks: list[Chunk], version: int) -> None:
+        """Append what `encode` returns to `chunks`, which an error leaves as they were."""
+        chunks += self.encode(version)
 
 
 class _Codecs(dict[int, T]):

@@ -67,6 +67,24 @@ def bad_length(field: str, length: int, left: int) -> NoReturn:
     raise DecodeError(f"{field}: length {length}, but {left} bytes are left")
 
 
+def read_compact_string(buffer: Buffer, position: int, first: int, field: str, nullable: bool) -> tuple[Any, int]:
+    """A string and the position after it; `first` is the length's first byte, just before `position`."""
+    length = first
+    if first > 127:
+        length, position = read_varint(buffer, position - 1)
+    if length == 0 and nullable:
+        return None, position
+    return read_string(buffer, position, length - 1, field)
+
+
+def read_string(buffer: Buffer, position: int, length: int, field: str) -> tuple[str, int]:
+    """A string of `length` bytes and the position after it."""
+    stop = position + length
+    if length < 0 or stop > len(buffer):
+        bad_length(field, length, len(buffer) - position)
+    return str(buffer[position:stop], "utf-8"), stop
+
+
 def bad_tag(field: str, stop: int, position: int) -> NoReturn:
     """Refuse a tagged field whose size is not that of its value."""
     raise DecodeError(f"{field}: tagged field is {stop - position} bytes longer than its value")
@@ -88,6 +106,16 @@ def unpacker(layout: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
 def to_uuid(raw: bytes) -> UUID:
     """The UUID of 16 bytes. Remembered: making one costs a microsecond, and the same topic ids come again and again."""
     return UUID(bytes=raw)
+
+
+SHORT: Final = 64
+"""Strings shorter than this are read by a precompiled struct, which is faster than slicing a memoryview."""
+
+PLAIN_STRINGS: Final = tuple(unpacker(f"{length}s") for length in range(SHORT))
+"""By length."""
+
+COMPACT_STRINGS: Final = (PLAIN_STRINGS[0], *PLAIN_STRINGS)
+"""By length plus one. The first is never used: it would be null."""
 
 
 class NumberArrays:

@@ -65,7 +65,7 @@ FetchResponse key 1 versions 4-18 flexible 12
     rack string? = null
 
 ListOffsetsRequest key 2 versions 1-11 flexible 6
-  replica_id int32 = -1
+  replica_id int32
   isolation_level int8 2+
   topics []ListOffsetsTopic
     name string
