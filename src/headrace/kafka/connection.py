@@ -39,6 +39,7 @@ class Connection(asyncio.BufferedProtocol):
         self.broker: Broker = listener.broker
         self.listener = listener.name
         self.client_host = "?"
+        self.local_host = "?"
         self._door = listener
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
@@ -61,7 +62,9 @@ class Connection(asyncio.BufferedProtocol):
         """The listener accepted a client."""
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
+        own = transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
+        self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._transport.set_write_buffer_limits(high=4 << 20)
         self._door.connections.add(self)
 

@@ -8,11 +8,16 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
 class Outlet(Protocol):
     """Where finished answers go: the connection, or a list in a test."""
 
     broker: "Broker"
     client_host: str
+    local_host: str
+    """The address of ours that the client connected to."""
     listener: str
 
     def finished(self) -> None:
@@ -59,6 +64,12 @@ class Exchange:
     def broker(self) -> "Broker":
         """The broker behind this door."""
         return self.outlet.broker
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """The host and port to tell this client. A listener on every address tells the one the client came by."""
+        host, port = self.outlet.broker.advertised[self.outlet.listener]
+        return (self.outlet.local_host if host in _EVERYWHERE else host), port
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""

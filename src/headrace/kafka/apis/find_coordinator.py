@@ -20,7 +20,7 @@ _NOWHERE = -1
 def handle(request: FindCoordinatorRequest, exchange: Exchange) -> None:
     """Name the broker that coordinates the groups asked for."""
     node_id = exchange.broker.node_id
-    host, port = exchange.broker.advertised[exchange.outlet.listener]
+    host, port = exchange.advertised
     code, message = Code.NONE, None
     if request.key_type != GROUP:
         code, message = Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator: no transactions here"

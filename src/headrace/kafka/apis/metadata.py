@@ -34,7 +34,7 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     else:
         may_create = exchange.version < 4 or request.allow_auto_topic_creation
         topics = [await _one(broker, topic.name, topic.topic_id, may_create=may_create) for topic in asked]
-    host, port = broker.advertised[exchange.outlet.listener]
+    host, port = exchange.advertised
     node = MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=None)
     return MetadataResponse(brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics)
 

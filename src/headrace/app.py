@@ -1,0 +1,228 @@
+"""Puts the server together: storage, broker, doors. The only place where `store` meets `broker`."""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import msgspec
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+
+from headrace import __version__
+from headrace.broker.broker import Broker
+from headrace.broker.clock import SystemClock
+from headrace.broker.settings import BrokerSettings
+from headrace.console import app as console
+from headrace.console.listener import HttpListener
+from headrace.kafka.listener import KafkaListener
+from headrace.keyspace.keys import Keyspace
+from headrace.settings import Address, ServerOptions, StartError
+from headrace.store.embedded import EmbeddedValkey
+from headrace.store.errors import StoreError, Unreachable
+from headrace.store.lease import Lease, bump_epoch
+from headrace.store.storage import RedisStorage
+from headrace.topics.errors import TopicError
+
+_log = structlog.get_logger("headrace")
+
+_HEALTH_S = 2.0
+"""How long a health check waits for Redis."""
+_MANY_PARTITIONS = 1_000
+"""From here on opening them is shown."""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """Where the server answers."""
+
+    kafka: str
+    http: str
+    storage: str
+
+
+async def serve(options: ServerOptions, settings: BrokerSettings, on_ready: Callable[[Ready], None]) -> int:
+    """Run a server until SIGTERM or SIGINT.
+
+    Args:
+        options: where it keeps its data and where it listens.
+        settings: the broker's settings.
+        on_ready: called once every door answers.
+
+    Returns:
+        The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
+
+    Raises:
+        StartError: it could not start; the message says how to help that.
+    """
+    keep_memory()
+    stop = Stop()
+    with stop.on_signals():
+        async with contextlib.AsyncExitStack() as stack:
+            kafka_socket = _bind(options.kafka, "kafka", stack)
+            http_socket = _bind(options.http, "http", stack)
+            storage = await stack.enter_async_context(_storage(options, stop))
+            broker = Broker(
+                storage,
+                settings,
+                SystemClock(),
+                cluster_id=storage.cluster_id,
+                stream_of=lambda name, _, partition: Keyspace().stream(name, partition),
+            )
+            advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])
+            broker.advertised["PLAINTEXT"] = (advertised.host, advertised.port)
+            await broker.start(_show_partitions)
+            stack.push_async_callback(broker.stop)
+            kafka = KafkaListener(broker, max_request_bytes=settings.socket_request_max_bytes)
+            await kafka.start(kafka_socket)
+            stack.push_async_callback(kafka.stop)
+            http = HttpListener(console.create(lambda: _health(storage)), http_socket)
+            await http.start()
+            stack.push_async_callback(http.stop)
+            settle_memory()
+            on_ready(Ready(_text(kafka_socket), f"http://{_text(http_socket)}", storage.url))
+            await stop.wait()
+            _log.info("stopping", reason=stop.reason)
+    return stop.status
+
+
+class Stop:
+    """Why and how the server ends."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.reason = ""
+        self.status = 0
+
+    def ask(self, reason: str, status: int = 0) -> None:
+        """End the server; the first reason counts."""
+        if not self._asked.is_set():
+            self.reason, self.status = reason, status
+            self._asked.set()
+
+    async def wait(self) -> None:
+        """Until somebody asks."""
+        await self._asked.wait()
+
+    @contextlib.contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Ask when SIGTERM or SIGINT comes."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.ask, number.name)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+def _bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> socket.socket:
+    """A bound socket, before anything else is started: a busy port is the commonest mistake."""
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        stack.callback(bound.close)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.host, address.port))
+        # Two sockets may be bound to one port until one of them listens.
+        bound.listen(1024)
+        bound.setblocking(False)
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {address}: {error.strerror}; "
+            f"choose another address with --{option} HOST:PORT (port 0: a free one)"
+        ) from None
+    return bound
+
+
+def _text(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return str(Address(host, port))
+
+
+@contextlib.asynccontextmanager
+async def _storage(options: ServerOptions, stop: Stop) -> AsyncIterator[RedisStorage]:
+    """The storage, opened as the options say. It asks `stop` when it is lost for good."""
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            opened = await (_external(options.redis, stop, stack) if options.redis else _embedded(options, stop, stack))
+            stack.push_async_callback(opened.close)
+            yield opened
+    except StoreError as error:
+        raise StartError(str(error)) from None
+
+
+async def _embedded(options: ServerOptions, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
+    valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory)
+    valkey.on_exit = lambda reason: stop.ask(reason, status=1)
+    url = await valkey.start(_show_valkey_loading)
+    stack.push_async_callback(valkey.stop)
+    admin = redis.asyncio.from_url(url)
+    # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
+    epoch = await bump_epoch(admin, Keyspace().epoch)
+    return await RedisStorage.open(url, admin, epoch)
+
+
+async def _external(url: str, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
+    admin = redis.asyncio.from_url(url)
+    keys = Keyspace()
+    owner = f"pid {os.getpid()} on {socket.gethostname()}"
+    lease = Lease(admin, keys.lease, keys.epoch, owner)
+    lease.on_lost = lambda reason: stop.ask(reason, status=1)
+    try:
+        epoch = await lease.acquire(_log.warning)
+    except RedisError as error:
+        raise Unreachable(f"Redis at {url} does not answer: {error}; start it, or leave --redis out") from None
+    opened = await RedisStorage.open(url, admin, epoch)
+    stack.push_async_callback(lease.release)
+    for warning in (await opened.durability()).warnings():
+        _log.warning(warning)
+    return opened
+
+
+def _show_valkey_loading(fraction: float) -> None:
+    _log.info("loading", done=f"{fraction:.0%}")
+
+
+def _show_partitions(opened: int, total: int) -> None:
+    if total >= _MANY_PARTITIONS:
+        _log.info("opening partitions", opened=opened, total=total)
+
+
+async def _health(storage: RedisStorage) -> console.Health:
+    detail = ""
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            await storage.ping()
+    except TimeoutError:
+        detail = f"Redis did not answer within {_HEALTH_S:.0f} s"
+    except TopicError as error:
+        detail = str(error)
+    return console.Health(version=__version__, storage=not detail, detail=detail)
+
+
+def keep_memory() -> None:
+    """Let glibc keep large buffers for the next ones instead of giving each back to the kernel.
+
+    Record batches are around a megabyte: by default each would be mapped, touched for the first time and unmapped,
+    which costs more than everything else that is done with it. Elsewhere than on glibc this does nothing.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
+        mallopt(m_mmap_threshold, 32 << 20)
+        mallopt(m_trim_threshold, 256 << 20)
+        mallopt(m_top_pad, 16 << 20)
+
+
+def settle_memory() -> None:
+    """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
