@@ -33,6 +33,9 @@ def configure(level: str, style: str) -> None:
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=rendered, foreign_pre_chain=shared))
+    without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(processors=[without_meta, *rendered], foreign_pre_chain=shared)
+    )
     # Libraries speak up from warnings on: their information is about themselves.
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
