@@ -27,3 +27,7 @@ class StorageUnavailable(SparkError):
 
 class GroupCommitFailed(SparkError):
     """The Kafka door could not be reached or refused the positions."""
+
+
+class CorruptLog(SparkError):
+    """A stored record batch that cannot be read."""

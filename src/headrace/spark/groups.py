@@ -3,10 +3,10 @@
 A query is no member of its group: it commits as tools do, without a generation, so the group must have no members.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -19,7 +19,8 @@ from pyspark.sql.streaming.listener import (
 from headrace.spark.errors import GroupCommitFailed
 
 _TIMEOUT_S: Final = 10.0
-_SOURCE: Final = "headrace"
+_PYTHON_SOURCE: Final = "PythonMicroBatchStream"
+"""How Spark describes sources written in Python; it does not say the format's name."""
 
 
 class GroupCommitter:
@@ -88,8 +89,8 @@ class ConsumerGroupListener(StreamingQueryListener):
         if self._query is not None and event.progress.name != self._query:
             return
         for source in event.progress.sources:
-            if _SOURCE in source.description.lower():
-                self._commit(source.endOffset)
+            if source.description.rpartition(".")[2].startswith(_PYTHON_SOURCE):
+                self._commit(_offsets(source.endOffset))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
         """Nothing new was read."""
@@ -97,13 +98,21 @@ class ConsumerGroupListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """The last batch has been reported before."""
 
-    def _commit(self, end_offset: str) -> None:
+    def _commit(self, positions: Mapping[str, Mapping[int, int]]) -> None:
         self.error = None
-        for topic, offsets in json.loads(end_offset).items():
+        for topic, offsets in positions.items():
             try:
-                self._committer.commit(topic, {int(partition): offset for partition, offset in offsets.items()})
+                self._committer.commit(topic, offsets)
             except GroupCommitFailed as error:
                 self.error = error
+
+
+def _offsets(end_offset: str | None) -> dict[str, dict[int, int]]:
+    """A source's end as topic -> partition -> next offset; empty when it is not of that form, so not ours."""
+    try:
+        return msgspec.json.decode(end_offset or "{}", type=dict[str, dict[int, int]])
+    except msgspec.DecodeError:
+        return {}
 
 
 def commit_groups(

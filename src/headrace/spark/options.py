@@ -29,6 +29,7 @@ _KNOWN: Final = {
         "minOffsetsPerTrigger",
         "maxTriggerDelay",
         "minPartitions",
+        "maxRecordsPerPartition",
         "includeHeaders",
         "consumerGroup",
         "kafka.bootstrap.servers",
@@ -54,6 +55,7 @@ class SourceOptions:
     min_offsets: int | None = None
     max_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     include_headers: bool = False
     group: str | None = None
     bootstrap_servers: str | None = None
@@ -84,6 +86,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         min_offsets=_count("minOffsetsPerTrigger", given),
         max_delay_ms=_duration("maxTriggerDelay", given, default_ms=15 * 60_000),
         min_partitions=_count("minPartitions", given),
+        max_records_per_partition=_count("maxRecordsPerPartition", given),
         include_headers=_flag("includeHeaders", given, default=False),
         group=group,
         bootstrap_servers=servers,

@@ -77,17 +77,30 @@ def limit(start: Mapping[int, int], end: Mapping[int, int], max_rows: int | None
     return {partition: start[partition] + share for partition, share in shares.items()}
 
 
-def split(start: Mapping[int, int], end: Mapping[int, int], min_partitions: int | None) -> list[Range]:
-    """The ranges to read, one per partition, or more where `min_partitions` asks for more tasks.
+def split(
+    start: Mapping[int, int], end: Mapping[int, int], *, at_least: int | None = None, max_records: int | None = None
+) -> list[Range]:
+    """The ranges to read, one task each: one per partition, or more where it asks for more.
 
-    Large partitions are cut in proportion to their size, into ranges of nearly equal length.
+    Args:
+        start: first offsets.
+        end: offsets to stop before.
+        at_least: a hint at how many tasks there should be; large partitions are cut in proportion to their size.
+        max_records: no range is longer.
     """
     whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
     whole = [item for item in whole if item.end > item.start]
-    if min_partitions is None or len(whole) >= min_partitions:
-        return whole
     total = sum(item.end - item.start for item in whole)
-    return [part for item in whole for part in _cut(item, round((item.end - item.start) * min_partitions / total))]
+    ranges = []
+    for item in whole:
+        size = item.end - item.start
+        pieces = 1
+        if at_least is not None and len(whole) < at_least:
+            pieces = round(size * at_least / total)
+        if max_records is not None:
+            pieces = max(pieces, -(-size // max_records))
+        ranges += _cut(item, pieces)
+    return ranges
 
 
 def _cut(item: Range, pieces: int) -> list[Range]:
@@ -97,9 +110,7 @@ def _cut(item: Range, pieces: int) -> list[Range]:
     return [Range(item.partition, low, high) for low, high in zip(edges, edges[1:], strict=False)]
 
 
-def within_log(
-    topic: str, start: Mapping[int, int], log: Mapping[int, Extent], *, fail_on_data_loss: bool
-) -> Offsets:
+def within_log(topic: str, start: Mapping[int, int], log: Mapping[int, Extent], *, fail_on_data_loss: bool) -> Offsets:
     """`start` moved into the log.
 
     Raises:

@@ -6,7 +6,7 @@ partition it is given, and connections never travel.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -111,6 +111,11 @@ class HeadraceDataSource(DataSource):
             raise OptionError("format 'headrace' has fixed columns: leave .schema(...) out")
 
 
+def _tasks(options: SourceOptions, streams: Sequence[str], start: Offsets, end: Offsets) -> list[InputPartition]:
+    ranges = plan.split(start, end, at_least=options.min_partitions, max_records=options.max_records_per_partition)
+    return [RangePartition(options, streams[item.partition], item) for item in ranges]
+
+
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
     """The records of one task as Arrow batches; runs on the executors."""
     options = partition.options
@@ -141,8 +146,7 @@ class BatchReader(DataSourceReader):
             topic = log.topic(options.topic, expected_id=options.topic_id)
             extents = log.extents(topic)
         start, end = batch_offsets(options, extents)
-        ranges = plan.split(start, end, options.min_partitions)
-        return [RangePartition(options, topic.streams[item.partition], item) for item in ranges]
+        return _tasks(options, topic.streams, start, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of one task."""
@@ -281,8 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        ranges = plan.split(first, {number: last[number] for number in known}, options.min_partitions)
-        return [RangePartition(options, self._streams[item.partition], item) for item in ranges]
+        return _tasks(options, self._streams, first, {number: last[number] for number in known})
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of one task."""

@@ -1,0 +1,122 @@
+"""`headrace archive`: a topic into a Delta table, exactly once."""
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace import settings as environment
+from headrace.cli.commands import command
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from headrace.spark.archive import ArchiveSettings, Progress
+
+
+@command(
+    "archive",
+    examples="""
+    headrace archive --topic flights --table ./flights-table --redis unix:///path/of/the/ready/line
+    headrace archive --topic flights --table ./flights-table --once
+    headrace archive --topic flights --table ./flights-table --group archiver --kafka 127.0.0.1:9092
+    """,
+)
+@click.option("--topic", required=True, metavar="NAME", help="The topic to archive.")
+@click.option("--table", required=True, metavar="DIR", help="The Delta table; created when it is not there.")
+@click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line); default: HEADRACE_REDIS.")
+@click.option("--group", metavar="NAME", help="A consumer group whose positions follow the table.")
+@click.option("--kafka", metavar="HOST:PORT", help="Where the group is committed; default: HEADRACE_KAFKA.")
+@click.option(
+    "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the table knows its place."
+)
+@click.option("--once", is_flag=True, help="End when everything there is now has been archived.")
+@click.option(
+    "--trigger",
+    type=click.FloatRange(min=0.01),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest that records wait for their commit.",
+)
+@click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
+def archive(
+    topic: str,
+    table: str,
+    redis: str | None,
+    group: str | None,
+    kafka: str | None,
+    checkpoint: str | None,
+    once: bool,
+    trigger: float,
+    skip_lost: bool,
+) -> None:
+    """Archive a topic into a Delta table, every record exactly once.
+
+    Runs until Ctrl-C, or with --once until everything there is now has been archived. Killed at any moment and started
+    again, it goes on where the table stands.
+    """
+    if kafka is not None and group is None:
+        raise click.UsageError("--kafka is where --group is committed: give --group too or leave it out")
+    redis = redis or environment.redis_url()
+    if redis is None:
+        raise click.UsageError(
+            "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
+        )
+    if group is not None and kafka is None:
+        kafka = environment.kafka_address()
+    try:
+        from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415  # Spark is an extra, and slow to import
+    except ImportError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
+    _run(
+        ArchiveSettings(
+            topic=topic,
+            table=table,
+            redis=redis,
+            kafka=kafka,
+            group=group,
+            checkpoint=checkpoint,
+            trigger_s=trigger,
+            skip_lost=skip_lost,
+        ),
+        once=once,
+    )
+
+
+def _run(settings: "ArchiveSettings", *, once: bool) -> None:
+    from headrace.spark.archive import run  # noqa: PLC0415
+    from headrace.spark.errors import SparkError  # noqa: PLC0415
+
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    began = time.monotonic()
+    try:
+        progress = run(settings, once=once, on_progress=_show)
+    except SparkError as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+        return
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    click.echo(
+        f"archived {progress.rows:,} records in {time.monotonic() - began:.1f} s, table version {progress.version}",
+        err=True,
+    )
+
+
+def _interrupt(_signal: int, _frame: "FrameType | None") -> None:
+    raise KeyboardInterrupt
+
+
+def _show(progress: "Progress") -> None:
+    """One line per batch on standard error, so that standard output stays free."""
+    rate = progress.batch_rows / progress.batch_s if progress.batch_s else 0.0
+    click.echo(
+        f"{time.strftime('%H:%M:%S')} archived {progress.rows:,} (+{progress.batch_rows:,} at {rate:,.0f}/s, "
+        f"{progress.batch_bytes / 1e6:.1f} MB), lag {progress.lag:,}, table version {progress.version}",
+        err=True,
+    )
+    sys.stderr.flush()

@@ -1,0 +1,146 @@
+"""Parquet files of the archive, written by Spark tasks straight from the log.
+
+One file holds one partition's records in offset order, with small row groups and statistics of offset and timestamp,
+so that a reader finds an offset by reading little.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.spark.archive.table import COLUMNS, WrittenFile
+from headrace.spark.log import LogReader
+from headrace.spark.plan import Range
+
+_FILE_BYTES: Final = 128 << 20
+_GROUP_BYTES: Final = 4 << 20
+_GROUP_ROWS: Final = (1024, 32_768)
+_DICTIONARY: Final = ["key", "topic", "partition", "timestampType", "topicId"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where records come from and go to. Travels to the tasks."""
+
+    redis: str
+    table: str
+    topic: str
+    topic_id: str
+    fail_on_data_loss: bool = True
+
+
+def write_range(destination: Destination, stream: str, offsets: Range) -> list[WrittenFile]:
+    """Write a range of one partition; no file where nothing of it is left in the log.
+
+    Raises:
+        DataLoss: part of the range is gone, with `fail_on_data_loss`.
+    """
+    with LogReader(destination.redis) as log:
+        batches = log.records(
+            destination.topic,
+            stream,
+            offsets,
+            include_headers=True,
+            fail_on_data_loss=destination.fail_on_data_loss,
+        )
+        return list(_write_files(destination, offsets.partition, batches))
+
+
+def _write_files(destination: Destination, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFile]:
+    file: _OpenFile | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if file is None:
+                file = _OpenFile(destination, partition, batch)
+            file.write(batch)
+            if file.written >= _FILE_BYTES:
+                yield file.close()
+                file = None
+        if file is not None:
+            yield file.close()
+            file = None
+    finally:
+        if file is not None:
+            file.abandon()
+
+
+class _OpenFile:
+    """A file that is being written. Its name is its own: no attempt ever touches another one's file."""
+
+    def __init__(self, destination: Destination, partition: int, first: pa.RecordBatch) -> None:
+        self._destination = destination
+        self._partition = partition
+        self._start = first.column("offset")[0].as_py()
+        self._next = self._start
+        self._rows = 0
+        self._times: list[tuple[int, int]] = []
+        name = f"{self._start:020d}-{uuid.uuid4().hex}.parquet"
+        self._relative = f"{destination.topic_id}/{partition}/{name}"
+        self._path = Path(destination.table) / self._relative
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._group_rows = _group_rows(first)
+        self._sink = self._path.open("wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            COLUMNS,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_DICTIONARY,
+            column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+            write_statistics=["topic", "partition", "offset", "timestamp", "topicId"],
+            write_page_index=True,
+        )
+
+    @property
+    def written(self) -> int:
+        """Bytes so far, without what the writer holds back."""
+        return self._sink.tell()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append records that follow those before."""
+        rows = batch.num_rows
+        whole = batch.append_column("topicId", pa.repeat(pa.scalar(self._destination.topic_id), rows))
+        self._writer.write_batch(whole, row_group_size=self._group_rows)
+        extremes = pc.min_max(batch.column("timestamp").cast(pa.int64()))
+        self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
+        self._next = batch.column("offset")[rows - 1].as_py() + 1
+        self._rows += rows
+
+    def close(self) -> WrittenFile:
+        """Finish the file and bring it to the disk."""
+        self._writer.close()
+        self._sink.flush()
+        os.fsync(self._sink.fileno())
+        size = self._sink.tell()
+        self._sink.close()
+        return WrittenFile(
+            path=self._relative,
+            topic=self._destination.topic,
+            partition=self._partition,
+            start=self._start,
+            end=self._next,
+            rows=self._rows,
+            size=size,
+            min_timestamp_ms=min(low for low, _ in self._times) // 1000,
+            max_timestamp_ms=max(high for _, high in self._times) // 1000,
+        )
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._sink.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _group_rows(batch: pa.RecordBatch) -> int:
+    """Rows for a row group of about 4 MiB, judged by the file's first records."""
+    low, high = _GROUP_ROWS
+    return max(low, min(high, _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)))

@@ -1,0 +1,293 @@
+"""The archive as a Structured Streaming job: started, watched, started anew when its topic was created again."""
+
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace.spark import errors, session
+from headrace.spark.archive import ranges
+from headrace.spark.archive.batch import BatchArchiver, BatchResult, Step
+from headrace.spark.archive.files import Destination
+from headrace.spark.archive.table import ArchiveTable
+from headrace.spark.errors import GroupCommitFailed, OptionError, SparkError, TopicReplaced
+from headrace.spark.groups import GroupCommitter
+from headrace.spark.log import LogReader, TopicLog
+from headrace.spark.options import EARLIEST, positions_json
+from headrace.spark.plan import Extent
+
+_TASK_ROWS: Final = 500_000
+"""A partition with more than this waiting is shared by several tasks, and becomes several files."""
+_POLL: Final = "50ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveSettings:
+    """What to archive, and how."""
+
+    topic: str
+    table: str
+    """A local or mounted directory."""
+    redis: str
+    """The storage URL of the server."""
+    kafka: str | None = None
+    group: str | None = None
+    """The consumer group whose positions follow the table; needs `kafka`, `HOST:PORT`."""
+    checkpoint: str | None = None
+    """Spark's checkpoint is kept under this directory; None: a temporary one, and the table says where to go on."""
+    trigger_s: float = 10.0
+    """Records wait at most this long for their commit."""
+    min_rows: int = 200_000
+    """This many waiting are committed at once."""
+    max_rows: int = 2_000_000
+    """No commit holds more."""
+    skip_lost: bool = False
+    """Go on, instead of failing, where retention was faster than the archive."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the archive stands after a batch."""
+
+    rows: int
+    """Archived since it was started."""
+    batch_rows: int
+    batch_bytes: int
+    """Parquet written by the batch."""
+    batch_s: float
+    """Duration of the batch."""
+    lag: int
+    """Records in the log that the table does not have."""
+    version: int
+    """Of the table."""
+    fences: dict[int, int] = field(default_factory=dict)
+    """The next offset to archive, by partition."""
+
+
+OnProgress = Callable[[Progress], None]
+_STAGE_ERROR: Final = re.compile(r"headrace\.spark(?:\.\w+)*\.(\w+): (.*)")
+
+
+def run(
+    settings: ArchiveSettings,
+    *,
+    once: bool = False,
+    spark: SparkSession | None = None,
+    on_progress: OnProgress = lambda _: None,
+    step: Step = lambda _: None,
+) -> Progress:
+    """Archive until everything there was at the start is in the table (`once`), or until interrupted.
+
+    Raises:
+        SparkError: whatever stopped it, in one line.
+    """
+    archive = start(settings, once=once, spark=spark, on_progress=on_progress, step=step)
+    try:
+        while not archive.wait(1.0):
+            pass
+    finally:
+        archive.stop()
+    return archive.progress
+
+
+def start(
+    settings: ArchiveSettings,
+    *,
+    once: bool = False,
+    spark: SparkSession | None = None,
+    on_progress: OnProgress = lambda _: None,
+    step: Step = lambda _: None,
+) -> "Archive":
+    """Begin to archive in the background.
+
+    Args:
+        settings: what to archive, and how.
+        once: end when everything there was at the start is in the table.
+        spark: the session to run in; None: one of its own.
+        on_progress: called after every batch, and once before the first, from another thread.
+        step: called at each step of a batch, for tests that stop the process there.
+
+    Raises:
+        SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka door.
+    """
+    if (settings.kafka is None) != (settings.group is None):
+        raise OptionError("a consumer group and the Kafka address it is committed at go together: give both or neither")
+    return Archive(settings, once=once, spark=spark, on_progress=on_progress, step=step)
+
+
+class Archive:
+    """A running archive."""
+
+    def __init__(
+        self,
+        settings: ArchiveSettings,
+        *,
+        once: bool,
+        spark: SparkSession | None,
+        on_progress: OnProgress,
+        step: Step,
+    ) -> None:
+        """See `start`."""
+        self._settings = settings
+        self._once = once
+        self._on_progress = on_progress
+        self._step = step
+        self._stopping = threading.Event()
+        self._error: Exception | None = None
+        self._query: StreamingQuery | None = None
+        self._temporary = tempfile.TemporaryDirectory(prefix="headrace-archive-")
+        self._group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
+        self._table = ArchiveTable(settings.table)
+        self._log = LogReader(settings.redis)
+        self.progress = Progress(0, 0, 0, 0.0, 0, 0)
+        self._begin(self._log.topic(settings.topic))
+        self._spark = session.create("headrace archive", optimize=False) if spark is None else spark
+        self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; False when it has not come in time. Raises the SparkError that ended it, if one did."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """Stop now; an unfinished batch is left out of the table and comes again next time."""
+        self._stopping.set()
+        query = self._query
+        if query is not None and query.isActive:
+            query.stop()
+        self._thread.join()
+        self._log.close()
+        self._temporary.cleanup()
+
+    def _begin(self, topic: TopicLog) -> None:
+        """Take up the topic where the table stands, and bring the group there."""
+        self._topic = topic
+        self._archiver = BatchArchiver(
+            self._table,
+            topic.name,
+            str(topic.id),
+            extents=self._extents,
+            group=self._group,
+            skip_lost=self._settings.skip_lost,
+            step=self._step,
+        )
+        self._report(self._archiver.commit_group(), 0.0)
+
+    def _extents(self) -> dict[int, Extent]:
+        topic = self._log.topic(self._settings.topic, expected_id=str(self._topic.id))
+        return self._log.extents(topic)
+
+    def _supervise(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._run_query()
+                except TopicReplaced:
+                    self._begin(self._log.topic(self._settings.topic))
+                else:
+                    return
+        except Exception as error:  # noqa: BLE001  # handed over to whoever waits
+            self._error = error
+
+    def _run_query(self) -> None:
+        failure: list[SparkError] = []
+
+        def archive_batch(frame: DataFrame, batch_id: int) -> None:  # noqa: ARG001  # Spark's signature
+            began = time.monotonic()
+            try:
+                result = self._archiver.archive(lambda fences: ranges.write(frame, self._destination(), fences))
+                self._report(result, time.monotonic() - began)
+            except SparkError as error:
+                failure.append(error)
+                raise
+
+        self._query = self._start_query(archive_batch)
+        if self._stopping.is_set():  # asked for before there was a query to stop
+            self._query.stop()
+        try:
+            self._query.awaitTermination()
+        except PySparkException as error:
+            if not self._stopping.is_set():
+                raise (failure[0] if failure else _from_spark(error)) from error
+
+    def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        settings = self._settings
+        self._spark.dataSource.register(ranges.RangeSource)
+        # An idle archive looks for new records this often; Spark's own 10 ms would keep a core busy.
+        self._spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
+        options = {
+            "redis": settings.redis,
+            "subscribe": settings.topic,
+            "topicId": str(self._topic.id),
+            "startingOffsets": self._starting_offsets(),
+            "failOnDataLoss": str(not settings.skip_lost).lower(),
+            "maxOffsetsPerTrigger": str(settings.max_rows),
+            "maxRecordsPerPartition": str(_TASK_ROWS),
+        }
+        if not self._once:
+            options["minOffsetsPerTrigger"] = str(min(settings.min_rows, settings.max_rows))
+            options["maxTriggerDelay"] = f"{max(1, round(settings.trigger_s * 1000))}ms"
+        writer = (
+            self._spark.readStream.format(ranges.RangeSource.name())
+            .options(**options)
+            .load()
+            .writeStream.foreachBatch(archive_batch)
+            .option("checkpointLocation", str(self._checkpoint()))
+        )
+        return (writer.trigger(availableNow=True) if self._once else writer).start()
+
+    def _starting_offsets(self) -> str:
+        """For a query without a checkpoint: where the table stands, the log's start where it has nothing."""
+        fences = self.progress.fences
+        positions = {partition: fences.get(partition, EARLIEST) for partition in range(len(self._topic.streams))}
+        return positions_json(self._topic.name, positions)
+
+    def _checkpoint(self) -> Path:
+        """One directory per topic id: offsets of a deleted topic mean nothing to the next of its name."""
+        root = self._settings.checkpoint or self._temporary.name
+        return Path(root).absolute() / str(self._topic.id)
+
+    def _destination(self) -> Destination:
+        return Destination(
+            redis=self._settings.redis,
+            table=str(self._table.path),
+            topic=self._topic.name,
+            topic_id=str(self._topic.id),
+            fail_on_data_loss=not self._settings.skip_lost,
+        )
+
+    def _report(self, result: BatchResult, seconds: float) -> None:
+        extents = self._extents()
+        lag = sum(max(0, extent.end - result.fences.get(number, extent.start)) for number, extent in extents.items())
+        self.progress = Progress(
+            rows=self.progress.rows + result.rows,
+            batch_rows=result.rows,
+            batch_bytes=result.size,
+            batch_s=seconds,
+            lag=lag,
+            version=result.version,
+            fences=result.fences,
+        )
+        self._on_progress(self.progress)
+
+
+def _from_spark(error: PySparkException) -> SparkError:
+    """The error of ours inside Spark's, which comes as text with a traceback; or Spark's own first line."""
+    text = str(error)
+    for name, message in reversed(_STAGE_ERROR.findall(text)):
+        kind = getattr(errors, name, SparkError)
+        return (kind if isinstance(kind, type) and issubclass(kind, SparkError) else SparkError)(message.strip())
+    return SparkError(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
