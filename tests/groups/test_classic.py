@@ -72,6 +72,24 @@ def test_a_generation_without_assignment_is_joined_anew_after_a_restart(ctx: Gro
     assert again.result.generation == 3, "a number is never used twice"
 
 
+def test_every_generation_is_stored_also_when_none_gets_an_assignment(ctx: GroupContext) -> None:
+    (member_id,) = ctx.stable(1)
+    for generation in (2, 3, 4):
+        ctx.join(member_id, protocols=(("range", b"%d" % generation),))
+        assert ctx.stored.header is not None
+        assert ctx.stored.header.generation == generation
+
+
+def test_the_retention_of_a_group_whose_newcomers_were_lost_counts_from_the_restart(ctx: GroupContext) -> None:
+    ctx.commit("", -1)
+    ctx.join(version=3)
+    ctx.sleep(100)
+    ctx.restart()
+
+    assert ctx.group.state is GroupState.EMPTY
+    assert ctx.remaining_ms(timers.retention()) == 7 * 24 * 3_600_000
+
+
 def test_a_join_in_progress_is_forgotten_by_a_restart_but_not_the_members_it_was_for(ctx: GroupContext) -> None:
     leader, follower = ctx.stable(2)
     held = ctx.join(leader)

@@ -166,6 +166,21 @@ def test_a_pending_member_that_finds_the_group_full_loses_its_id(small: GroupCon
     assert timers.pending(pending) not in small.timers
 
 
+def test_a_full_group_stops_waiting_for_the_pending_member_that_it_refuses(small: GroupContext) -> None:
+    first, second = small.join(version=3), small.join(version=3)
+    small.sleep(200)
+    leader = first.result.member_id
+    small.leave(second.result.member_id)
+    pending = small.join().result.member_id
+    newcomer = small.join(version=3)
+    rejoin = small.join(leader)
+    assert rejoin.held
+
+    assert small.join(pending).error is GroupError.GROUP_MAX_SIZE_REACHED
+    assert len(rejoin.result.members) == 2
+    assert newcomer.result.generation == 2
+
+
 def test_a_static_member_restarts_in_a_full_group(small: GroupContext) -> None:
     small.form(small.join(instance="i"), small.join(instance="j"))
 
@@ -229,6 +244,22 @@ def test_a_followers_join_in_stable_with_changed_metadata_forces_a_rebalance(ctx
     assert ctx.group.state is GroupState.PREPARING_REBALANCE
 
 
+def test_a_rejoin_replaces_all_that_the_member_said_before(ctx: GroupContext) -> None:
+    both = (("range", b""), ("sticky", b""))
+    leader, other = ctx.form(ctx.join(version=3, protocols=both), ctx.join(version=3, protocols=both))
+    ctx.form(
+        ctx.join(leader, protocols=both),
+        ctx.join(other, protocols=(("sticky", b""),), client_id="moved", session_ms=7_000),
+    )
+
+    assert ctx.group.describe().protocol == "sticky"
+    assert ctx.group.describe().members[1].client_id == "moved"
+    assert ctx.remaining_ms(timers.session(other)) == 7_000
+    assert ctx.join(protocols=(("range", b""),)).error is GroupError.INCONSISTENT_GROUP_PROTOCOL
+    ctx.leave(other)
+    assert ctx.join(protocols=(("range", b""),)).error is GroupError.MEMBER_ID_REQUIRED
+
+
 # sessions while a join is held
 
 
@@ -265,6 +296,16 @@ def test_a_newcomers_join_is_not_held_for_ever(ctx: GroupContext) -> None:
         ctx.heartbeat(member_id)
     assert newcomer.error is GroupError.UNKNOWN_MEMBER_ID
     assert [member.member_id for member in ctx.group.describe().members] == [member_id]
+
+
+def test_a_newcomer_that_sends_its_join_again_gets_the_whole_time_again(ctx: GroupContext) -> None:
+    ctx.stable(1)
+    pending = ctx.join().result.member_id
+    ctx.join(pending)
+    ctx.sleep(1_000)
+    ctx.join(pending)
+
+    assert ctx.remaining_ms(timers.session(pending)) == 300_000
 
 
 # static members
@@ -350,6 +391,23 @@ def test_a_restart_fences_the_sync_that_is_held(ctx: GroupContext) -> None:
     ctx.join(instance="j")
 
     assert held.error is GroupError.FENCED_INSTANCE_ID
+
+
+def test_a_restarted_static_member_is_no_newcomer(ctx: GroupContext) -> None:
+    static_pair(ctx)
+    new = ctx.join(instance="i").result.member_id
+    assert ctx.join(new, instance="i").held
+
+    assert timers.session(new) not in ctx.timers
+
+
+def test_a_restarted_static_member_that_goes_leaves_nothing_in_storage(ctx: GroupContext) -> None:
+    ctx.form(ctx.join(instance="i"))
+    new = ctx.join(instance="i").result.member_id
+    assert [member.member_id for member in ctx.stored.members] == [new]
+    ctx.leave(new)
+
+    assert ctx.stored.members == ()
 
 
 def test_the_old_id_of_a_static_member_is_fenced_everywhere(ctx: GroupContext) -> None:

@@ -59,6 +59,15 @@ def test_members_the_leader_left_out_get_empty_bytes(ctx: GroupContext) -> None:
     assert sync.result.assignment == b""
 
 
+def test_an_assignment_of_an_earlier_generation_is_not_kept(ctx: GroupContext) -> None:
+    leader, a = ctx.stable(2)
+    ctx.join(leader)
+    ctx.join(a)
+    ctx.sync(leader, assignments={leader: b"all"})
+
+    assert ctx.sync(a).result.assignment == b""
+
+
 def test_assignments_that_do_not_come_from_the_leader_are_ignored(ctx: GroupContext) -> None:
     leader, a = completing(ctx, 2)
     assert ctx.sync(a, assignments={a: b"mine"}).held
@@ -141,6 +150,14 @@ def test_a_leader_that_dies_before_its_sync_is_replaced(ctx: GroupContext) -> No
     assert held.error is GroupError.REBALANCE_IN_PROGRESS
     assert ctx.join(a).result.leader == a
     assert ctx.heartbeat(leader).error is GroupError.UNKNOWN_MEMBER_ID
+
+
+def test_a_sync_keeps_its_member_alive_also_when_it_is_answered_at_once(ctx: GroupContext) -> None:
+    (member_id,) = ctx.stable(1)
+    ctx.sleep(SESSION_MS - 1)
+    ctx.sync(member_id)
+
+    assert ctx.remaining_ms(timers.session(member_id)) == SESSION_MS
 
 
 # the time to sync

@@ -100,6 +100,8 @@ class World:
         self.acknowledged: dict[TopicPartition, int] = {}
         self.unsure: dict[TopicPartition, set[int]] = defaultdict(set)
         """Commits whose answer was lost with the server: they may have happened."""
+        self.handed_out: dict[int, list[set[TopicPartition]]] = defaultdict(list)
+        """What leaders assigned in each generation, in all; more than once if an answer was lost."""
         self.owners: dict[tuple[int, TopicPartition], str] = {}
         self.checked: list[Ticket[Any]] = []
 
@@ -204,6 +206,9 @@ class World:
                 willing = [each for each, metadata in readers.items() if topic.encode() in metadata]
                 for partition in range(count if willing else 0):
                     assignments[willing[partition % len(willing)]].append(TopicPartition(topic, partition))
+            self.handed_out[joined.generation].append(
+                {each for partitions in assignments.values() for each in partitions}
+            )
         ticket = self.ctx.sync(
             client.member_id,
             joined.generation,
@@ -318,6 +323,8 @@ class World:
         described = self.ctx.group.describe()
         assert {client.member_id for client in running} == {member.member_id for member in described.members}
         owned = [partition for client in running for partition in client.owned]
+        if running:
+            assert set(owned) in self.handed_out[described.generation], "a share of somebody that left was lost"
         assert len(owned) == len(set(owned))
         assert sorted(owned) == sorted(each for member in described.members for each in decode(member.assignment))
 
@@ -338,7 +345,9 @@ def simulate(seed: int, steps: int = STEPS) -> World:
             world.step()
         world.settle()
         world.check_settled()
+        before = world.ctx.group.describe()
         world.ctx.restart()
+        assert world.ctx.group.describe() == before
         world.check()
         world.abandon()
     except BaseException as error:

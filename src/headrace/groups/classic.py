@@ -161,7 +161,6 @@ class ClassicGroup:
     def _die(self, turn: Turn) -> None:
         for key in tuple(self._deadlines):
             turn.cancel_timer(key)
-        self._group.pending.clear()
         self._positions = Positions()
         self._group.move_to(GroupState.DEAD)
 

@@ -237,7 +237,6 @@ class Membership:
     def generation_changes(self) -> list[GroupChange]:
         """What storage must learn when a generation is assigned, or the group is empty: everything."""
         gone = self._stored.difference(self.members)
-        gone.update(self._departed)
         changes: list[GroupChange] = [self._save_header(unsettled=False)]
         changes.extend(SaveMember(member.stored()) for member in self.members.values())
         changes.extend(DropMember(member_id) for member_id in sorted(gone))

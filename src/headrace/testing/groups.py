@@ -114,6 +114,7 @@ class GroupContext:
         protocol_type: str = "consumer",
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
+        client_id: str = "client",
     ) -> Ticket[JoinResult]:
         """Send a JoinGroup of a version. A new member's id is `m<n>`, or `<instance>-<n>`."""
         ticket: Ticket[JoinResult] = self._ticket()
@@ -123,7 +124,7 @@ class GroupContext:
                 token=ticket,
                 member_id=member_id,
                 instance_id=instance,
-                client_id="client",
+                client_id=client_id,
                 client_host="/127.0.0.1",
                 session_timeout_ms=session_ms,
                 rebalance_timeout_ms=rebalance_ms,
@@ -342,6 +343,8 @@ class GroupContext:
             for ticket in self.tickets
             if isinstance(ticket.request, Join | Sync) and self._sender(ticket.request) == member
         }
+        syncing = {ticket.request.member_id for ticket in self.tickets if isinstance(ticket.request, Sync)}
+        assert not watched & syncing, f"timers of members whose sync is held: {watched & syncing}"
         assert members - watched <= waiting, f"members that would never expire: {members - watched - waiting}"
 
     @staticmethod
