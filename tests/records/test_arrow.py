@@ -118,6 +118,26 @@ def test_what_was_handed_out_stays_when_the_decoder_goes_on() -> None:
     assert [batch.column("key").to_pylist() for batch in found] == [[b"%d" % at] for at in range(1_000)]
 
 
+def test_large_buffers_are_filled_again_only_when_nobody_holds_them() -> None:
+    def value(at: int) -> bytes:
+        return bytes([at % 256]) * (5_000 + at % 7)
+
+    batches = [
+        (base, build([(None, value(at), 0, ()) for at in range(base, base + 10)])) for base in range(0, 2_000, 10)
+    ]
+    held = []
+    for number, batch in enumerate(
+        decode(batches, topic="t", partition=0, first_offset=0, end_offset=2_000, max_bytes=150_000)
+    ):
+        assert batch.column("value").to_pylist() == [value(at) for at in batch.column("offset").to_pylist()]
+        if number % 3:
+            held.append(batch)
+    assert len(held) > 30
+    for batch in held:
+        batch.validate(full=True)
+        assert batch.column("value").to_pylist() == [value(at) for at in batch.column("offset").to_pylist()]
+
+
 def test_control_batches_have_no_rows() -> None:
     control = build(numbered(0, 1))
     struct.pack_into(">h", control, 21, 0x20)

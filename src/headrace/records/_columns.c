@@ -246,6 +246,9 @@ static void columns_dealloc(Columns *self)
 {
     close_batch(self);
     empty(self);
+    for (int column = 0; column < BYTES_COLUMNS; column++)
+        for (int spare = 0; spare < SPARES; spare++)
+            Py_CLEAR(self->bytes_columns[column].data.spares[spare]);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -285,6 +288,28 @@ static PyObject *columns_fill(Columns *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(ended);
 }
 
+/* As `take`, but a large buffer that is nearly full goes out as a view, and is filled again when that is gone. */
+static PyObject *take_sparing(Buffer *buffer)
+{
+    size_t capacity = buffer->bytes ? (size_t)PyBytes_GET_SIZE(buffer->bytes) : 0;
+    if (capacity < WORTH_SPARING || buffer->used < capacity / 4 * 3)
+        return take(buffer);
+    PyObject *all = PyMemoryView_FromObject(buffer->bytes);
+    PyObject *view = all ? PySequence_GetSlice(all, 0, (Py_ssize_t)buffer->used) : NULL;
+    Py_XDECREF(all);
+    if (!view)
+        return NULL;
+    buffer->usual = buffer->used + buffer->used / 8;
+    PyObject **oldest = &buffer->spares[0];
+    for (int index = 0; index < SPARES; index++)
+        if (!buffer->spares[index] || Py_REFCNT(buffer->spares[index]) == 1)
+            oldest = &buffer->spares[index];
+    Py_XSETREF(*oldest, buffer->bytes);
+    buffer->bytes = NULL;
+    buffer->used = 0;
+    return view;
+}
+
 static PyObject *take_validity(Buffer *buffer, Py_ssize_t nulls)
 {
     if (nulls)
@@ -296,7 +321,7 @@ static PyObject *take_validity(Buffer *buffer, Py_ssize_t nulls)
 static PyObject *take_bytes_column(BytesColumn *column)
 {
     return Py_BuildValue("(NNN)", take_validity(&column->validity, column->nulls), take(&column->offsets),
-                         take(&column->data));
+                         take_sparing(&column->data));
 }
 
 static PyObject *columns_take(Columns *self, PyObject *Py_UNUSED(ignored))

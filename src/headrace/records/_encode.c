@@ -112,7 +112,7 @@ PyObject *headrace_encode(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *records = PySequence_Fast(object, "records are a sequence of tuples");
     if (!records)
         return NULL;
-    Buffer out = {NULL, 0, 0};
+    Buffer out = {0};
     int result = 0;
     for (Py_ssize_t index = 0; result == 0 && index < PySequence_Fast_GET_SIZE(records); index++)
         result = put_record(&out, PySequence_Fast_GET_ITEM(records, index), index, base_timestamp);

@@ -67,28 +67,44 @@ PyObject *headrace_records(PyObject *module, PyObject *args);
 PyObject *headrace_encode(PyObject *module, PyObject *args);
 
 /* A buffer that grows. It is a bytes object from the start, so that others can take it over without a copy. */
+enum { SPARES = 3, WORTH_SPARING = 64 * 1024 };
 typedef struct {
     PyObject *bytes;
     size_t used;
-    size_t usual; /* what it held when it was last taken: the size to start with next time */
+    size_t usual; /* a bit more than it held when it was last taken: the size to start with next time */
+    /* Large ones that were handed out. Once nobody else holds such a one it is filled again: memory that is touched
+     * for the first time costs more than decoding into it. One reader at a time is what this serves: it has the last
+     * one in hand while the next is being filled. */
+    PyObject *spares[SPARES];
 } Buffer;
 
-static inline int reserve(Buffer *buffer, size_t more)
+static inline int reserve_anew(Buffer *buffer, size_t wanted)
 {
-    size_t capacity = buffer->bytes ? (size_t)PyBytes_GET_SIZE(buffer->bytes) : 0;
-    size_t wanted = buffer->used + more;
-    if (wanted <= capacity)
-        return 0;
-    if (wanted < 2 * capacity)
-        wanted = 2 * capacity;
     if (wanted < buffer->usual)
         wanted = buffer->usual;
     if (wanted < 256)
         wanted = 256;
-    if (buffer->bytes)
-        return _PyBytes_Resize(&buffer->bytes, (Py_ssize_t)wanted);
+    for (int index = 0; index < SPARES; index++) {
+        PyObject *spare = buffer->spares[index];
+        if (spare && Py_REFCNT(spare) == 1 && (size_t)PyBytes_GET_SIZE(spare) >= wanted) {
+            buffer->spares[index] = NULL;
+            buffer->bytes = spare;
+            return 0;
+        }
+    }
     buffer->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)wanted);
     return buffer->bytes ? 0 : -1;
+}
+
+static inline int reserve(Buffer *buffer, size_t more)
+{
+    size_t wanted = buffer->used + more;
+    if (!buffer->bytes)
+        return reserve_anew(buffer, wanted);
+    size_t capacity = (size_t)PyBytes_GET_SIZE(buffer->bytes);
+    if (wanted <= capacity)
+        return 0;
+    return _PyBytes_Resize(&buffer->bytes, (Py_ssize_t)(wanted < 2 * capacity ? 2 * capacity : wanted));
 }
 
 /* Writes where `reserve` has made room. */
@@ -107,7 +123,7 @@ static inline void drop(Buffer *buffer)
 /* Hand the bytes over, cut to what was put; a buffer that nothing was put into gives empty ones. */
 static inline PyObject *take(Buffer *buffer)
 {
-    buffer->usual = buffer->used;
+    buffer->usual = buffer->used + buffer->used / 8;
     if (!buffer->bytes)
         return PyBytes_FromStringAndSize(NULL, 0);
     if ((size_t)PyBytes_GET_SIZE(buffer->bytes) != buffer->used

@@ -27,7 +27,7 @@ def records(
 ) -> list[_R]: ...
 
 _Validity: TypeAlias = bytes | None
-_BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes]
+_BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]
 _Headers: TypeAlias = tuple[_Validity, bytes, _BytesColumn, _BytesColumn, int]
 
 class Columns:

@@ -60,9 +60,9 @@ def decode(
     columns = native.open_columns(max_rows, max_bytes, include_headers)
     arrays = _native_arrays if native.available else _plain_arrays
     for base_offset, batch in batches:
-        header = peek(batch)
         if base_offset >= end_offset:
             break
+        header = peek(batch)
         if header.is_control or base_offset + header.last_offset_delta < first_offset:
             continue
         append_time = fixed_timestamp(header)
@@ -94,7 +94,7 @@ def _native_arrays(taken: Any, include_headers: bool) -> list[Any]:
     rows, key, value, offset, timestamp, timestamp_type, headers = taken
     types = schema(include_headers)
 
-    def array(kind: Any, length: int, *buffers: bytes | None, children: list[Any] | None = None) -> Any:
+    def array(kind: Any, length: int, *buffers: bytes | memoryview | None, children: list[Any] | None = None) -> Any:
         wrapped = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
         return pa.Array.from_buffers(kind, length, wrapped, children=children)
 

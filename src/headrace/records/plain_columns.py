@@ -15,6 +15,10 @@ _LARGEST = 2**63 - 1
 PlainHeaders = list[tuple[str, bytes | None]]
 
 
+def _saturated(number: int) -> int:
+    return max(-_LARGEST - 1, min(_LARGEST, number))
+
+
 @dataclass(slots=True)
 class Rows:
     """The columns as lists of one length; `headers` is empty when nobody asked for them."""
@@ -73,17 +77,20 @@ class PlainColumns:
     def fill(self) -> bool:
         """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
         if self._waiting is not None:
-            self._put(self._waiting)
-            self._waiting = None
+            waiting, self._waiting = self._waiting, None
+            self._put(waiting, self._size_of(waiting))
         for record in self._source:
             if record.offset >= self._end_offset:
                 break
             if record.offset < self._first_offset:
                 continue
-            if self.rows and (self.rows >= self._max_rows or self._size + self._size_of(record) > self._max_bytes):
+            size = self._size_of(record)
+            if self._rows.offsets and (
+                len(self._rows.offsets) >= self._max_rows or self._size + size > self._max_bytes
+            ):
                 self._waiting = record
                 return False
-            self._put(record)
+            self._put(record, size)
         self._source = iter(())
         return True
 
@@ -93,13 +100,14 @@ class PlainColumns:
             size += sum(_FIXED_HEADER_BYTES + len(name.encode()) + len(value or b"") for name, value in record.headers)
         return size
 
-    def _put(self, record: Any) -> None:
-        self._size += self._size_of(record)
+    def _put(self, record: Any, size: int) -> None:
+        self._size += size
         rows = self._rows
         rows.keys.append(record.key)
         rows.values.append(record.value)
         rows.offsets.append(record.offset)
-        rows.timestamps.append(max(-_LARGEST - 1, min(_LARGEST, record.timestamp * 1000)))
+        timestamp = record.timestamp * 1000
+        rows.timestamps.append(timestamp if -_LARGEST <= timestamp <= _LARGEST else _saturated(timestamp))
         rows.timestamp_types.append(self._timestamp_type)
         if self._include_headers:
             rows.headers.append(list(record.headers) or None)
