@@ -14,6 +14,7 @@ from headrace.topics.errors import (
 from headrace.topics.model import Append
 
 ZSTD = 4
+LOG_APPEND_TIME = 1
 
 
 def accept(batch: bytearray | memoryview, config: TopicConfig, now_ms: int, *, zstd_allowed: bool = True) -> Append:
@@ -47,6 +48,8 @@ def accept(batch: bytearray | memoryview, config: TopicConfig, now_ms: int, *, z
         raise InvalidRecord("a transactional batch: this server has no transactions")
     if header.codec == ZSTD and not zstd_allowed:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
+    if header.timestamp_type == LOG_APPEND_TIME:
+        raise InvalidTimestamp("the batch says it has the server's time, which only the server gives")
     max_timestamp = header.max_timestamp
     if config.log_append_time:
         log_append_time(batch, now_ms)
