@@ -1,0 +1,158 @@
+"""The data directory of the embedded Valkey: who may use it, and where the socket lies.
+
+    lock          flock of the server that uses the directory, with its pid
+    valkey.lock   flock of the Valkey, inherited: held for as long as one lives, also when its server was killed
+    sock          the Valkey's socket, unless the path is too long for one
+    socket        else where the socket lies: a private folder with a short path
+    valkey.log    what the Valkey says
+    appendonlydir the records
+
+The two locks are what keeps two writers off one append-only file; pids are for messages and signals only.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from headrace.store.errors import StoreError
+
+SOCKET_PATH_BYTES = 107
+"""What fits into sockaddr_un with its final zero."""
+
+_LOG_BYTES = 10 << 20
+"""A log longer than this is put aside at the next start."""
+
+
+class DataDirectoryBusy(StoreError):
+    """Another server uses the data directory."""
+
+
+class DataDirectory:
+    """A data directory that this process has to itself, from `open` to `close`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        """Use `open`.
+
+        Args:
+            path: the directory, absolute and without symbolic links.
+            lock: descriptor that holds the server's lock.
+        """
+        self.path = path
+        self.log = path / "valkey.log"
+        self._lock = lock
+        self._record = path / "socket"
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Make the directory where it is missing, and lock it. Raises DataDirectoryBusy, StoreError."""
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = path.resolve(strict=True)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            reason = "there is something else of that name" if isinstance(error, FileExistsError) else error.strerror
+            raise StoreError(f"cannot keep data in {path}: {reason}; choose another directory with --data") from None
+        if not _try_lock(lock):
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+            os.close(lock)
+            who = f"the server with pid {owner}" if owner else "another server"
+            raise DataDirectoryBusy(
+                f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
+            )
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return cls(path, lock)
+
+    def close(self) -> None:
+        """Let another server have it. The file stays: removing a locked file would give two servers a lock each."""
+        os.close(self._lock)
+
+    def lock_for_valkey(self) -> int | None:
+        """Descriptor whose lock a Valkey is to inherit, to be closed here then; None: a Valkey still has it."""
+        lock = os.open(self.path / "valkey.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if _try_lock(lock):
+            return lock
+        os.close(lock)
+        return None
+
+    def socket(self) -> Path:
+        """Where the Valkey's socket is or shall be; makes the private folder when it takes one. Raises StoreError."""
+        place = self.path / "sock"
+        if _fits(place):
+            return place
+        recorded = self._recorded_folder()
+        return (recorded or self._new_folder()) / "sock"
+
+    def remove_socket(self) -> None:
+        """Remove what a Valkey that has ended left of its socket."""
+        (self.path / "sock").unlink(missing_ok=True)
+        folder = self._recorded_folder()
+        if folder is not None:
+            (folder / "sock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        self._record.unlink(missing_ok=True)
+
+    def put_log_aside(self) -> None:
+        """Begin a new log where the old one has become long."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                self.log.replace(self.log.with_suffix(".log.old"))
+
+    def _recorded_folder(self) -> Path | None:
+        """The private folder of an earlier start; None when there is none or it cannot be trusted."""
+        try:
+            identity, folder = self._record.read_text("utf-8", "surrogateescape").split("\n")[:2]
+        except (OSError, ValueError):
+            return None
+        # A copy of the directory has the record too, but the folder belongs to the original.
+        if identity != self._identity() or not _is_private(Path(folder)):
+            return None
+        return Path(folder)
+
+    def _new_folder(self) -> Path:
+        # The folder for temporary files may have a long path itself.
+        for parent in (tempfile.gettempdir(), "/tmp"):
+            if not _fits(Path(parent, "headrace-12345678", "sock")):
+                continue
+            try:
+                folder = tempfile.mkdtemp(prefix="headrace-", dir=parent)
+            except OSError:
+                continue
+            draft = self._record.with_suffix(".new")
+            draft.write_text(f"{self._identity()}\n{folder}\n", "utf-8", "surrogateescape")
+            draft.replace(self._record)
+            return Path(folder)
+        raise StoreError(
+            f"the path of {self.path} is too long for a socket and no private folder could be made in "
+            f"{tempfile.gettempdir()}; choose another directory with --data"
+        )
+
+    def _identity(self) -> str:
+        status = self.path.stat()
+        return f"{status.st_dev}:{status.st_ino}"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _fits(socket: Path) -> bool:
+    return len(os.fsencode(socket)) <= SOCKET_PATH_BYTES
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is a folder, not a link to one, that nobody but this user can enter."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
