@@ -1,4 +1,4 @@
-"""The runner of a group: order of effects, durability before answers, storage that fails. The rules are tests/groups."""
+"""The runner of a group: order of effects, durability before answers, storage that fails. The rules: tests/groups."""
 
 import asyncio
 
@@ -116,7 +116,7 @@ async def test_a_stable_group_goes_on_after_a_restart(
     await table.request("g", commit(3, joined.generation, joined.member_id))
     await table.stop()
 
-    again = GroupTable(storage, clock, GroupSettings(), lambda _: None)
+    again = GroupTable(storage, clock, GroupSettings(), lambda _: "headrace:t:0")
     assert await again.load() == 1
     description = again.describe("g")
     assert description is not None
@@ -155,3 +155,25 @@ async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: Memor
         await asyncio.sleep(0)
 
     assert table.positions("g") == {}
+
+
+async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    await table.request("g", commit(5))
+    again = GroupTable(storage, clock, GroupSettings(), lambda _: None)
+    await again.load()
+    while again.positions("g"):
+        await asyncio.sleep(0)
+
+    assert not storage.groups["g"].stored.positions
+
+
+async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> None:
+    committing = asyncio.ensure_future(table.request("g", commit(5)))
+    await asyncio.sleep(0)
+    before = dict(table.positions("g"))
+    await committing
+
+    assert before == {}
+    assert table.positions("g")[PARTITION].offset == 5

@@ -6,7 +6,7 @@ the next one. What has to be durable is durable before the answer that promises 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from uuid import uuid4
 
 import structlog
@@ -17,7 +17,7 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Event, Request, TimerFired
+from headrace.groups.events import Commit, DropTopic, Event, Join, Leave, Request, TimerFired
 from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
@@ -169,6 +169,11 @@ class Runner:
         self._carry_out(effects)
 
     @property
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """Positions that storage has."""
+        return self._snapshot.positions
+
+    @property
     def idle_and_empty(self) -> bool:
         """Nothing stored, nobody waiting, no timer: the group need not exist."""
         return self._snapshot.nothing and not (self._waiting or self._timers or self._queue or self._rewrite)
@@ -189,14 +194,19 @@ class GroupTable:
         self.storage = storage
         self.clock = clock
         self.settings = settings
+        self.stream_of = stream_of
         self.mirror = Mirror(storage, stream_of)
         self._runners: dict[str, Runner] = {}
 
     async def load(self) -> int:
-        """Bring the stored groups back; how many there were."""
+        """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped."""
         stored = await self.storage.load_groups()
         for group in stored:
-            self._runners[group.name] = Runner(group, self)
+            runner = self._runners[group.name] = Runner(group, self)
+            # A crash may have come between a topic's deletion and that of the positions in it.
+            gone = {partition.topic for partition in group.positions if self.stream_of(partition) is None}
+            for topic in sorted(gone):
+                runner.post(DropTopic(topic))
         return len(stored)
 
     def new_member_id(self, client_id: str) -> str:
@@ -214,6 +224,7 @@ class GroupTable:
         """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
+        _tell_reasons(group, event)
         return await self._runner(group).request(event)
 
     def settled(self, runner: Runner) -> None:
@@ -226,10 +237,10 @@ class GroupTable:
         for runner in tuple(self._runners.values()):
             runner.post(DropTopic(topic))
 
-    def positions(self, group: str) -> dict[TopicPartition, Position]:
-        """Committed positions; empty for a group that does not exist."""
+    def positions(self, group: str) -> Mapping[TopicPartition, Position]:
+        """Committed positions, those that are durable; empty for a group that does not exist."""
         runner = self._runners.get(group)
-        return dict(runner.machine.positions()) if runner is not None else {}
+        return runner.positions if runner is not None else {}
 
     def exists(self, group: str) -> bool:
         """Whether the group is known."""
@@ -249,3 +260,13 @@ class GroupTable:
         for runner in self._runners.values():
             runner.stop()
         await self.mirror.settle()
+
+
+def _tell_reasons(group: str, event: Request) -> None:
+    """Members may say why they come and go (KIP-800): the first thing to look for when a group never settles."""
+    if isinstance(event, Join) and event.reason:
+        _log.info("member joins", group=group, member=event.member_id, reason=event.reason)
+    elif isinstance(event, Leave):
+        for leaving in event.members:
+            if leaving.reason:
+                _log.info("member leaves", group=group, member=leaving.member_id, reason=leaving.reason)

@@ -35,4 +35,4 @@ class GroupError(Enum):
     UNKNOWN_TOPIC_OR_PARTITION = auto()
     """No such topic or partition. The caller knows the topics: it finds this, not the group."""
     COORDINATOR_NOT_AVAILABLE = auto()
-    """The group's storage did not take a change. Given by the runner, never by the machine."""
+    """The group's storage did not take a change, or the group ended while the request waited. Ask again."""

@@ -1,6 +1,7 @@
 """A group's stored form as changes are applied to it: what storage holds, known without asking it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from headrace.groups.model import (
     DropGroup,
@@ -58,6 +59,11 @@ class Snapshot:
         return StoredGroup(
             name=self._name, header=self._header, members=tuple(self._members.values()), positions=dict(self._positions)
         )
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """A view of the positions: what is durable, not what is being written."""
+        return MappingProxyType(self._positions)
 
     def rewrite(self) -> tuple[GroupChange, ...]:
         """Changes that make storage equal to this, whatever it has now."""
