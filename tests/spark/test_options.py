@@ -18,7 +18,8 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
     assert (parsed.topic, parsed.redis, parsed.starting, parsed.ending) == ("t", REDIS, None, None)
     assert parsed.fail_on_data_loss
     assert not parsed.include_headers
-    assert parsed.max_offsets is parsed.min_offsets is parsed.min_partitions is parsed.group is None
+    assert parsed.group is None
+    assert (parsed.max_offsets, parsed.min_offsets, parsed.min_partitions) == (None, None, None)
 
 
 def test_names_are_case_insensitive() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from headrace.keyspace import entries, registry
+from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.records.errors import BatchError
 from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from headrace.topics.model import StoredBatch
 
-_LOG_START: Final = "b"
-_NEXT_OFFSET: Final = "n"
 _TIMEOUT_S: Final = 30.0
 _CHUNK_BYTES: Final = 4 << 20
 _FIRST_ENTRIES: Final = 8
@@ -91,10 +89,9 @@ class LogReader:
         """Where each partition's log starts and ends, in one round trip."""
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
             for stream in topic.streams:
-                pipeline.hmget(state_of(stream), _LOG_START, _NEXT_OFFSET)
+                pipeline.hmget(state_of(stream), partition.FIELDS)
             answers = pipeline.execute()
-        # A partition that no server has opened yet has no state, and no records.
-        return {partition: Extent(int(start or 0), int(end or 0)) for partition, (start, end) in enumerate(answers)}
+        return {number: Extent(*partition.extent(values)) for number, values in enumerate(answers)}
 
     def records(
         self,

@@ -36,6 +36,19 @@ _KNOWN: Final = {
         "topicId",
     )
 }
+_TABLE_PROPERTIES: Final = frozenset(
+    (
+        "provider",
+        "owner",
+        "comment",
+        "location",
+        "path",
+        "external",
+        "is_managed_location",
+        "collation",
+        "serialization.format",
+    )
+)
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)", re.ASCII)
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -69,6 +82,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
     Raises:
         OptionError: an unknown name, a value that does not fit, or options that contradict each other.
     """
+    options = _without_table_properties(options)
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
     redis = given.get("redis") or default_redis
@@ -122,6 +136,17 @@ def check_streaming(options: SourceOptions) -> None:
 def positions_json(topic: str, positions: Mapping[int, int]) -> str:
     """Offsets as the JSON that `startingOffsets` and `endingOffsets` take."""
     return json.dumps({topic: {str(partition): offset for partition, offset in sorted(positions.items())}})
+
+
+def _without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Spark hands a table of its catalog over with the table's own properties among the options, and those twice."""
+    if "provider" not in options:
+        return options
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in _TABLE_PROPERTIES and not name.lower().startswith("option.")
+    }
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

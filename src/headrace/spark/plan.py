@@ -5,6 +5,7 @@ Everywhere an end offset is the next one to read, never the last one read.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from headrace.spark.errors import DataLoss, OptionError
@@ -107,7 +108,7 @@ def _cut(item: Range, pieces: int) -> list[Range]:
     size = item.end - item.start
     pieces = min(max(1, pieces), size)
     edges = [item.start + size * index // pieces for index in range(pieces + 1)]
-    return [Range(item.partition, low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    return [Range(item.partition, low, high) for low, high in pairwise(edges)]
 
 
 def within_log(topic: str, start: Mapping[int, int], log: Mapping[int, Extent], *, fail_on_data_loss: bool) -> Offsets:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from headrace import settings
 from headrace.spark.java import find, write_launcher
 
+_LOG4J_FILE: Final = "log4j2.properties"
 _LOG4J: Final = """
 status = error
 rootLogger.level = {level}
@@ -55,22 +56,21 @@ def create(
         return running
     private = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
-    log4j = private / "log4j2.properties"
-    log4j.write_text(_LOG4J.format(level=log_level), "utf-8")
+    (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level), "utf-8")
     write_launcher(find(*settings.java_places()), private)
     # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
     os.environ["JAVA_HOME"] = str(private)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in {**_light_conf(memory, log4j, optimize=optimize), **(conf or {})}.items():
+    for key, value in {**_light_conf(memory, private, optimize=optimize), **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def _light_conf(memory: str, log4j: Path, *, optimize: bool) -> dict[str, str]:
+def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
     """What a small local session does better without: a web page, 200 shuffle partitions, replanning."""
-    java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{log4j}"
+    java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{private / _LOG4J_FILE}"
     if not optimize:
         java += " -XX:TieredStopAtLevel=1"
     return {
@@ -84,5 +84,6 @@ def _light_conf(memory: str, log4j: Path, *, optimize: bool) -> dict[str, str]:
         "spark.default.parallelism": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(private / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     }

@@ -143,4 +143,5 @@ class _OpenFile:
 def _group_rows(batch: pa.RecordBatch) -> int:
     """Rows for a row group of about 4 MiB, judged by the file's first records."""
     low, high = _GROUP_ROWS
-    return max(low, min(high, _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
+    return int(max(low, min(high, fitting)))

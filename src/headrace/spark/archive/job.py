@@ -11,14 +11,14 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark import errors, session
 from headrace.spark.archive import ranges
 from headrace.spark.archive.batch import BatchArchiver, BatchResult, Step
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.table import ArchiveTable
-from headrace.spark.errors import GroupCommitFailed, OptionError, SparkError, TopicReplaced
+from headrace.spark.errors import OptionError, SparkError, TopicReplaced
 from headrace.spark.groups import GroupCommitter
 from headrace.spark.log import LogReader, TopicLog
 from headrace.spark.options import EARLIEST, positions_json
@@ -199,13 +199,13 @@ class Archive:
                     self._begin(self._log.topic(self._settings.topic))
                 else:
                     return
-        except Exception as error:  # noqa: BLE001  # handed over to whoever waits
+        except Exception as error:  # handed over to whoever waits
             self._error = error
 
     def _run_query(self) -> None:
         failure: list[SparkError] = []
 
-        def archive_batch(frame: DataFrame, batch_id: int) -> None:  # noqa: ARG001  # Spark's signature
+        def archive_batch(frame: DataFrame, batch_id: int) -> None:  # Spark's signature
             began = time.monotonic()
             try:
                 result = self._archiver.archive(lambda fences: ranges.write(frame, self._destination(), fences))

@@ -51,7 +51,7 @@ class RangeSource(DataSource):
         """One row is one task's range."""
         return RANGES
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's names
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """Offsets as in `format("headrace")`."""
         parsed = source_options.parse(self.options, default_redis=settings.redis_url())
         source_options.check_streaming(parsed)

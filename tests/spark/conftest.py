@@ -1,0 +1,35 @@
+"""One Valkey and one Spark session for all tests of this folder; topics have a name of their own each."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.testing.storage import BareStorage, bare_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = 1_700_000_000_000
+
+
+def records(
+    count: int, first: int = 0
+) -> list[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]]:
+    """Records told apart by their number, which is also in the timestamp."""
+    return [(b"k%d" % n, b"v%d" % n, DAY + n, ()) for n in range(first, first + count)]
+
+
+@pytest.fixture(scope="session")
+def storage() -> Iterator[BareStorage]:
+    with bare_storage() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    from headrace.spark import session  # noqa: PLC0415  # most tests of this folder need no Spark
+
+    started = session.create("headrace tests", master="local[2]", optimize=False, log_level="off")
+    yield started
+    started.stop()

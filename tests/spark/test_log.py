@@ -1,0 +1,105 @@
+"""The log as Spark's tasks read it, from a storage written by the server's scripts."""
+
+import pytest
+
+from headrace.records.build import build
+from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
+from headrace.spark.log import LogReader
+from headrace.spark.plan import Extent, Range
+from headrace.testing.storage import BareStorage
+from headrace.topics.model import Topic
+
+from .conftest import DAY, records
+
+
+@pytest.fixture
+def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
+    """Two partitions; 0 has batches of 1, 2, ... 40 records, 1 has none."""
+    created = storage.create_topic(request.node.name.replace("[", "-").rstrip("]"), partitions=2)
+    first = 0
+    for size in range(1, 41):
+        storage.append(created, 0, records(size, first))
+        first += size
+    return created
+
+
+def read(storage: BareStorage, topic: Topic, start: int, end: int, *, fail_on_data_loss: bool = True) -> list[int]:
+    with LogReader(storage.url) as log:
+        batches = log.records(topic.name, topic.streams[0], Range(0, start, end), fail_on_data_loss=fail_on_data_loss)
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_a_topic_says_where_its_logs_start_and_end(storage: BareStorage, topic: Topic) -> None:
+    storage.trim(topic, 0, 100)
+    with LogReader(storage.url) as log:
+        found = log.topic(topic.name)
+        assert (found.id, found.streams) == (str(topic.id), topic.streams)
+        assert log.extents(found) == {0: Extent(100, 820), 1: Extent(0, 0)}
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 820), (0, 1), (400, 401), (399, 701), (819, 820), (5, 5), (7, 8)])
+def test_a_range_is_read_to_the_record(storage: BareStorage, topic: Topic, start: int, end: int) -> None:
+    assert read(storage, topic, start, end) == list(range(start, end))
+
+
+def test_records_keep_everything(storage: BareStorage) -> None:
+    topic = storage.create_topic("everything")
+    storage.append(topic, 0, [(None, b"", DAY, (("a", b"1"), ("a", None))), (b"", None, -1, ())], codec=4)
+    with LogReader(storage.url) as log:
+        [batch] = log.records("everything", topic.streams[0], Range(0, 0, 2), include_headers=True)
+    first, second = batch.to_pylist()
+    assert (first["key"], first["value"], second["key"], second["value"]) == (None, b"", b"", None)
+    assert (first["topic"], first["partition"], first["offset"], first["timestampType"]) == ("everything", 0, 0, 0)
+    assert first["timestamp"].timestamp() * 1000 == DAY
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert second["headers"] is None
+
+
+def test_what_retention_took_is_missed(storage: BareStorage, topic: Topic) -> None:
+    storage.trim(topic, 0, 400)
+    with pytest.raises(DataLoss, match=r"offsets 350 to 377 of .*-0 are gone"):
+        read(storage, topic, 350, 500)
+    assert read(storage, topic, 350, 500, fail_on_data_loss=False) == list(range(378, 500))
+
+
+def test_an_end_that_is_not_there_is_missed(storage: BareStorage, topic: Topic) -> None:
+    with pytest.raises(DataLoss, match=r"offsets 820 to 829"):
+        read(storage, topic, 800, 830)
+    assert read(storage, topic, 800, 830, fail_on_data_loss=False) == list(range(800, 820))
+
+
+def test_a_log_that_is_gone_is_missed(storage: BareStorage, topic: Topic) -> None:
+    storage.delete_topic(topic)
+    with pytest.raises(DataLoss):
+        read(storage, topic, 0, 10)
+
+
+def test_an_unknown_topic_is_named(storage: BareStorage) -> None:
+    with LogReader(storage.url) as log, pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
+        log.topic("nowhere")
+
+
+def test_a_topic_created_again_is_another_one(storage: BareStorage) -> None:
+    first = storage.create_topic("again")
+    storage.delete_topic(first)
+    second = storage.create_topic("again")
+    with LogReader(storage.url) as log:
+        assert log.topic("again", expected_id=str(second.id)).id == str(second.id)
+        with pytest.raises(TopicReplaced, match=str(first.id)):
+            log.topic("again", expected_id=str(first.id))
+
+
+def test_a_storage_that_does_not_answer_is_named_without_its_password() -> None:
+    with LogReader("redis://user:secret@127.0.0.1:1/0") as log, pytest.raises(StorageUnavailable) as failed:
+        log.topic("t")
+    assert "redis://127.0.0.1:1/0" in str(failed.value)
+    assert "secret" not in str(failed.value)
+
+
+def test_a_batch_that_cannot_be_read_is_an_error_of_its_own(storage: BareStorage) -> None:
+    topic = storage.create_topic("corrupt")
+    batch = build(records(3))
+    batch[61:] = b"\xff" * len(batch[61:])
+    storage.append_batch(topic, 0, bytes(batch))
+    with LogReader(storage.url) as log, pytest.raises(CorruptLog, match="corrupt-0"):
+        list(log.records("corrupt", topic.streams[0], Range(0, 0, 3)))
