@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -60,12 +61,12 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     http: Address
     advertise: Address | None
     """What Metadata answers as the broker's address; None: the address that the Kafka door listens on."""
-    fsync: str
+    fsync: Literal["no", "always"]
     """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
     maxmemory: int | None
     """Bytes the embedded Valkey may use, 0 for no limit; None: half of the machine's memory."""
-    log_level: str
-    log_format: str
+    log_level: Literal["debug", "info", "warning", "error"]
+    log_format: Literal["auto", "text", "json"]
     """`text`, `json`, or `auto`: text on a terminal, else JSON."""
 
 

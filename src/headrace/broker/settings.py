@@ -193,7 +193,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
-    default_replication_factor: int
     log_retention_check_interval_ms: int
     message_max_bytes: int
     socket_request_max_bytes: int
