@@ -123,11 +123,11 @@ def test_mistakes_are_told_before_anything_runs(reads: Reads, storage: BareStora
 def test_spark_sql_finds_the_format_by_itself(reads: Reads, storage: BareStorage) -> None:
     topic = storage.create_topic("sql")
     storage.append(topic, 0, records(3))
-    reads.spark.sql(f"CREATE TABLE from_sql USING headrace OPTIONS (redis '{storage.url}', subscribe 'sql')")
+    reads.spark.sql(f"CREATE TEMPORARY VIEW from_sql USING headrace OPTIONS (redis '{storage.url}', subscribe 'sql')")
     try:
         assert reads.spark.sql("SELECT max(offset) AS last FROM from_sql").collect()[0].last == 2
     finally:
-        reads.spark.sql("DROP TABLE from_sql")
+        reads.spark.catalog.dropTempView("from_sql")
 
 
 def test_a_stream_goes_on_where_its_checkpoint_stands(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
 
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.topics.model import StoredBatch
 
 _TIMEOUT_S: Final = 30.0
+_RETRIES: Final = 5
+"""Over about 1.5 s: a restart of Valkey is sat out, a wrong address is told soon."""
 _CHUNK_BYTES: Final = 4 << 20
 _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
@@ -50,7 +54,12 @@ class LogReader:
         """
         self._place = _without_password(url)
         try:
-            self._redis = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
+            self._redis = redis.Redis.from_url(
+                url,
+                socket_timeout=_TIMEOUT_S,
+                socket_connect_timeout=_TIMEOUT_S,
+                retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
+            )
         except ValueError as error:
             raise StorageUnavailable(f"{self._place} is not a storage URL: {error}") from error
         # Entries as they come: redis-py would make a dictionary of each, the keyspace room wants neither.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headrace.spark.archive.table import ArchiveTable, Conflict, WrittenFile
-from headrace.spark.errors import SparkError
+from headrace.spark.errors import GroupCommitFailed, SparkError
 from headrace.spark.plan import Extent, Range
 
 
@@ -37,6 +37,8 @@ class BatchResult:
     """The next offset to archive, per partition, after the batch."""
     version: int
     """The table's version the fences were read from."""
+    group_error: GroupCommitFailed | None = None
+    """The table has the batch, the group does not show it; the next batch's commit carries it along."""
 
 
 Writer = Callable[[Mapping[int, int]], Sequence[RangeResult]]
@@ -86,7 +88,6 @@ class BatchArchiver:
 
         Raises:
             ArchiveGap: committing would leave out records that the log still has.
-            GroupCommitFailed: the table has the batch, the group does not show it yet.
         """
         rows = size = 0
         self._step("started")
@@ -120,10 +121,14 @@ class BatchArchiver:
     def _finish(self, rows: int, size: int) -> BatchResult:
         snapshot = self._table.snapshot()
         fences = snapshot.fences(self._topic_id, self._extents())
+        error = None
         if self._group is not None and fences:
-            self._group.commit(self._topic, fences)
+            try:
+                self._group.commit(self._topic, fences)
+            except GroupCommitFailed as failed:
+                error = failed
             self._step("group committed")
-        return BatchResult(rows, size, fences, snapshot.version)
+        return BatchResult(rows, size, fences, snapshot.version, error)
 
     def _fences_after(
         self, results: Sequence[RangeResult], fences: Mapping[int, int], extents: Mapping[int, Extent]

@@ -1,5 +1,7 @@
 """The archive as a Structured Streaming job: started, watched, started anew when its topic was created again."""
 
+import contextlib
+import logging
 import re
 import tempfile
 import threading
@@ -23,6 +25,8 @@ from headrace.spark.groups import GroupCommitter
 from headrace.spark.log import LogReader, TopicLog
 from headrace.spark.options import EARLIEST, positions_json
 from headrace.spark.plan import Extent
+
+_log = logging.getLogger(__name__)
 
 _TASK_ROWS: Final = 500_000
 """A partition with more than this waiting is shared by several tasks, and becomes several files."""
@@ -143,13 +147,16 @@ class Archive:
         self._stopping = threading.Event()
         self._error: Exception | None = None
         self._query: StreamingQuery | None = None
-        self._temporary = tempfile.TemporaryDirectory(prefix="headrace-archive-")
         self._group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
-        self._table = ArchiveTable(settings.table)
-        self._log = LogReader(settings.redis)
         self.progress = Progress(0, 0, 0, 0.0, 0, 0)
-        self._begin(self._log.topic(settings.topic))
-        self._spark = session.create("headrace archive", optimize=False) if spark is None else spark
+        with contextlib.ExitStack() as held:
+            self._log = held.enter_context(LogReader(settings.redis))
+            topic = self._log.topic(settings.topic)  # before a table is made for a mistyped one
+            self._table = ArchiveTable(settings.table)
+            self._temporary = held.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
+            self._begin(topic)
+            self._spark = session.create("headrace archive", optimize=False) if spark is None else spark
+            self._held = held.pop_all()
         self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
         self._thread.start()
 
@@ -169,8 +176,7 @@ class Archive:
         if query is not None and query.isActive:
             query.stop()
         self._thread.join()
-        self._log.close()
-        self._temporary.cleanup()
+        self._held.close()
 
     def _begin(self, topic: TopicLog) -> None:
         """Take up the topic where the table stands, and bring the group there."""
@@ -184,7 +190,10 @@ class Archive:
             skip_lost=self._settings.skip_lost,
             step=self._step,
         )
-        self._report(self._archiver.commit_group(), 0.0)
+        result = self._archiver.commit_group()
+        if result.group_error is not None:  # a group that never worked is a mistake, not an outage
+            raise result.group_error
+        self._report(result, 0.0)
 
     def _extents(self) -> dict[int, Extent]:
         topic = self._log.topic(self._settings.topic, expected_id=str(self._topic.id))
@@ -210,6 +219,7 @@ class Archive:
             try:
                 result = self._archiver.archive(lambda fences: ranges.write(frame, self._destination(), fences))
                 self._report(result, time.monotonic() - began)
+                self._check_group(result)
             except SparkError as error:
                 failure.append(error)
                 raise
@@ -257,7 +267,7 @@ class Archive:
 
     def _checkpoint(self) -> Path:
         """One directory per topic id: offsets of a deleted topic mean nothing to the next of its name."""
-        root = self._settings.checkpoint or self._temporary.name
+        root = self._settings.checkpoint or self._temporary
         return Path(root).absolute() / str(self._topic.id)
 
     def _destination(self) -> Destination:
@@ -268,6 +278,13 @@ class Archive:
             topic_id=str(self._topic.id),
             fail_on_data_loss=not self._settings.skip_lost,
         )
+
+    def _check_group(self, result: BatchResult) -> None:
+        """A run that ends must not end with the group behind; one that goes on says so and tries again."""
+        if result.group_error is not None and self._once:
+            raise result.group_error
+        if result.group_error is not None:
+            _log.warning("%s; the next batch tries again", result.group_error)
 
     def _report(self, result: BatchResult, seconds: float) -> None:
         extents = self._extents()

@@ -145,9 +145,9 @@ def _local(path: str) -> Path:
 
 
 def _create_if_missing(path: Path) -> None:
-    if DeltaTable.is_deltatable(str(path)):
+    if path.is_dir() and DeltaTable.is_deltatable(str(path)):
         return
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise TableError(f"{path} is there and is not a Delta table: name an empty or new directory")
     try:
         path.mkdir(parents=True, exist_ok=True)

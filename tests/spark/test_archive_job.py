@@ -1,0 +1,182 @@
+"""The archive as a Spark job, and the command. What a batch does by itself is in test_archive_table."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace.testing.storage import BareStorage
+
+from .conftest import records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.archive import ArchiveSettings
+
+pytestmark = pytest.mark.spark
+
+
+def archived(table: Path) -> list[tuple[int, int]]:
+    rows = DeltaTable(table).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def everything(partitions: int, count: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for partition in range(partitions) for offset in range(count)]
+
+
+def settings_for(storage: BareStorage, topic: str, table: Path, **more: object) -> "ArchiveSettings":
+    from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415
+
+    return ArchiveSettings(topic=topic, table=str(table), redis=storage.url, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
+    from headrace.spark.archive import Progress, run  # noqa: PLC0415
+
+    topic = storage.create_topic("job-once", partitions=3)
+    for partition in range(3):
+        storage.append(topic, partition, records(500))
+    seen: list[Progress] = []
+    first = run(
+        settings_for(storage, "job-once", scratch / "t", max_rows=600), once=True, spark=spark, on_progress=seen.append
+    )
+    assert (first.rows, first.lag, first.fences) == (1500, 0, {0: 500, 1: 500, 2: 500})
+    assert [progress.lag for progress in seen] == [1500, 900, 300, 0]
+    storage.append(topic, 1, records(5, 500))
+    # No checkpoint was kept: the table says where to go on.
+    second = run(settings_for(storage, "job-once", scratch / "t"), once=True, spark=spark)
+    assert (second.rows, second.lag) == (5, 0)
+    assert archived(scratch / "t") == sorted([*everything(3, 500), *((1, offset) for offset in range(500, 505))])
+    frame = spark.read.parquet(*DeltaTable(scratch / "t").file_uris())
+    assert frame.selectExpr("count(DISTINCT partition, offset) AS n").collect()[0].n == 1505
+
+
+def test_a_checkpoint_may_be_kept_lost_or_wrong(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
+    from headrace.spark.archive import run  # noqa: PLC0415
+    from headrace.spark.archive.batch import ArchiveGap  # noqa: PLC0415
+
+    topic = storage.create_topic("job-checkpoint")
+    kept = settings_for(storage, "job-checkpoint", scratch / "t", checkpoint=str(scratch / "c"))
+    storage.append(topic, 0, records(10))
+    run(kept, once=True, spark=spark)
+    storage.append(topic, 0, records(10, 10))
+    assert run(kept, once=True, spark=spark).rows == 10
+    storage.append(topic, 0, records(10, 20))
+    elsewhere = settings_for(storage, "job-checkpoint", scratch / "new", checkpoint=str(scratch / "c"))
+    with pytest.raises(ArchiveGap, match="offsets 0 to 19 of job-checkpoint-0"):
+        run(elsewhere, once=True, spark=spark)
+    assert archived(scratch / "t") == everything(1, 20)
+
+
+def test_a_running_archive_follows_the_log_also_through_a_new_topic(
+    spark: "SparkSession", storage: BareStorage, scratch: Path
+) -> None:
+    from headrace.spark.archive import Progress, start  # noqa: PLC0415
+
+    moved = threading.Condition()
+    reached = 0
+
+    def notice(progress: Progress) -> None:
+        nonlocal reached
+        with moved:
+            reached = progress.rows
+            moved.notify_all()
+
+    def wait_for(rows: int) -> None:
+        with moved:
+            assert moved.wait_for(lambda: reached == rows, timeout=60), reached
+
+    topic = storage.create_topic("job-follows")
+    archive = start(
+        settings_for(storage, "job-follows", scratch / "t", trigger_s=0.01), spark=spark, on_progress=notice
+    )
+    try:
+        storage.append(topic, 0, records(10))
+        wait_for(10)
+        storage.append(topic, 0, records(10, 10))
+        wait_for(20)
+        storage.delete_topic(topic)
+        again = storage.create_topic("job-follows")
+        storage.append(again, 0, records(3))
+        wait_for(23)
+    finally:
+        archive.stop()
+    assert archived(scratch / "t") == sorted(everything(1, 20) + everything(1, 3))
+    assert archive.wait(0)
+
+
+def test_what_stops_an_archive_is_one_line(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
+    from headrace.spark.archive import run  # noqa: PLC0415
+    from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic  # noqa: PLC0415
+
+    with pytest.raises(UnknownTopic, match="no topic 'job-nowhere'"):
+        run(settings_for(storage, "job-nowhere", scratch / "t"), once=True, spark=spark)
+    with pytest.raises(StorageUnavailable, match=r"redis://127\.0\.0\.1:1"):
+        run(settings_for(BareStorage("redis://127.0.0.1:1/0"), "x", scratch / "t"), once=True, spark=spark)
+    topic = storage.create_topic("job-lost")
+    storage.append(topic, 0, records(10))
+    run(settings_for(storage, "job-lost", scratch / "t"), once=True, spark=spark)
+    storage.append(topic, 0, records(10, 10))
+    storage.append(topic, 0, records(10, 20))
+    storage.trim(topic, 0, 20)
+    with pytest.raises(DataLoss, match=r"^offsets 10 to 19 of job-lost-0 are gone") as lost:
+        run(settings_for(storage, "job-lost", scratch / "t"), once=True, spark=spark)
+    assert "\n" not in str(lost.value)
+    assert run(settings_for(storage, "job-lost", scratch / "t", skip_lost=True), once=True, spark=spark).rows == 10
+
+
+POINTS = ("started", "files written", "table committed")
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(240)
+def test_killed_at_every_step_the_table_has_every_record_once(
+    spark: "SparkSession", storage: BareStorage, scratch: Path
+) -> None:
+    from headrace.spark.archive import run  # noqa: PLC0415
+
+    topic = storage.create_topic("job-killed", partitions=2)
+    for partition in range(2):
+        storage.append(topic, partition, records(100))
+    archiver = str(Path(__file__).with_name("archiver.py"))
+    for point in POINTS:
+        # Each process archives batches of 30 and is killed, with its JVM and workers, in its second batch.
+        command = [sys.executable, archiver, storage.url, topic.name, str(scratch), point, "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{point}\n"
+            kill_session(process.pid)
+        rows = archived(scratch / "table")
+        assert len(rows) == len(set(rows)), point
+    checkpoint = str(scratch / "checkpoint")
+    last = run(settings_for(storage, topic.name, scratch / "table", checkpoint=checkpoint), once=True, spark=spark)
+    assert 0 < last.rows < 200
+    assert archived(scratch / "table") == everything(2, 100)
+
+
+def kill_session(leader: int) -> None:
+    """SIGKILL to every process of the session: Python, the JVM, and Spark's workers in their own groups."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # gone in the meantime
+            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                os.kill(int(entry.name), signal.SIGKILL)

@@ -1,0 +1,327 @@
+"""The archive's batches on real tables and a real log, without Spark: a batch is written in this process."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, clip
+from headrace.spark.archive.files import Destination, write_range
+from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, TableError, app_id
+from headrace.spark.errors import DataLoss, GroupCommitFailed
+from headrace.spark.log import LogReader
+from headrace.spark.plan import Range
+from headrace.testing.storage import BareStorage
+from headrace.topics.model import Topic
+
+from .conftest import DAY, records
+
+
+class Group:
+    """A consumer group that remembers what was committed to it."""
+
+    def __init__(self) -> None:
+        self.commits: list[dict[int, int]] = []
+
+    def commit(self, _topic: str, offsets: Mapping[int, int]) -> None:
+        self.commits.append(dict(offsets))
+
+
+class Archiver:
+    """An archiver of one topic: what a process would be, with its own idea of which ranges come next."""
+
+    def __init__(
+        self,
+        storage: BareStorage,
+        topic: Topic,
+        table: Path,
+        *,
+        skip_lost: bool = False,
+        step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.storage = storage
+        self.topic = topic
+        self.table = ArchiveTable(str(table))
+        self.group = Group()
+        self.destination = Destination(
+            redis=storage.url,
+            table=str(table),
+            topic=topic.name,
+            topic_id=str(topic.id),
+            fail_on_data_loss=not skip_lost,
+        )
+        self.log = LogReader(storage.url)
+        self.archiver = BatchArchiver(
+            self.table,
+            topic.name,
+            str(topic.id),
+            extents=lambda: self.log.extents(self.log.topic(topic.name)),
+            group=self.group,
+            skip_lost=skip_lost,
+            step=step,
+        )
+
+    def archive(self, *ranges: tuple[int, int, int]) -> int:
+        """Archive ranges (partition, start, end); the rows that went into the table."""
+
+        def write(fences: Mapping[int, int]) -> Sequence[RangeResult]:
+            results = []
+            for offsets in (clip(Range(*item), fences) for item in ranges):
+                stream = self.topic.streams[offsets.partition]
+                files = write_range(self.destination, stream, offsets) if offsets.end > offsets.start else []
+                results.append(RangeResult(offsets, tuple(files)))
+            return results
+
+        return self.archiver.archive(write).rows
+
+
+def archived(table: Path) -> list[tuple[int, int]]:
+    """(partition, offset) of every row, as a reader without Spark and without Headrace sees the table."""
+    rows = DeltaTable(table).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def pairs(partition: int, offsets: range) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in offsets]
+
+
+@pytest.fixture
+def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
+    """Two partitions of 100 records each, in batches of 10."""
+    created = storage.create_topic(request.node.name.replace("[", "-").rstrip("]"), partitions=2)
+    for partition in (0, 1):
+        for first in range(0, 100, 10):
+            storage.append(created, partition, records(10, first))
+    return created
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def test_a_batch_is_one_commit_of_files_and_fences(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archiver = Archiver(storage, topic, table)
+    assert archiver.archive((0, 0, 100), (1, 0, 33)) == 133
+    assert archived(table) == pairs(0, range(100)) + pairs(1, range(33))
+    found = DeltaTable(table)
+    assert found.version() == 1
+    assert [found.transaction_version(app_id(str(topic.id), number)) for number in (0, 1)] == [100, 33]
+    assert archiver.group.commits == [{0: 100, 1: 33}]
+
+
+def test_rows_keep_everything(storage: BareStorage, table: Path) -> None:
+    topic = storage.create_topic("kept")
+    storage.append(topic, 0, [(None, b"", DAY, (("a", b"1"), ("a", None))), (b"", None, DAY + 1, ())], codec=1)
+    Archiver(storage, topic, table).archive((0, 0, 2))
+    first, second = DeltaTable(table).to_pyarrow_table().sort_by("offset").to_pylist()
+    assert (first["key"], first["value"], second["key"], second["value"]) == (None, b"", b"", None)
+    assert (first["topic"], first["partition"], first["topicId"]) == ("kept", 0, str(topic.id))
+    assert (first["timestamp"].timestamp() * 1000, first["timestampType"]) == (DAY, 0)
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert not second["headers"]
+    assert DeltaTable(table).to_pyarrow_table().schema.names == COLUMNS.names
+
+
+def test_a_file_says_which_offsets_and_times_it_has(storage: BareStorage, topic: Topic, table: Path) -> None:
+    Archiver(storage, topic, table).archive((0, 0, 60), (1, 0, 10))
+    actions = pa.table(DeltaTable(table).get_add_actions(flatten=True)).sort_by("min.partition").to_pylist()
+    assert [(row["num_records"], row["min.partition"], row["min.offset"], row["max.offset"]) for row in actions] == [
+        (60, 0, 0, 59),
+        (10, 1, 0, 9),
+    ]
+    assert [row["max.timestamp"].timestamp() * 1000 for row in actions] == [DAY + 59, DAY + 9]
+    # Readers prune by them and read the files in offset order.
+    found = (
+        DeltaTable(table)
+        .to_pyarrow_dataset()
+        .to_table(filter=(ds.field("partition") == 0) & (ds.field("offset") >= 58))
+    )
+    assert found.column("offset").to_pylist() == [58, 59]
+
+
+def test_what_the_table_has_is_dropped_from_a_batch(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archiver = Archiver(storage, topic, table)
+    archiver.archive((0, 0, 50))
+    assert archiver.archive((0, 0, 50)) == 0
+    assert archiver.archive((0, 20, 70), (1, 0, 10)) == 30
+    assert archived(table) == pairs(0, range(70)) + pairs(1, range(10))
+
+
+def test_other_batch_sizes_after_a_lost_checkpoint_lose_nothing(
+    storage: BareStorage, topic: Topic, table: Path
+) -> None:
+    archiver = Archiver(storage, topic, table)
+    for start in range(0, 80, 20):
+        archiver.archive((0, start, start + 20))
+    for start in range(0, 100, 30):
+        archiver.archive((0, start, min(100, start + 30)))
+    assert archived(table) == pairs(0, range(100))
+
+
+@pytest.mark.parametrize("point", ["started", "files written", "table committed"])
+def test_killed_at_any_step_nothing_is_lost_or_doubled(
+    storage: BareStorage, topic: Topic, table: Path, point: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(step: str) -> None:
+        if step == point:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Archiver(storage, topic, table, step=kill).archive((0, 0, 40), (1, 0, 40))
+    after = Archiver(storage, topic, table)
+    after.archive((0, 0, 100), (1, 0, 100))
+    assert archived(table) == pairs(0, range(100)) + pairs(1, range(100))
+    assert after.group.commits == [{0: 100, 1: 100}]
+
+
+def test_of_two_archivers_with_one_batch_one_wins(storage: BareStorage, topic: Topic, table: Path) -> None:
+    slow = Archiver(storage, topic, table)
+    quick = Archiver(storage, topic, table)
+    slow.archiver._step = lambda step: None if step != "files written" or archived(table) else _race(quick)
+
+    def _race(other: Archiver) -> None:
+        other.archive((0, 0, 60), (1, 0, 100))
+
+    # The quick one commits between the slow one's files and its commit, and has got less far in partition 0.
+    assert slow.archive((0, 0, 90), (1, 0, 90)) == 30
+    assert archived(table) == pairs(0, range(90)) + pairs(1, range(100))
+    assert slow.group.commits == [{0: 90, 1: 100}]
+    referenced = {Path(uri).name for uri in DeltaTable(table).file_uris()}
+    assert {path.name for path in table.rglob("*.parquet")} == referenced
+
+
+def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic: Topic, table: Path) -> None:
+    other = storage.create_topic("beside")
+    storage.append(other, 0, records(7))
+    first, second = Archiver(storage, topic, table), Archiver(storage, other, table)
+    second.archiver._step = lambda step: None if step != "files written" or archived(table) else _first()
+
+    def _first() -> None:
+        first.archive((0, 0, 10))
+
+    assert second.archive((0, 0, 7)) == 7
+    assert archived(table) == sorted(pairs(0, range(10)) + pairs(0, range(7)))
+
+
+def test_a_stale_snapshot_cannot_commit(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archive = ArchiveTable(str(table))
+    stale, fresh = archive.snapshot(), archive.snapshot()
+    fresh.commit("id", [], {0: 5})
+    with pytest.raises(Conflict):
+        stale.commit("id", [], {0: 9, 1: 9})
+    assert archive.snapshot().fences("id", [0, 1]) == {0: 5}
+    with pytest.raises(ValueError, match="would fall from 5 to 4"):
+        archive.snapshot().commit("id", [], {0: 4})
+
+
+def test_fences_survive_checkpoints_and_compaction(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archiver = Archiver(storage, topic, table)
+    for offset in range(25):
+        archiver.archive((0, offset, offset + 1))
+    found = DeltaTable(table)
+    found.create_checkpoint()
+    found.optimize.compact()
+    assert ArchiveTable(str(table)).snapshot().fences(str(topic.id), [0, 1]) == {0: 25}
+    assert archiver.archive((0, 0, 25), (1, 0, 1)) == 1
+    assert archived(table) == pairs(0, range(25)) + pairs(1, range(1))
+
+
+def test_a_checkpoint_ahead_of_the_table_is_refused(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archiver = Archiver(storage, topic, table)
+    archiver.archive((0, 0, 20))
+    with pytest.raises(ArchiveGap, match=r"offsets 20 to 29 .* are in the log but not in the table"):
+        archiver.archive((0, 30, 40))
+    with pytest.raises(ArchiveGap, match="offsets 0 to 9"):
+        archiver.archive((1, 10, 40))
+    assert archived(table) == pairs(0, range(20))
+    assert len(list(table.rglob("*.parquet"))) == 1
+
+
+def test_what_retention_took_is_skipped_only_when_told(storage: BareStorage, topic: Topic, table: Path) -> None:
+    Archiver(storage, topic, table).archive((0, 0, 20))
+    storage.trim(topic, 0, 50)
+    with pytest.raises(DataLoss):
+        Archiver(storage, topic, table).archive((0, 20, 70))
+    skipping = Archiver(storage, topic, table, skip_lost=True)
+    assert skipping.archive((0, 50, 70)) == 20
+    assert archived(table) == pairs(0, range(20)) + pairs(0, range(50, 70))
+    with pytest.raises(ArchiveGap):
+        skipping.archive((0, 80, 90))
+
+
+def test_a_topic_created_again_is_archived_from_its_start(storage: BareStorage, table: Path) -> None:
+    first = storage.create_topic("created-again")
+    storage.append(first, 0, records(10))
+    Archiver(storage, first, table).archive((0, 0, 10))
+    storage.delete_topic(first)
+    second = storage.create_topic("created-again")
+    storage.append(second, 0, records(4))
+    assert Archiver(storage, second, table).archive((0, 0, 4)) == 4
+    ids = DeltaTable(table).to_pyarrow_table(columns=["topicId"]).column(0).to_pylist()
+    assert (ids.count(str(first.id)), ids.count(str(second.id))) == (10, 4)
+
+
+def test_the_table_keeps_what_the_group_could_not_be_told(storage: BareStorage, topic: Topic, table: Path) -> None:
+    archiver = Archiver(storage, topic, table)
+
+    def refuse(_topic: str, _offsets: Mapping[int, int]) -> None:
+        raise GroupCommitFailed("group 'g' was not committed")
+
+    archiver.group.commit = refuse  # type: ignore[assignment, method-assign]
+    assert archiver.archive((0, 0, 10)) == 10
+    assert str(archiver.archiver.commit_group().group_error) == "group 'g' was not committed"
+    after = Archiver(storage, topic, table)
+    assert after.archiver.commit_group().group_error is None
+    assert after.group.commits == [{0: 10}]
+
+
+def test_paths_that_cannot_be_a_table(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").write_text("x")
+    write_deltalake(tmp_path / "other", pa.table({"a": [1]}))
+    for path, message in (
+        ("file", "not a Delta table"),
+        ("full", "not a Delta table"),
+        ("other", "other columns"),
+    ):
+        with pytest.raises(TableError, match=message):
+            ArchiveTable(str(tmp_path / path))
+    with pytest.raises(TableError, match="s3:// is not supported"):
+        ArchiveTable("s3://bucket/table")
+
+
+batches = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 100), st.integers(1, 60)), max_size=8)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches)
+def test_whatever_batches_come_no_row_is_doubled_and_none_left_out(
+    storage: BareStorage, tmp_path: Path, wanted: list[tuple[int, int, int]]
+) -> None:
+    table = tmp_path / "table"
+    shutil.rmtree(table, ignore_errors=True)
+    topic = storage.create_topic(f"any-{tmp_path.name}-{hash(tuple(wanted))}", partitions=2)
+    for partition in (0, 1):
+        storage.append(topic, partition, records(100))
+    archiver = Archiver(storage, topic, table)
+    ends = {0: 0, 1: 0}
+    for partition, start, length in wanted:
+        end = min(100, start + length)
+        if start <= ends[partition]:
+            archiver.archive((partition, start, end))
+            ends[partition] = max(ends[partition], end)
+        elif start < end:
+            with pytest.raises(ArchiveGap):
+                archiver.archive((partition, start, end))
+    assert archived(table) == pairs(0, range(ends[0])) + pairs(1, range(ends[1]))
