@@ -1,9 +1,9 @@
 """Entries of a log stream: one record batch each.
 
 The id is `<next offset>-<offset span>`, so the batch that holds offset f is the first entry at or after `(f+1)-0`,
-and the log end is the stream's last id. Fields: `b` the batch as the producer sent it, `t` the largest timestamp of the
-log up to here (ms, -1 for none), `s` the bytes of all batches up to here, this one included. `t` and `s` never
-fall, so a time or a size is found by halving.
+and the log end is the stream's last id. Fields: `b` the batch as the producer sent it; `t` a time in ms that no record
+up to here is later than (the largest timestamp so far, the time of arrival for batches without one); `s` the bytes of
+all batches up to here, this one included. `t` and `s` never fall, so a time or a size is found by halving.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from headrace.topics.model import StoredBatch
 
 BATCH, MAX_TIMESTAMP, BYTES = b"b", b"t", b"s"
+"""The fields, in this order in every entry."""
+STATE_MAX_TIMESTAMP = "t"
+"""Field of the state hash: the `t` of the last entry ever appended."""
 
 RawEntry = Sequence[object]
 """An entry as Redis answers it: id, then fields and values in turn."""

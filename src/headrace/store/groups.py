@@ -1,8 +1,7 @@
 """Consumer groups in Redis: `broker.ports.GroupStorage`."""
 
+import asyncio
 from collections.abc import Sequence
-
-import hiredis
 
 from headrace.groups.model import (
     DropGroup,
@@ -16,12 +15,15 @@ from headrace.groups.model import (
 )
 from headrace.keyspace import registry
 from headrace.keyspace.entries import position_id
-from headrace.keyspace.keys import Keyspace
-from headrace.keyspace.scripts import script
-from headrace.store.connection import Connection
+from headrace.keyspace.keys import Keyspace, state_of
+from headrace.keyspace.scripts import Script, script
+from headrace.store.connection import Connection, Reply
 from headrace.store.replies import checked
 
-_SAVE = script("save_group")
+_LOAD, _MIRROR, _REGISTER, _SAVE = (
+    script(name) for name in ("load_group", "mirror_position", "register_group", "save_group")
+)
+_LOADED_AT_ONCE = 64
 
 
 class RedisGroups:
@@ -33,21 +35,34 @@ class RedisGroups:
         self._epoch = epoch
         self._registered: set[str] = set()
 
+    async def _call(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
+        return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, self._epoch, *arguments))
+
+    async def _register(self, group: str, what: str) -> None:
+        await self._call(_REGISTER, [self._keyspace.groups, self._keyspace.epoch], what, group)
+
+    def _keys(self, group: str) -> list[str]:
+        return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
+
     async def load_groups(self) -> list[StoredGroup]:
-        """Every group with its members and positions."""
-        names = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
-        groups = [await self._load(name.decode()) for name in sorted(names)]
-        self._registered = {group.name for group in groups}
-        return groups
+        """Every group with its members and positions, in name order. Older servers can write to none from here on."""
+        stored = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
+        names = sorted(name.decode() for name in stored)
+        groups: list[StoredGroup] = []
+        for start in range(0, len(names), _LOADED_AT_ONCE):
+            groups += await asyncio.gather(*(self._load(name) for name in names[start : start + _LOADED_AT_ONCE]))
+        self._registered = set(names)
+        # A crash came between the dropping of a group and its leaving the list.
+        for group in groups:
+            if _is_nothing(group):
+                await self.save_group(group.name, [DropGroup()])
+        return [group for group in groups if not _is_nothing(group)]
 
     async def _load(self, name: str) -> StoredGroup:
-        keys = self._keyspace
-        header = checked(await self._connection.call("HGET", keys.group(name), "header"))
-        members = checked(await self._connection.call("HVALS", keys.members(name)))
-        positions = checked(await self._connection.call("HGETALL", keys.positions(name)))
+        header, members, positions = await self._call(_LOAD, self._keys(name))
         return StoredGroup(
             name=name,
-            header=None if header is None else registry.header(header),
+            header=registry.header(header) if header else None,
             members=tuple(registry.member(text) for text in members),
             positions={
                 registry.partition(field): registry.position(text)
@@ -57,27 +72,21 @@ class RedisGroups:
 
     async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
         """Apply all changes atomically."""
-        keys = self._keyspace
         if group not in self._registered:
-            checked(await self._connection.call("SADD", keys.groups, group))
+            await self._register(group, "add")
             self._registered.add(group)
-        arguments: list[str | bytes | int] = [self._epoch]
-        for change in changes:
-            arguments += _encoded(change)
-        names = [keys.group(group), keys.members(group), keys.positions(group)]
-        checked(await self._connection.call("EVALSHA", _SAVE.sha, len(names), *names, *arguments))
+        await self._call(_SAVE, self._keys(group), *(part for change in changes for part in _encoded(change)))
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
-            checked(await self._connection.call("SREM", keys.groups, group))
+            await self._register(group, "remove")
 
     async def mirror_position(self, stream: str, group: str, offset: int) -> None:
         """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
-        last = position_id(offset)
-        reply = await self._connection.call("XGROUP", "SETID", stream, group, last)
-        if isinstance(reply, hiredis.ReplyError):
-            # NOGROUP, or no stream yet: nothing was ever appended.
-            reply = await self._connection.call("XGROUP", "CREATE", stream, group, last, "MKSTREAM")
-        checked(reply)
+        await self._call(_MIRROR, [stream, state_of(stream)], group, position_id(offset))
+
+
+def _is_nothing(group: StoredGroup) -> bool:
+    return group.header is None and not group.members and not group.positions
 
 
 def _encoded(change: GroupChange) -> list[str | bytes]:

@@ -1,12 +1,14 @@
 """Topics and their logs in Redis: `broker.ports.LogStorage`."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from time import time
 
 from headrace.keyspace import entries, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.keyspace.scripts import Script, script
+from headrace.records.batch import peek
 from headrace.store.connection import Chunk, Connection, Reply, encode
 from headrace.store.replies import checked, error_of
 from headrace.topics.errors import TopicExists
@@ -15,16 +17,32 @@ from headrace.topics.model import Append, Appended, PartitionState, StoredBatch,
 SCRIPTS = tuple(
     script(name)
     for name in (
-        "append", "find_timestamp", "forget_producers", "open", "put_topic", "save_group", "take_producer_ids", "trim",
+        "append", "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
+        "register_group", "save_group", "take_producer_ids", "trim",
     )
 )  # fmt: skip
 """Loaded on every new connection."""
 
-_APPEND, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _SAVE_GROUP, _TAKE_IDS, _TRIM = SCRIPTS
+_APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _TAKE_IDS, _TRIM = (
+    script(name)
+    for name in (
+        "append",
+        "drop",
+        "find_timestamp",
+        "forget_producers",
+        "open",
+        "put_topic",
+        "take_producer_ids",
+        "trim",
+    )
+)
 
 _COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
-_DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
+DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
+"""Kafka's `producer.id.expiration.ms`."""
+_PARTITIONS_AT_ONCE = 64
+_SCAN_BATCHES = 16
 
 
 def load_commands() -> list[bytes]:
@@ -59,7 +77,7 @@ class RedisLogs:
         keyspace: Keyspace,
         epoch: int,
         *,
-        producer_expiry_ms: int = _DEFAULT_PRODUCER_EXPIRY_MS,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
     ) -> None:
         self._connection = connection
@@ -91,8 +109,9 @@ class RedisLogs:
             raise TopicExists(f"topic {topic.name!r} exists already")
         # A deletion cut short by a crash may have left records under these keys.
         await self._drop(topic)
-        for stream in topic.streams:
-            await self.open_partition(stream)
+        for start in range(0, topic.partitions, _PARTITIONS_AT_ONCE):
+            streams = topic.streams[start : start + _PARTITIONS_AT_ONCE]
+            await asyncio.gather(*(self.open_partition(stream) for stream in streams))
         if not await self._put_topic("create", topic.name, registry.encode(topic)):
             raise TopicExists(f"topic {topic.name!r} exists already")
 
@@ -106,10 +125,16 @@ class RedisLogs:
         await self._drop(topic)
 
     async def _drop(self, topic: Topic) -> None:
+        for start in range(0, topic.partitions, _PARTITIONS_AT_ONCE):
+            # Over the connection of the appends, so behind those already sent: none can land in a later log.
+            await asyncio.gather(
+                *(
+                    self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
+                    for stream in topic.streams[start : start + _PARTITIONS_AT_ONCE]
+                )
+            )
         for stream in topic.streams:
             self._heads.pop(stream, None)
-            # Over the connection of the appends, so behind those already sent: none can land in a later log.
-            checked(await self._connection.call("UNLINK", stream, state_of(stream), producers_of(stream)))
 
     # Partitions
 
@@ -125,7 +150,9 @@ class RedisLogs:
             head = self._heads[stream] = _AppendHead(stream, self._epoch)
         batch = append.batch
         size = len(batch)
-        span, newest = b"%d" % append.span, b"%d" % append.max_timestamp
+        # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+        time_ms = append.max_timestamp if append.max_timestamp >= 0 else self._now_ms()
+        span, newest = b"%d" % append.span, b"%d" % time_ms
         start = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (
             head.plain if append.producer_id < 0 else head.idempotent,
             len(span), span, len(newest), newest, size,
@@ -145,22 +172,51 @@ class RedisLogs:
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         """The first batch that has a record with this timestamp (ms) or a later one."""
-        return await self._find(stream, timestamp)
+        found = await self._find(stream, timestamp)
+        if found is None or peek(found.batch).max_timestamp >= timestamp:
+            return found
+        # Its time came from a batch that was trimmed, or from its arrival: the one looked for lies behind it.
+        async for stored in self._scan(stream, found.next_offset):
+            if peek(stored.batch).max_timestamp >= timestamp:
+                return stored
+        return None
 
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
-        """The first batch that holds the log's largest timestamp."""
-        return await self._find(stream, "max")
+        """The first batch that holds the log's largest timestamp; None when no batch has one."""
+        found, last = await asyncio.gather(
+            self._find(stream, "max"), self._connection.call("HGET", state_of(stream), entries.STATE_MAX_TIMESTAMP)
+        )
+        largest = -1 if found is None else peek(found.batch).max_timestamp
+        if found is None or largest == int(checked(last) or -1):
+            return found if largest >= 0 else None
+        # As above, but here it may also lie before.
+        best, largest = None, -1
+        async for stored in self._scan(stream, 0):
+            newest = peek(stored.batch).max_timestamp
+            if newest > largest:
+                best, largest = stored, newest
+        return best
 
     async def _find(self, stream: str, wanted: int | str) -> StoredBatch | None:
         entry = await self._run(_FIND, [stream, state_of(stream)], wanted)
         return entries.decode([entry])[0] if entry else None
 
+    async def _scan(self, stream: str, offset: int) -> AsyncIterator[StoredBatch]:
+        while found := await self.read(stream, offset, _SCAN_BATCHES):
+            for stored in found:
+                yield stored
+            offset = found[-1].next_offset
+
     async def trim(self, stream: str, *, before_ms: int | None, max_bytes: int | None) -> int:
         """Retention; the new log start. Producers that were not heard of for long are forgotten too."""
-        await self._run(_FORGET, [producers_of(stream)], self._now_ms() - self._producer_expiry_ms)
+        forgotten_ms = self._now_ms() - self._producer_expiry_ms
         oldest = "" if before_ms is None else before_ms
         most = "" if max_bytes is None else max_bytes
-        return int(await self._run(_TRIM, [stream, state_of(stream)], self._epoch, oldest, most, ""))
+        _, log_start = await asyncio.gather(
+            self._run(_FORGET, [producers_of(stream), state_of(stream)], self._epoch, forgotten_ms),
+            self._run(_TRIM, [stream, state_of(stream)], self._epoch, oldest, most, ""),
+        )
+        return int(log_start)
 
     async def delete_records(self, stream: str, before_offset: int) -> int:
         """Move the log start up to `before_offset`; the new log start."""

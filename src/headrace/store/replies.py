@@ -20,6 +20,8 @@ _KINDS: dict[str, type[TopicError]] = {
     "GONE": UnknownTopic,
     "SEQUENCE": OutOfOrderSequence,
     "EPOCH": InvalidProducerEpoch,
+    "FULL": StorageFull,
+    "FOREIGN": TopicError,
     # What Redis says
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
@@ -29,18 +31,21 @@ _KINDS: dict[str, type[TopicError]] = {
     "NOREPLICAS": StorageUnavailable,
     "MISCONF": StorageUnavailable,
     "TRYAGAIN": StorageUnavailable,
+    "CLUSTERDOWN": StorageUnavailable,
+    "BUSY": StorageUnavailable,
+    "NOAUTH": StorageUnavailable,
 }
+_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN"})
 
 
 def error_of(reply: Exception) -> Exception:
-    """The error of `topics.errors` that an error reply means; anything unknown stays what it is."""
+    """The error of `topics.errors` that an error reply means: TopicError itself for what Redis should not have said."""
     if not isinstance(reply, hiredis.ReplyError):
         return reply
     word, _, text = str(reply).partition(" ")
-    kind = _KINDS.get(word)
-    if kind is None:
-        return reply
-    return kind(text if word in ("FENCED", "GONE", "SEQUENCE", "EPOCH") else str(reply))
+    if word in _OURS:
+        return _KINDS[word](text)
+    return _KINDS.get(word, TopicError)(f"Redis answered: {reply}")
 
 
 def checked(reply: Any) -> Any:

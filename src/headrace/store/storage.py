@@ -12,7 +12,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.store.connection import Connection
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
-from headrace.store.logs import RedisLogs, load_commands
+from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
 
 _OLDEST_REDIS = (7, 0)
 
@@ -48,9 +48,16 @@ class RedisStorage(RedisLogs, RedisGroups):
     """Implements both halves of `broker.ports` on one connection."""
 
     def __init__(
-        self, url: str, admin: redis.asyncio.Redis, connection: Connection, keyspace: Keyspace, epoch: int, cluster: str
+        self,
+        url: str,
+        admin: redis.asyncio.Redis,
+        connection: Connection,
+        keyspace: Keyspace,
+        epoch: int,
+        cluster: str,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
     ) -> None:
-        RedisLogs.__init__(self, connection, keyspace, epoch)
+        RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms)
         RedisGroups.__init__(self, connection, keyspace, epoch)
         self.url = url
         self.cluster_id = cluster
@@ -58,7 +65,15 @@ class RedisStorage(RedisLogs, RedisGroups):
         self._admin = admin
 
     @classmethod
-    async def open(cls, url: str, admin: redis.asyncio.Redis, epoch: int, keyspace: Keyspace | None = None) -> Self:
+    async def open(
+        cls,
+        url: str,
+        admin: redis.asyncio.Redis,
+        epoch: int,
+        keyspace: Keyspace | None = None,
+        *,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+    ) -> Self:
         """Check the layout and connect.
 
         Args:
@@ -66,6 +81,7 @@ class RedisStorage(RedisLogs, RedisGroups):
             admin: a client for that URL, closed by `close`.
             epoch: this server's fencing epoch, from the lease or the data directory's lock.
             keyspace: the keys; the default ones if None.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
 
         Raises:
             Unreachable, TooOld, WrongLayout.
@@ -78,7 +94,7 @@ class RedisStorage(RedisLogs, RedisGroups):
             raise Unreachable(f"Redis at {url} does not answer as it should: {error}") from None
         connection = Connection(url, load_commands())
         await connection.open()
-        return cls(url, admin, connection, keyspace, epoch, cluster)
+        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms)
 
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
@@ -120,11 +136,19 @@ async def _check_version(admin: redis.asyncio.Redis) -> None:
 
 
 async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
-    await admin.set(keyspace.version, LAYOUT_VERSION, nx=True)
-    version = int(await admin.get(keyspace.version) or 0)
-    if version > LAYOUT_VERSION:
+    found = await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION))
+    if not found.isdecimal() or int(found) > LAYOUT_VERSION:
         raise WrongLayout(
-            f"the data was written in layout {version}, this Headrace knows {LAYOUT_VERSION}: use a newer Headrace"
+            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: use a newer Headrace"
         )
-    await admin.set(keyspace.cluster_id, uuid4().hex[:22], nx=True)
-    return _text(await admin.get(keyspace.cluster_id) or "")
+    return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
+
+
+async def _get_or_set(admin: redis.asyncio.Redis, key: str, value: str) -> str:
+    """What is stored; `value` from now on if nothing was."""
+    # Asked first: a Redis that is full refuses SET even where it would set nothing.
+    stored = await admin.get(key)
+    if stored is None:
+        await admin.set(key, value, nx=True)
+        stored = await admin.get(key)
+    return _text(stored or "")

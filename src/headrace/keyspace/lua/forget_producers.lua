@@ -1,12 +1,19 @@
 -- Forget producers that were not heard of for long.
--- KEYS: producers
--- ARGV: time in ms; those last used before it go
--- Answer: how many went.
+-- KEYS: producers, state
+-- ARGV: fencing epoch, time in ms; those last used before it go
+-- Answer: how many went. Errors: FENCED, GONE.
+local epoch = redis.call('HGET', KEYS[2], 'e')
+if not epoch then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
 local all = redis.call('HGETALL', KEYS[1])
 local gone = 0
 for place = 1, #all, 2 do
-  local last_use = string.match(all[place + 1], '^%S+ (%S+)')
-  if tonumber(last_use) < tonumber(ARGV[1]) then
+  local last_use = string.match(all[place + 1], '^%d+ (%d+)')
+  if tonumber(last_use) < tonumber(ARGV[2]) then
     redis.call('HDEL', KEYS[1], all[place])
     gone = gone + 1
   end

@@ -1,19 +1,22 @@
--- Apply changes to a group, all of them.
+#!lua flags=allow-oom
+-- Apply changes to a group, all of them, in their order.
 -- KEYS: group, members, positions
 -- ARGV: fencing epoch, then changes: 'H' header | 'M' member id, member | 'm' member id |
---       'P' partition, position | 'p' partition | 'X' (drop the group)
--- Errors: FENCED.
+--       'P' partition, position | 'p' partition | 'X' (drop all it has)
+-- Answer: OK. Error: FENCED.
+--
+-- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
 local epoch = redis.call('HGET', KEYS[1], 'e')
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
--- First, so that a Redis out of memory refuses the whole of it before anything is changed.
-redis.call('HSET', KEYS[1], 'e', ARGV[1])
+local dropped = false
 local place = 2
 while place <= #ARGV do
   local what = ARGV[place]
+  dropped = what == 'X'
   if what == 'H' then
-    redis.call('HSET', KEYS[1], 'e', ARGV[1], 'header', ARGV[place + 1])
+    redis.call('HSET', KEYS[1], 'header', ARGV[place + 1])
     place = place + 2
   elseif what == 'M' then
     redis.call('HSET', KEYS[2], ARGV[place + 1], ARGV[place + 2])
@@ -31,5 +34,9 @@ while place <= #ARGV do
     redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
     place = place + 1
   end
+end
+-- After a drop that nothing follows no key of the group stays.
+if not dropped then
+  redis.call('HSET', KEYS[1], 'e', ARGV[1])
 end
 return 'OK'

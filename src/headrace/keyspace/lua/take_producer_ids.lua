@@ -6,5 +6,6 @@ local epoch = redis.call('GET', KEYS[2])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-local after = redis.call('INCRBY', KEYS[1], ARGV[2])
-return string.format('%.0f', after - tonumber(ARGV[2]))
+local first = redis.call('GET', KEYS[1])
+redis.call('INCRBY', KEYS[1], ARGV[2])
+return first or '0'

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- Read a group, and fence older servers off it: what one of them still has under way no longer counts.
+-- KEYS: group, members, positions
+-- ARGV: fencing epoch
+-- Answer: header ('' for none), members, positions (field, value, ...). Error: FENCED.
+--
+-- allow-oom: a server that starts while Redis is full must come up.
+local epoch = redis.call('HGET', KEYS[1], 'e')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+redis.call('HSET', KEYS[1], 'e', ARGV[1])
+local header = redis.call('HGET', KEYS[1], 'header')
+return {header or '', redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])}
