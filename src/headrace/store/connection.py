@@ -6,13 +6,14 @@ in order, each to the callback of its request, without a task or a future betwee
 
 import asyncio
 import contextlib
+import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import hiredis
 import structlog
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import SSLConnection, parse_url
 
 from headrace.store.errors import Unreachable
 from headrace.topics.errors import StorageUnavailable
@@ -28,6 +29,10 @@ _PENDING = object()
 _KEEP_BUFFER = 4 << 20
 """How large hiredis' own buffer may stay between answers."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
+_GREETING_S = 10.0
+"""How long Redis may take to accept a connection and to answer what is sent first."""
+_DRAIN_S = 1.0
+_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_TRIES = 10, 3, 3
 
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
@@ -46,53 +51,144 @@ class _Link(asyncio.Protocol):
 
     def __init__(self, owner: "Connection") -> None:
         self._owner = owner
-        self._reader = hiredis.Reader(notEnoughData=_PENDING)
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=_PENDING, replyError=self._error)
         self._reader.setmaxbuf(_KEEP_BUFFER)
-        self.waiting: deque[Callback] = deque()
-        self.out: list[Chunk] = []
+        self._waiting: deque[Callback] = deque()
+        self._out: list[Chunk] = []
         self._flushing = False
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family != socket.AF_UNIX:
+            _notice_silence(connected)
 
-    def send(self, chunks: Iterable[Chunk], callback: Callback) -> None:
-        self.out.extend(chunks)
-        self.waiting.append(callback)
+    def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
+        if self.lost.done():
+            callback(StorageUnavailable("no connection to Redis"))
+            return
+        self._waiting.append(callback)
+        self._out += chunks
         if not self._flushing:
             self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
-        if self.out and not self.transport.is_closing():
-            out, self.out = self.out, []
+        if not self.transport.is_closing():
+            out, self._out = self._out, []
             self.transport.writelines(out)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        waiting = self.waiting
+        waiting = self._waiting
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not _PENDING:
-                waiting.popleft()(reply)
+                callback = waiting.popleft()
+                try:
+                    callback(reply)
+                except Exception:
+                    # One request's trouble; every other one still gets its own answer.
+                    _log.exception("an answer of Redis could not be handled")
         except hiredis.ProtocolError as error:
-            _log.error("Redis sent something that is no answer", reason=str(error))
-            self.transport.abort()
+            self._reject(f"Redis sent something that is no answer: {error}")
+        except IndexError:
+            self._reject(f"Redis sent an answer that nobody asked for: {reply!r}")
+
+    def _reject(self, reason: str) -> None:
+        _log.error("connection to Redis given up", reason=reason)
+        self.transport.abort()
+
+    def _error(self, text: str) -> hiredis.ReplyError:
+        """Make the reply of an error: the one place that sees errors without looking at every answer."""
+        if text.startswith("NOSCRIPT"):
+            self._owner.scripts_lost(self)
+        return hiredis.ReplyError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        waiting, self.waiting = self.waiting, deque()
+        self.lost.set_result(None)
+        waiting, self._waiting = self._waiting, deque()
         self._owner.link_lost(self, exc)
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         for callback in waiting:
-            callback(error)
+            try:
+                callback(error)
+            except Exception:
+                _log.exception("a lost answer of Redis could not be handled")
+
+    async def ask(self, commands: Iterable[bytes]) -> None:
+        """Send commands and wait for their answers; raises the first error among them."""
+        answers: list[asyncio.Future[Reply]] = []
+        for command in commands:
+            answer: asyncio.Future[Reply] = self._loop.create_future()
+            self.send([command], _settler(answer))
+            answers.append(answer)
+        for answer in answers:
+            reply = await answer
+            if isinstance(reply, Exception):
+                raise reply
+
+
+def _settler(answer: "asyncio.Future[Reply]") -> Callback:
+    def settle(reply: Reply) -> None:
+        # Whoever waited may have been cancelled; the answer still had its place in the order.
+        if not answer.done():
+            answer.set_result(reply)
+
+    return settle
+
+
+def _notice_silence(connected: socket.socket) -> None:
+    """Let the kernel end a connection whose other side is gone without a word, in about 20 s."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_TRIES),
+        # Keepalive does not count while something sent is unacknowledged.
+        ("TCP_USER_TIMEOUT", 1000 * (_KEEPALIVE_IDLE_S + _KEEPALIVE_TRIES * _KEEPALIVE_INTERVAL_S)),
+    ):
+        if hasattr(socket, option):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+class _Target:
+    """Where a URL leads, and what is said there first."""
+
+    def __init__(self, url: str) -> None:
+        options: dict[str, Any] = dict(parse_url(url))
+        self._path: str | None = options.get("path")
+        self._host: str = options.get("host", "localhost")
+        self._port: int = options.get("port", 6379)
+        secure = options.pop("connection_class", None) is SSLConnection
+        # redis-py knows all that a rediss:// URL may say of certificates.
+        self._tls = SSLConnection(**options).ssl_context.get() if secure else None
+        self.greeting: list[bytes] = []
+        if options.get("password") is not None:
+            user = [options["username"]] if options.get("username") else []
+            self.greeting.append(encode(["AUTH", *user, options["password"]]))
+        if options.get("db"):
+            self.greeting.append(encode(["SELECT", options["db"]]))
+
+    async def connect(self, make: Callable[[], _Link]) -> _Link:
+        loop = asyncio.get_running_loop()
+        if self._path is not None:
+            _, link = await loop.create_unix_connection(make, self._path)
+        else:
+            _, link = await loop.create_connection(make, self._host, self._port, ssl=self._tls)
+        return link
 
 
 class Connection:
     """A connection that comes back by itself.
 
     While it is away every request is answered with StorageUnavailable at once. What was under way when it broke may or
-    may not have happened; nothing is ever sent a second time from here.
+    may not have happened; nothing is ever sent a second time from here. When Redis forgets the scripts (SCRIPT FLUSH)
+    new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
     """
 
     def __init__(self, url: str, prepare: Iterable[bytes] = ()) -> None:
@@ -100,13 +196,16 @@ class Connection:
 
         Args:
             url: what redis-py's `from_url` takes: `unix:///PATH`, `redis://...`, `rediss://...`.
-            prepare: encoded commands to send first on every new connection, such as SCRIPT LOAD.
+            prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
+
+        Raises:
+            ValueError: the URL is none of those.
         """
-        self._target = parse_url(url)
+        self._target = _Target(url)
         self._prepare = tuple(prepare)
         self._link: _Link | None = None
         self._closed = False
-        self._retry: asyncio.Task[None] | None = None
+        self._repair: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
@@ -116,27 +215,11 @@ class Connection:
             raise Unreachable(f"Redis does not answer: {error}") from None
 
     async def _connect(self) -> _Link:
-        loop = asyncio.get_running_loop()
-        target = self._target
-        if "path" in target:
-            _, link = await loop.create_unix_connection(lambda: _Link(self), target["path"])
-        else:
-            tls = True if target.get("connection_class") is not None else None
-            host, port = target.get("host", "localhost"), target.get("port", 6379)
-            _, link = await loop.create_connection(lambda: _Link(self), host, port, ssl=tls)
-        commands: list[bytes] = []
-        if target.get("password") is not None:
-            user = [target["username"]] if target.get("username") else []
-            commands.append(encode(["AUTH", *user, target["password"]]))
-        if target.get("db"):
-            commands.append(encode(["SELECT", target["db"]]))
-        for command in (*commands, *self._prepare):
-            answer: asyncio.Future[Reply] = loop.create_future()
-            link.send([command], answer.set_result)
-            reply = await answer
-            if isinstance(reply, Exception):
-                link.transport.abort()
-                raise reply
+        async with asyncio.timeout(_GREETING_S):
+            link = await self._target.connect(lambda: _Link(self))
+            await _ask_or_abort(link, (*self._target.greeting, *self._prepare))
+        if link.lost.done():
+            raise StorageUnavailable("Redis closed the connection")
         return link
 
     def link_lost(self, link: _Link, reason: Exception | None) -> None:
@@ -146,26 +229,51 @@ class Connection:
         self._link = None
         if not self._closed:
             _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
-            self._retry = asyncio.get_running_loop().create_task(self._reconnect())
+            self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
         delay = _FIRST_RETRY_S
+        told = ""
         while not self._closed:
             try:
                 self._link = await self._connect()
-            except (OSError, hiredis.HiredisError, StorageUnavailable):
+            except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
+                reason = str(error) or type(error).__name__
+                if reason != told:
+                    _log.warning("cannot connect to Redis, trying again", reason=reason)
+                    told = reason
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_S)
             else:
                 _log.info("connection to Redis restored")
                 return
 
+    def scripts_lost(self, link: _Link) -> None:
+        """Called by a link that was answered NOSCRIPT."""
+        if link is self._link:
+            self._link = None
+            self._repair = asyncio.get_running_loop().create_task(self._load_again(link))
+
+    async def _load_again(self, link: _Link) -> None:
+        _log.warning("Redis has lost its scripts (SCRIPT FLUSH?): loading them again")
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                # Behind everything under way: each of those gets its own answer, done or NOSCRIPT, before this ends.
+                await _ask_or_abort(link, self._prepare)
+        except (OSError, hiredis.HiredisError, StorageUnavailable):
+            await self._reconnect()
+        else:
+            if link.lost.done():
+                await self._reconnect()
+            else:
+                self._link = link
+
     @property
     def connected(self) -> bool:
         """Whether requests can be sent just now."""
         return self._link is not None
 
-    def send(self, chunks: Iterable[Chunk], callback: Callback) -> None:
+    def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
         link = self._link
         if link is None:
@@ -180,23 +288,32 @@ class Connection:
             StorageUnavailable: there is no connection, or it was lost before the answer.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-        def settle(reply: Reply) -> None:
-            if not answer.done():
-                answer.set_result(reply)
-
-        self.send([encode(arguments)], settle)
+        self.send([encode(arguments)], _settler(answer))
         reply = await answer
         if isinstance(reply, StorageUnavailable):
             raise reply
         return reply
 
     async def close(self) -> None:
-        """Close for good; what waits is answered with StorageUnavailable."""
+        """Close for good, after what was sent has been answered or a second has passed."""
         self._closed = True
-        if self._retry is not None:
-            self._retry.cancel()
+        if self._repair is not None:
+            self._repair.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._retry
-        if self._link is not None:
-            self._link.transport.close()
+                await self._repair
+        link, self._link = self._link, None
+        if link is None:
+            return
+        with contextlib.suppress(OSError, hiredis.HiredisError, StorageUnavailable):
+            async with asyncio.timeout(_DRAIN_S):
+                await link.ask([encode(["PING"])])
+        link.transport.abort()
+        await link.lost
+
+
+async def _ask_or_abort(link: _Link, commands: Iterable[bytes]) -> None:
+    try:
+        await link.ask(commands)
+    except BaseException:
+        link.transport.abort()
+        raise
