@@ -11,15 +11,21 @@ Version notes
 - 5: log start. 7: sessions. 9: the client's leader epoch is checked. 10: zstd. 11: rack. 12: flexible.
 """
 
+from struct import Struct
+
 from headrace.broker.fetch import Ask, Found
 from headrace.broker.topics import TopicTable
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.registry import register
+from headrace.records.batch import peek
+from headrace.records.compression import ZSTD
 from headrace.topics.errors import TopicError
 
 READ_COMMITTED = 1
+_ZSTD_FROM = 10
+_LENGTH = Struct(">i")
 
 PartitionData = FetchResponse.PartitionData
 
@@ -35,6 +41,9 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
     asks = [_ask(broker.topics, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
 
     def done(found: list[Found]) -> None:
+        if exchange.version < _ZSTD_FROM:
+            for answer in found:
+                _refuse_zstd(answer)
         exchange.answer(_response(request, found))
 
     fetch = broker.fetch(
@@ -62,6 +71,19 @@ def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchPartition) -> 
             wanted.partition_max_bytes,
         )
     return Ask(partition, wanted.fetch_offset, wanted.partition_max_bytes)
+
+
+def _refuse_zstd(found: Found) -> None:
+    """A client this old cannot open zstd: it is told so, instead of stumbling over the bytes (KIP-110)."""
+    data = b"".join(found.chunks)
+    position = 0
+    while position < len(data):
+        size = _LENGTH.unpack_from(data, position + 8)[0] + 12
+        if peek(data[position : position + size]).codec == ZSTD:
+            error = RequestError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later")
+            found.error, found.chunks = error, []
+            return
+        position += size
 
 
 def _response(request: FetchRequest, found: list[Found]) -> FetchResponse:

@@ -12,15 +12,20 @@ Version notes
 
 from functools import partial
 
+import structlog
+
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.registry import register
-from headrace.topics.errors import InvalidRecord, TopicError
+from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
 _ACKS = (-1, 0, 1)
+_TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
+"""What is wrong with the storage and not with a batch is not said once more for each batch."""
+_log = structlog.get_logger("headrace.kafka")
 Answer = ProduceResponse.PartitionProduceResponse
 
 
@@ -36,7 +41,7 @@ class _Pending:
         self._silent = silent
         self._failed = ""
 
-    def settle(self, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
+    def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
         """One partition has its result; the last one sends the answer."""
         if type(result) is Appended:
             answer.base_offset = result.base_offset
@@ -44,6 +49,9 @@ class _Pending:
         else:
             refuse(answer, result)  # type: ignore[arg-type]
             self._failed = str(result)
+            if not isinstance(result, _TOLD_ELSEWHERE):
+                client = self._exchange.outlet.client_host
+                _log.warning("batch refused", topic=topic, partition=answer.index, client=client, reason=str(result))
         self._left -= 1
         if self._left:
             return
@@ -85,7 +93,7 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
     for name, data, answer in work:
         if not known_acks:
             error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
-            pending.settle(answer, -1, error)
+            pending.settle(name, answer, -1, error)
             continue
         _append(broker, name, data, answer, exchange, pending)
 
@@ -100,7 +108,7 @@ def _append(
 ) -> None:
     records = data.records
     if records is None:
-        pending.settle(answer, -1, InvalidRecord("no record batch"))
+        pending.settle(name, answer, -1, InvalidRecord("no record batch"))
         return
     # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
     batch = records if exchange.owned else bytearray(records)
@@ -112,8 +120,8 @@ def _append(
             name,
             data.index,
             batch,
-            partial(pending.settle, answer, log_append_ms),
+            partial(pending.settle, name, answer, log_append_ms),
             zstd_allowed=exchange.version >= 7,
         )
     except TopicError as error:
-        pending.settle(answer, -1, error)
+        pending.settle(name, answer, -1, error)
