@@ -1,0 +1,172 @@
+"""A raw client with short words for the requests that tests make all the time."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.kafka.codec.message import Records
+from headrace.kafka.codec.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    ProduceRequest,
+    ProduceResponse,
+)
+from headrace.records.batch import Buffer, peek
+from headrace.records.build import build
+from headrace.records.walk import Record, records
+from headrace.testing.raw import RawClient
+
+
+class Wire(RawClient):
+    """A raw client with short words for the commonest requests; versions are the newest unless they are given."""
+
+    def create(self, topic: str, partitions: int = 1, **config: object) -> str:
+        """Create a topic; its name."""
+        answer = self.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreateTopicsRequest.CreatableTopic(
+                        name=topic,
+                        num_partitions=partitions,
+                        replication_factor=-1,
+                        configs=[
+                            CreateTopicsRequest.CreatableTopicConfig(name=name.replace("_", "."), value=str(value))
+                            for name, value in config.items()
+                        ],
+                    )
+                ],
+                timeout_ms=5_000,
+            ),
+            7,
+        )
+        assert answer.topics[0].error_code == 0, answer
+        return topic
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        asked = [DeleteTopicsRequest.DeleteTopicState(name=topic)]
+        answer = self.ask(DeleteTopicsRequest(topics=asked, timeout_ms=5_000), 6)
+        assert answer.responses[0].error_code == 0, answer
+
+    def produce(
+        self, topic: str, batch: Any, *, partition: int = 0, version: int = 9, acks: int = -1
+    ) -> ProduceResponse.PartitionProduceResponse:
+        """Produce one batch; the partition's answer."""
+        answer = self.ask(produce_request(topic, batch, partition=partition, acks=acks), version)
+        assert [one.name for one in answer.responses] == [topic]
+        [answered] = answer.responses[0].partition_responses
+        assert answered.index == partition
+        found: ProduceResponse.PartitionProduceResponse = answered
+        return found
+
+    def fetch(self, topic: str, offset: int, *, version: int = 12, **limits: Any) -> FetchResponse.PartitionData:
+        """Fetch from one partition; its answer."""
+        answer = self.ask(fetch_request([(topic, 0, offset)], **limits), version)
+        assert answer.error_code == 0
+        found: FetchResponse.PartitionData = answer.responses[0].partitions[0]
+        return found
+
+    def offset(
+        self, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, epoch: int = -1
+    ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
+        """ListOffsets for one partition; its answer."""
+        asked = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
+        )
+        answer = self.ask(
+            ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])]
+            ),
+            version,
+        )
+        found: ListOffsetsResponse.ListOffsetsPartitionResponse = answer.topics[0].partitions[0]
+        return found
+
+    def metadata(self, *topics: str, version: int = 12, create: bool = False) -> Any:
+        """Metadata of some topics."""
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        return self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=create), version)
+
+    def producer_id(self) -> int:
+        """A new producer id."""
+        answer = self.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
+        assert answer.error_code == 0
+        found: int = answer.producer_id
+        return found
+
+
+def batch(*values: bytes | None, timestamp: int = 1_700_000_000_000, step: int = 0, **fields: Any) -> bytes:
+    """One batch of records without keys; `step` ms between their timestamps, `fields` as `records.build.build`."""
+    made = [(None, value, timestamp + number * step, ()) for number, value in enumerate(values)]
+    return bytes(build(made, **fields))
+
+
+def produce_request(
+    topic: str, data: Records | None, *, partition: int = 0, acks: int = -1, transactional_id: str | None = None
+) -> ProduceRequest:
+    """A Produce request for one partition."""
+    part = ProduceRequest.PartitionProduceData(index=partition, records=data)
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=10_000,
+        transactional_id=transactional_id,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[part])],
+    )
+
+
+def fetch_request(
+    places: Iterable[tuple[str, int, int]],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 50 << 20,
+    partition_max_bytes: int = 1 << 20,
+    isolation: int = 0,
+    epoch: int = -1,
+    session: tuple[int, int] = (0, -1),
+) -> FetchRequest:
+    """A Fetch request for (topic, partition, offset)s, one after the other."""
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[
+            FetchRequest.FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchRequest.FetchPartition(
+                        partition=partition,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
+                        current_leader_epoch=epoch,
+                    )
+                ],
+            )
+            for topic, partition, offset in places
+        ],
+    )
+
+
+def batches(data: Buffer | None) -> list[bytes]:
+    """The batches in a Fetch answer; AssertionError when the last one is cut off."""
+    rest = bytes(data or b"")
+    found = []
+    while rest:
+        size = int.from_bytes(rest[8:12], "big") + 12
+        assert size <= len(rest), f"a batch of {size} bytes of which {len(rest)} are there"
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
+
+
+def opened(data: Buffer | None) -> list[Record]:
+    """The records in a Fetch answer, at the offsets stamped on their batches."""
+    return [record for one in batches(data) for record in records(one, peek(one).base_offset)]

@@ -1,0 +1,168 @@
+"""What holds for every request: order, versions, headers, silence (reference: Kafka protocol guide, KIP-511)."""
+
+from typing import Any
+
+import pytest
+
+from headrace.kafka import apis
+from headrace.kafka.codec.messages import (
+    REQUESTS,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+    MetadataRequest,
+)
+from headrace.kafka.errors import Code
+from headrace.kafka.registry import APIS
+from headrace.testing import Server
+from headrace.testing.raw import ConnectionEnded, RawClient
+from headrace.testing.wire import Wire, batch, fetch_request, opened, produce_request
+
+apis.load()  # as the listener does
+
+SOFTWARE = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
+
+
+def test_answers_leave_in_the_order_of_the_requests(wire: Wire, topic: str, running: Server) -> None:
+    wire.create(topic)
+    wire.send(fetch_request([(topic, 0, 0)], max_wait_ms=30_000), 12)
+    wire.send(SOFTWARE, 3)
+    wire.send(produce_request(topic, batch(b"behind")), 9)
+    wire.send(MetadataRequest(topics=[]), 12)
+    # The fetch is held and everything behind it with it; the append behind it is done all the same, and ends it.
+    fetched, versions, produced, metadata = (wire.receive() for _ in range(4))
+    assert [record.value for record in opened(fetched.responses[0].partitions[0].records)] == [b"behind"]
+    assert versions.error_code == produced.responses[0].partition_responses[0].error_code == 0
+    assert metadata.brokers
+
+
+def test_many_requests_sent_at_once_are_all_answered(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    for number in range(500):
+        wire.send(produce_request(topic, batch(b"%d" % number)), 9)
+    offsets = [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(500)]
+    assert offsets == list(range(500))
+
+
+def test_requests_may_come_byte_by_byte(wire: Wire) -> None:
+    frame = wire.head(SOFTWARE.API_KEY, 3, 7) + b"".join(SOFTWARE.encode(3))
+    for byte in len(frame).to_bytes(4, "big") + frame:
+        wire.send_bytes(bytes([byte]))
+    assert wire.receive_frame()[:4] == (7).to_bytes(4, "big")
+
+
+def test_api_versions_newer_than_ours_is_answered_in_the_oldest_format(wire: Wire) -> None:
+    wire.send_frame(wire.head(18, 99, 5) + b"\x00unknown fields")
+    frame = wire.receive_frame()
+    answer = ApiVersionsResponse.decode(frame, 4, 0)
+    assert frame[:4] == (5).to_bytes(4, "big")
+    assert answer.error_code == Code.UNSUPPORTED_VERSION
+    ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert ranges[18] == (0, 4)
+    # The connection lives on, and the client asks again.
+    assert wire.ask(SOFTWARE, ranges[18][1]).error_code == 0
+
+
+def test_the_header_of_an_api_versions_answer_has_no_tagged_fields(wire: Wire) -> None:
+    frame = wire.head(18, 3, 9) + b"".join(SOFTWARE.encode(3))
+    wire.send_frame(frame)
+    answer = wire.receive_frame()
+    assert answer[:4] == (9).to_bytes(4, "big")
+    assert answer[4:6] == b"\x00\x00", "the error code follows the correlation id at once"
+
+
+def test_api_versions_tells_what_is_registered_and_nothing_else(wire: Wire) -> None:
+    answer = wire.ask(SOFTWARE, 3)
+    told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert told == {key: (api.oldest, api.newest) for key, api in APIS.items()}
+    assert told[0][0] == 0, "old librdkafka compresses only where Produce 0 is offered"
+    assert not told.keys() & {24, 25, 26, 28}, "no transactions"
+    assert not told.keys() & {71, 72, 74, 75}, "clients manage without, and break on half-made ones"
+
+
+@pytest.mark.parametrize("name", ["", "-raw", "raw-", "r aw", "räw"])
+def test_a_clients_software_name_is_checked(wire: Wire, name: str) -> None:
+    answer = wire.ask(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
+    assert answer.error_code == Code.INVALID_REQUEST
+    assert wire.ask(ApiVersionsRequest(client_software_name="raw", client_software_version=name), 3).error_code
+    assert wire.ask(SOFTWARE, 3).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(0, 2), (0, 99), (1, 3), (1, 99), (2, 0), (3, 99), (8, 1), (9, 99), (11, 99), (19, 1), (22, 9), (0, -1)],
+)
+def test_a_version_that_is_not_served_ends_the_connection(wire: Wire, running: Server, key: int, version: int) -> None:
+    before = len(running.log())
+    wire.send_frame(wire.head(key, version) + bytes(64))
+    assert wire.ends()
+    assert f"version {version} is not served" in running.log()[before:]
+
+
+@pytest.mark.parametrize("version", [0, 3, 9])
+def test_produce_without_acks_has_no_answer(wire: Wire, topic: str, version: int) -> None:
+    wire.create(topic)
+    if version >= 3:
+        wire.send(produce_request(topic, batch(b"quiet"), acks=0), version, answered=False)
+        assert wire.ask(SOFTWARE, 3).error_code == 0, "the next answer is that of the next request"
+        assert [record.value for record in opened(wire.fetch(topic, 0, max_wait_ms=5_000).records)] == [b"quiet"]
+    else:
+        wire.send_frame(wire.head(0, version) + b"".join(produce_request(topic, batch(b"old")).encode(3))[2:])
+        assert wire.ends()
+
+
+@pytest.mark.parametrize("fault", ["crc", "topic"])
+def test_an_error_without_acks_ends_the_connection(wire: Wire, topic: str, running: Server, fault: str) -> None:
+    wire.create(topic)
+    data = bytearray(batch(b"wrong"))
+    if fault == "crc":
+        data[-1] ^= 1
+    before = len(running.log())
+    wire.send(produce_request(topic if fault == "crc" else f"{topic}-gone", bytes(data), acks=0), 9, answered=False)
+    with pytest.raises(ConnectionEnded):
+        wire.receive_frame()
+    assert "acks=0" in running.log()[before:]
+
+
+def test_unknown_tagged_fields_are_passed_over(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    body = b"".join(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)]).encode(12))
+    assert body.endswith(b"\x00")
+    tagged = body[:-1] + b"\x01" + b"\x63" + b"\x05hello"
+    head = wire.head(3, 12, 3)
+    assert head.endswith(b"\x00")
+    wire.send_frame(head[:-1] + b"\x01\x7f\x02ok" + tagged)
+    assert topic.encode() in wire.receive_frame()
+
+
+@pytest.mark.parametrize("client_id", [None, "", "ein Müller", "x" * 30_000])
+def test_client_ids(running: Server, client_id: str | None) -> None:
+    with RawClient(running.kafka, client_id=client_id) as client:
+        assert client.ask(SOFTWARE, 3).error_code == 0
+        assert client.ask(ListGroupsRequest(), 4).error_code == 0
+
+
+def test_the_coordinator_is_the_broker_in_the_metadata(wire: Wire) -> None:
+    [node] = wire.metadata().brokers
+    for version in range(5):
+        answer = wire.ask(FindCoordinatorRequest(key="one", coordinator_keys=["one", "two"]), version)
+        found = answer.coordinators if version >= 4 else [answer]
+        assert len(found) == (2 if version >= 4 else 1)
+        for one in found:
+            assert (one.error_code, one.node_id, one.host, one.port) == (0, node.node_id, node.host, node.port)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_transactions_have_no_coordinator(wire: Wire, version: int) -> None:
+    answer = wire.ask(FindCoordinatorRequest(key="t", coordinator_keys=["t"], key_type=1), version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert found.error_code == Code.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("key", sorted(APIS))
+def test_every_version_that_is_offered_is_answered(wire: Wire, key: int) -> None:
+    api = APIS[key]
+    for version in range(max(api.oldest, api.refused_below), api.newest + 1):
+        request: Any = SOFTWARE if key == SOFTWARE.API_KEY else REQUESTS[key]()
+        wire.ask(request, version)
