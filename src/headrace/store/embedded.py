@@ -26,6 +26,7 @@ from headrace.store.datadir import DataDirectory
 from headrace.store.errors import StoreError
 from headrace.store.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
 from headrace.store.rewrite import keep_rewriting
+from headrace.store.tasks import end
 
 __all__ = ["EmbeddedValkey"]
 
@@ -124,8 +125,7 @@ class EmbeddedValkey:
     async def stop(self) -> None:
         """End the Valkey in order, everything on disk, and release the directory; nothing to do when not started."""
         if self._rewriting is not None:
-            self._rewriting.cancel()
-            await asyncio.wait([self._rewriting])
+            await end(self._rewriting)
             self._rewriting = None
         await self._close(signal.SIGTERM)
 

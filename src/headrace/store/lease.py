@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from headrace.keyspace.scripts import script
 from headrace.store.errors import StoreError
+from headrace.store.tasks import end
 
 TTL_MS = 5_000
 _RENEWALS_PER_TTL = 3
@@ -114,8 +115,7 @@ class Lease:
         """Renew no more and let others have it, if it is still ours; it expires anyway when Redis does not answer."""
         if self._renewing is None:
             return
-        self._renewing.cancel()
-        await asyncio.wait([self._renewing])
+        await end(self._renewing)
         self._renewing = None
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(self._ttl_ms / 1000):

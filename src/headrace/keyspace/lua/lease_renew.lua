@@ -2,7 +2,7 @@
 -- Keep the lease.
 -- KEYS: lease, epoch
 -- ARGV: token, owner, epoch, time to live in ms
--- Answer: {"kept"}, or {"lost", present epoch, owner}, empty texts where there is none.
+-- Answer: {"kept"}, or {"lost", present epoch, owner}, empty texts where there is no other.
 --
 -- The epoch decides: everyone who takes the lease raises it. A lease that expired and was taken by nobody, as when
 -- Redis was away for a while, is made again.
@@ -11,7 +11,7 @@
 local epoch = redis.call('GET', KEYS[2])
 local held = redis.call('HMGET', KEYS[1], 'token', 'owner', 'since')
 if epoch ~= ARGV[3] or (held[1] and held[1] ~= ARGV[1]) then
-  return {'lost', epoch or '', held[2] or ''}
+  return {'lost', epoch or '', held[1] ~= ARGV[1] and held[2] or ''}
 end
 if not held[1] then
   local now = redis.call('TIME')
