@@ -162,12 +162,18 @@ class RedisLogs:
         self._connection.send(chunks, partial(_appended, done))
 
     def _producer(self, append: Append) -> bytes:
-        fields = (append.producer_id, append.producer_epoch, append.base_sequence, self._now_ms())
-        return b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in (b"%d" % field for field in fields))
+        # Written out: a loop over the four takes twice as long, and every append of most clients comes by here.
+        number, epoch = str(append.producer_id), str(append.producer_epoch)
+        first, now = str(append.base_sequence), str(self._now_ms())
+        return (
+            f"${len(number)}\r\n{number}\r\n${len(epoch)}\r\n{epoch}\r\n"
+            f"${len(first)}\r\n{first}\r\n${len(now)}\r\n{now}\r\n"
+        ).encode()
 
-    async def read(self, stream: str, offset: int, count: int) -> list[StoredBatch]:
-        """At most `count` batches, the one that holds `offset` first."""
-        found = await self._connection.call("XRANGE", stream, entries.range_start(offset), "+", "COUNT", count)
+    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+        """At most `count` batches up to offset `end`, the one that holds `offset` first."""
+        last = "+" if end is None else entries.range_end(end)
+        found = await self._connection.call("XRANGE", stream, entries.range_start(offset), last, "COUNT", count)
         return entries.decode(checked(found))
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
