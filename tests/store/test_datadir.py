@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -58,6 +60,15 @@ def test_a_lock_that_is_a_link_is_not_followed(short_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot keep data"):
         DataDirectory.open(short_path)
     assert not (short_path / "elsewhere").exists()
+
+
+def test_a_file_system_without_locks_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StoreError, match=r"^cannot lock .*lock: No locks available; .*local disk"):
+        DataDirectory.open(short_path)
 
 
 def test_the_valkeys_lock_is_given_once(short_path: Path) -> None:

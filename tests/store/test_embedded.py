@@ -397,3 +397,10 @@ async def test_a_program_that_cannot_be_run_is_told(short_path: Path, monkeypatc
     monkeypatch.setattr(embedded, "program", lambda: short_path / "valkey-server")
     with pytest.raises(StoreError, match=r"cannot start the embedded Valkey .*: Permission denied"):
         await EmbeddedValkey(short_path / "data").start()
+
+
+async def test_a_log_that_cannot_be_written_is_told_and_the_directory_is_free_again(short_path: Path) -> None:
+    (short_path / "valkey.log").mkdir()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"^cannot keep data in .*valkey.log: Is a directory; .*--data$"):
+            await EmbeddedValkey(short_path).start()

@@ -56,7 +56,14 @@ class DataDirectory:
         except OSError as error:
             reason = "there is something else of that name" if isinstance(error, FileExistsError) else error.strerror
             raise StoreError(f"cannot keep data in {path}: {reason}; choose another directory with --data") from None
-        if not _try_lock(lock):
+        try:
+            locked = _try_lock(lock)
+        except OSError as error:
+            os.close(lock)
+            raise StoreError(
+                f"cannot lock {path / 'lock'}: {error.strerror}; choose a directory on a local disk with --data"
+            ) from None
+        if not locked:
             owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
             os.close(lock)
             who = f"the server with pid {owner}" if owner else "another server"

@@ -28,13 +28,11 @@ from headrace.store.process import ValkeyProcess, listener_of, runs_in, runs_pro
 from headrace.store.rewrite import keep_rewriting
 from headrace.store.tasks import end
 
-__all__ = ["EmbeddedValkey"]
-
 _START_S: Final = 30.0
 """How long a Valkey that was started may give no answer; loading does not count, it answers then."""
 _ORPHAN_S: Final = 5.0
 """How long one that was found running may give no answer before it is ended."""
-_STOP_S: Final = 15.0
+_STOP_S: Final = 10.0
 """How long one may take to end in order. Acknowledged records are in the kernel by then: killing it loses none."""
 _HEED_S: Final = 1.0
 """How long SHUTDOWN may take before SIGTERM says it again."""
@@ -116,6 +114,12 @@ class EmbeddedValkey:
             self._process.on_exit = self._ended
             if self._process.exited:
                 raise StoreError(f"the embedded Valkey ended at once; see {self._directory.log}")
+        except OSError as error:
+            await self._close(signal.SIGKILL)
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise StoreError(
+                f"cannot keep data in {self._data}: {what}; choose another directory with --data"
+            ) from None
         except BaseException:
             await self._close(signal.SIGKILL)
             raise

@@ -44,9 +44,10 @@ class ValkeyProcess:
 
         Raises:
             StoreError: the program cannot be run.
+            OSError: the log cannot be written.
         """
-        try:
-            with log.open("ab") as output:
+        with log.open("ab") as output:
+            try:
                 child = subprocess.Popen(
                     command,
                     env=environment,
@@ -58,8 +59,8 @@ class ValkeyProcess:
                     # Ctrl-C in a terminal is for the server, which needs its Valkey until it has stopped.
                     start_new_session=True,
                 )
-        except OSError as error:
-            raise StoreError(f"cannot start the embedded Valkey {command[0]}: {error.strerror}") from None
+            except OSError as error:
+                raise StoreError(f"cannot start the embedded Valkey {command[0]}: {error.strerror}") from None
         return cls(child.pid, child)
 
     @property
