@@ -69,12 +69,13 @@ class MemoryStorage:
             self.logs[stream].append(StoredBatch(base, base + append.span, bytes(append.batch)))
             done(Appended(base))
 
-    async def read(self, stream: str, offset: int, count: int) -> list[StoredBatch]:
+    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         self._check()
         self.reads += 1
         log = self.logs.get(stream, [])
         first = bisect_right(log, offset, key=lambda stored: stored.next_offset)
-        return log[first : first + count]
+        found = log[first : first + count]
+        return found if end is None else [stored for stored in found if stored.next_offset <= end]
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         return next((b for b in self.logs.get(stream, []) if peek(b.batch).max_timestamp >= timestamp), None)

@@ -8,11 +8,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
+import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.log import Partition
 from headrace.topics.errors import TopicError
+
+
+_log = structlog.get_logger("headrace.fetch")
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +148,8 @@ class Fetch:
             if isinstance(result, BaseException):
                 if not isinstance(result, Exception):
                     raise result
+                if not isinstance(result, TopicError):
+                    _log.error("read failed", exc_info=result)
                 found[index].error = result
                 continue
             chunks, size = result

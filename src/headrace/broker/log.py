@@ -5,16 +5,16 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.broker.cache import Buffer, CacheBudget, Tail
+from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.ports import LogStorage
 from headrace.records.batch import stamp_into, stamp_prefix
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, Appended, PartitionState
+from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 
 AppendDone = Callable[[Appended | Exception], None]
 Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
 
-_FIRST_GUESS = 16  # batches to ask Redis for before the usual size of this log's batches is known
 _MOST_BATCHES = 4096
 
 
@@ -44,8 +44,10 @@ class Partition:
         self._storage = storage
         self._tail = Tail(budget, state.next_offset)
         self._watchers: set[Watcher] = set()
-        self._batch_size = 0  # what batches read from Redis weighed lately
+        self._index = LogIndex(state.next_offset)
+        self._cold = ColdReads()
         self._recovery: asyncio.Task[None] | None = None
+        self._ahead: tuple[int, asyncio.Future[list[StoredBatch]]] | None = None
 
     def append(self, append: Append, done: AppendDone) -> None:
         """Store a checked batch; `done` gets its place in the log, or the error.
@@ -77,7 +79,9 @@ class Partition:
         if base_offset != self.log_end or isinstance(batch, bytes):
             # Another writer's batches lie between (or the buffer cannot be stamped): Redis has them, memory does not.
             self._tail.clear(next_offset)
+            self._index = LogIndex(next_offset)
         else:
+            self._index.append(base_offset, len(batch))
             stamp_into(batch, 0, base_offset, self.leader_epoch)
             self._tail.append(next_offset, batch)
         self.log_end = next_offset
@@ -101,6 +105,7 @@ class Partition:
             if state.next_offset != self.log_end:
                 grown = state.next_offset - self.log_end
                 self._tail.clear(state.next_offset)
+                self._index = LogIndex(state.next_offset)
                 self.log_end = max(self.log_end, state.next_offset)
                 if grown > 0:
                     for watcher in tuple(self._watchers):
@@ -127,24 +132,52 @@ class Partition:
 
     async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
         """Stamped batches from Redis, the one holding `offset` first, at least one if there is one, and their size."""
-        stored = await self._storage.read(self.stream, offset, self._batches_in(limit))
+        stored = await self._stored(offset, limit)
         chunks: list[Buffer] = []
         total = 0
+        taken = 0
         for found in stored:
             size = len(found.batch)
-            if chunks and total + size > limit:
+            if taken and total + size > limit:
                 break
             chunks.append(stamp_prefix(found.base_offset, self.leader_epoch, found.batch))
             chunks.append(memoryview(found.batch)[16:])
             total += size
-        if stored:
-            self._batch_size = max(1, sum(len(found.batch) for found in stored) // len(stored))
+            taken += 1
+        if taken:
+            self._keep_ahead(stored[taken:], stored[taken - 1].next_offset, limit)
         return chunks, total
 
-    def _batches_in(self, limit: int) -> int:
-        if not self._batch_size:
-            return _FIRST_GUESS
-        return min(_MOST_BATCHES, limit // self._batch_size + 1)
+    async def _stored(self, offset: int, limit: int) -> list[StoredBatch]:
+        """Batches from `offset` on: those that the last read left over, or was followed by, if it ended here."""
+        ahead = self._ahead
+        if ahead is not None and ahead[0] == offset:
+            self._ahead = None
+            return await ahead[1]
+        return await self._read(offset, limit)
+
+    async def _read(self, offset: int, limit: int) -> list[StoredBatch]:
+        """About `limit` bytes of batches from Redis."""
+        if self._index.covers(offset):
+            return await self._storage.read(self.stream, offset, _MOST_BATCHES, self._index.end_of(offset, limit))
+        asked = self._cold.count
+        stored = await self._storage.read(self.stream, offset, asked)
+        self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
+        return stored
+
+    def _keep_ahead(self, left: list[StoredBatch], following: int, limit: int) -> None:
+        """Read on while the consumer is busy with this answer, as far as memory has not got it anyway."""
+        if following >= self._tail.start and not left:
+            return
+        reading = asyncio.ensure_future(self._read_ahead(left, following, limit))
+        # Nobody may ever come for it: an error is then nobody's.
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._ahead = (following, reading)
+
+    async def _read_ahead(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
+        if sum(len(found.batch) for found in left) >= limit:
+            return left
+        return left + await self._read(left[-1].next_offset if left else following, limit)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every batch from now on."""
@@ -162,6 +195,7 @@ class Partition:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
         self._tail.clear(self.log_end)
+        self._ahead = None
         if self._recovery is not None:
             self._recovery.cancel()
         for watcher in tuple(self._watchers):

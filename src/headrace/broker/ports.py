@@ -37,8 +37,11 @@ class LogStorage(Protocol):
         to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable, Fenced.
         """
 
-    async def read(self, stream: str, offset: int, count: int) -> list[StoredBatch]:
-        """At most `count` batches, the first being the one that holds `offset` or the next one after it."""
+    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+        """At most `count` batches that end at or before offset `end` (None: no such bound).
+
+        The first is the one that holds `offset`, or the next one after it.
+        """
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         """The first batch that has a record with this timestamp (ms) or a later one."""

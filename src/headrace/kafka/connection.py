@@ -221,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             if chunks:
                 out.append(_SIZE.pack(sum(map(len, chunks))))
                 out += chunks
+                exchange.chunks = []
         if out:
             self._transport.writelines(coalesce(out))
         if self._read_paused and not self._write_paused and self._may_read():
