@@ -1,0 +1,76 @@
+"""Offsets by time (reference: KIP-79, KIP-734, checklist of ListOffsets)."""
+
+import pytest
+
+from headrace.kafka.errors import Code
+from headrace.records.compression import CODECS
+from headrace.testing.wire import Wire, batch
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+T = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_versions(wire: Wire, topic: str, version: int) -> None:
+    wire.create(topic)
+    wire.produce(topic, batch(b"0", b"1", b"2", timestamp=T, step=10))
+    epoch = wire.metadata(topic).topics[0].partitions[0].leader_epoch if version >= 4 else -1
+    for timestamp, offset, time in [(LATEST, 3, -1), (EARLIEST, 0, -1), (T + 5, 1, T + 10)]:
+        found = wire.offset(topic, timestamp, version=version)
+        assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, offset, time, epoch)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_a_time_inside_a_batch_finds_the_record(wire: Wire, topic: str, codec: str) -> None:
+    wire.create(topic)
+    for begin in (T, T + 100):
+        wire.produce(topic, batch(*[b"x"] * 10, timestamp=begin, step=10, codec=CODECS[codec]))
+    for timestamp, offset, time in [
+        (0, 0, T), (T, 0, T), (T + 1, 1, T + 10), (T + 55, 6, T + 60), (T + 95, 10, T + 100), (T + 190, 19, T + 190),
+    ]:  # fmt: skip
+        found = wire.offset(topic, timestamp)
+        assert (found.offset, found.timestamp) == (offset, time)
+
+
+def test_a_time_after_the_last_record_finds_nothing(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    assert (wire.offset(topic, 0).offset, wire.offset(topic, 0).error_code) == (-1, 0)
+    wire.produce(topic, batch(b"x", timestamp=T))
+    found = wire.offset(topic, T + 1)
+    assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
+
+
+def test_the_largest_timestamp_and_its_offset(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    empty = wire.offset(topic, MAX_TIMESTAMP)
+    assert (empty.error_code, empty.offset, empty.timestamp) == (0, -1, -1)
+    wire.produce(topic, batch(b"0", b"1", timestamp=T, step=50))
+    wire.produce(topic, batch(b"2", timestamp=T + 20))
+    found = wire.offset(topic, MAX_TIMESTAMP)
+    assert (found.offset, found.timestamp) == (1, T + 50)
+
+
+def test_times_out_of_order_find_the_first_record_late_enough(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    for number, time in enumerate([T + 30, T + 10, T + 20, T + 40]):
+        wire.produce(topic, batch(b"%d" % number, timestamp=time))
+    assert [wire.offset(topic, T + late).offset for late in (5, 15, 25, 35, 40, 41)] == [0, 0, 0, 3, 3, -1]
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 7), (-100, 7)])
+def test_specials_that_a_version_does_not_know(wire: Wire, topic: str, timestamp: int, version: int) -> None:
+    wire.create(topic)
+    wire.produce(topic, batch(b"x"))
+    found = wire.offset(topic, timestamp, version=version)
+    assert (found.error_code, found.offset, found.timestamp) == (Code.UNSUPPORTED_VERSION, -1, -1)
+
+
+@pytest.mark.parametrize("partition", [-1, 1, 100])
+def test_unknown_partitions(wire: Wire, topic: str, partition: int) -> None:
+    wire.create(topic)
+    assert wire.offset(topic, LATEST, partition=partition).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_unknown_topics(wire: Wire, topic: str) -> None:
+    assert wire.offset(topic, LATEST).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.metadata(topic).topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION, "and it is not created"

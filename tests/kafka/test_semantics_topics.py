@@ -1,0 +1,178 @@
+"""Metadata, and topics that come and go (reference: Kafka protocol guide, KIP-516)."""
+
+import pytest
+
+from headrace.kafka.codec.messages import CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest
+from headrace.kafka.errors import Code
+from headrace.testing import Server, server
+from headrace.testing.wire import Wire, batch
+
+NO_ID = b"\x00" * 16
+WRONG_NAMES = ["", ".", "..", "a b", "a/b", "ä", "a:b", "x" * 250]
+
+
+def described(wire: Wire, name: str, version: int = 12, *, create: bool = False) -> tuple[int, int]:
+    """Error code and number of partitions."""
+    [found] = wire.metadata(name, version=version, create=create).topics
+    return found.error_code, len(found.partitions)
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_versions_of_metadata(wire: Wire, running: Server, topic: str, version: int) -> None:
+    wire.create(topic, partitions=3)
+    answer = wire.metadata(topic, version=version)
+    [node] = answer.brokers
+    assert (f"{node.host}:{node.port}", node.node_id) == (running.kafka, 1)
+    if version >= 1:
+        assert answer.controller_id == node.node_id, "admin calls go there"
+    [found] = answer.topics
+    assert (found.error_code, found.name, found.is_internal) == (0, topic, False)
+    assert [one.partition_index for one in found.partitions] == [0, 1, 2]
+    for one in found.partitions:
+        assert (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes) == (0, 1, [1], [1])
+        assert one.offline_replicas == []
+    if version >= 10:
+        assert found.topic_id.bytes != NO_ID
+
+
+def test_null_topics_are_all_and_an_empty_list_is_none(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    for version in range(1, 13):
+        assert topic in [one.name for one in wire.ask(MetadataRequest(topics=None), version).topics]
+        assert wire.ask(MetadataRequest(topics=[]), version).topics == []
+    assert topic in [one.name for one in wire.ask(MetadataRequest(topics=[]), 0).topics], "version 0 knows no null"
+
+
+def test_a_topic_id_is_stable_and_new_when_the_topic_is_created_again(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    first = wire.metadata(topic).topics[0].topic_id
+    wire.produce(topic, batch(b"old"))
+    assert wire.metadata(topic).topics[0].topic_id == first
+    by_id = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None, topic_id=first)])
+    assert wire.ask(by_id, 12).topics[0].name == topic
+    wire.delete(topic)
+    assert wire.ask(by_id, 12).topics[0].error_code == Code.UNKNOWN_TOPIC_ID
+    wire.create(topic)
+    assert wire.metadata(topic).topics[0].topic_id != first
+    assert wire.offset(topic, -1).offset == 0, "none of the old records"
+    assert wire.produce(topic, batch(b"new")).base_offset == 0
+
+
+def test_topic_ids_survive_a_restart(topic: str) -> None:
+    with server() as one:
+        with Wire(one.kafka) as wire:
+            wire.create(topic)
+            before = wire.metadata(topic).topics[0].topic_id
+            cluster = wire.metadata().cluster_id
+        one.restart()
+        with Wire(one.kafka) as wire:
+            assert wire.metadata(topic).topics[0].topic_id == before
+            assert wire.metadata().cluster_id == cluster
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 12])
+def test_a_missing_topic_is_created_before_the_answer(wire: Wire, topic: str, version: int) -> None:
+    assert described(wire, topic, version, create=True) == (0, 1)
+    assert wire.produce(topic, batch(b"x")).error_code == 0
+
+
+@pytest.mark.parametrize("version", [4, 9, 12])
+def test_a_missing_topic_is_not_created_against_the_clients_wish(wire: Wire, topic: str, version: int) -> None:
+    assert described(wire, topic, version) == (Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    assert described(wire, topic, version) == (Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
+
+
+def test_a_missing_topic_is_not_created_against_the_servers_setting(topic: str) -> None:
+    with server(auto_create_topics_enable=False) as strict, Wire(strict.kafka) as wire:
+        assert described(wire, topic, create=True) == (Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
+def test_invalid_names(wire: Wire, running: Server, name: str) -> None:
+    assert described(wire, name, create=True) == (Code.INVALID_TOPIC_EXCEPTION, 0)
+    asked = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    answer = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000), 7)
+    assert answer.topics[0].error_code == Code.INVALID_TOPIC_EXCEPTION
+    assert answer.topics[0].error_message
+    assert wire.produce(name, batch(b"x")).error_code in {
+        Code.INVALID_TOPIC_EXCEPTION,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "..."])
+def test_valid_names(wire: Wire, name: str) -> None:
+    assert described(wire, name, create=True) == (0, 1)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_versions_of_create_topics(wire: Wire, topic: str, version: int) -> None:
+    asked = CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+    answer = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000), version)
+    [found] = answer.topics
+    assert (found.name, found.error_code) == (topic, 0)
+    if version >= 5:
+        assert (found.num_partitions, found.replication_factor) == (2, 1)
+        assert found.configs, "Java's admin client cannot bear null here"
+    if version >= 7:
+        assert found.topic_id == wire.metadata(topic).topics[0].topic_id
+    assert described(wire, topic) == (0, 2)
+    again = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000), version).topics[0]
+    assert again.error_code == Code.TOPIC_ALREADY_EXISTS
+    if version >= 5:
+        assert again.configs is not None
+
+
+def test_validate_only_creates_nothing(wire: Wire, topic: str) -> None:
+    asked = CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
+    answer = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000, validate_only=True), 7)
+    assert answer.topics[0].error_code == 0
+    assert described(wire, topic) == (Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "configs", "code"),
+    [
+        (0, 1, {}, Code.INVALID_PARTITIONS),
+        (-2, 1, {}, Code.INVALID_PARTITIONS),
+        (1, 3, {}, Code.INVALID_REPLICATION_FACTOR),
+        (1, 0, {}, Code.INVALID_REPLICATION_FACTOR),
+        (1, 1, {"retention.ms": "soon"}, Code.INVALID_CONFIG),
+        (1, 1, {"no.such.key": "1"}, Code.INVALID_CONFIG),
+        (-1, -1, {"retention.ms": "1000"}, 0),
+    ],
+)
+def test_what_create_topics_refuses(
+    wire: Wire, topic: str, partitions: int, replicas: int, configs: dict[str, str], code: int
+) -> None:
+    asked = CreateTopicsRequest.CreatableTopic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    answer = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000), 7)
+    assert answer.topics[0].error_code == code, answer
+    assert (described(wire, topic)[0] == 0) == (code == 0)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_versions_of_delete_topics(wire: Wire, topic: str, version: int) -> None:
+    wire.create(topic)
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicsRequest.DeleteTopicState(name=topic)], topic_names=[topic], timeout_ms=1_000
+    )
+    [found] = wire.ask(request, version).responses
+    assert (found.name, found.error_code) == (topic, 0)
+    assert wire.ask(request, version).responses[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert described(wire, topic)[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_delete_by_id(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    topic_id = wire.metadata(topic).topics[0].topic_id
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=1_000
+    )
+    assert wire.ask(request, 6).responses[0].error_code == 0
+    assert wire.ask(request, 6).responses[0].error_code == Code.UNKNOWN_TOPIC_ID
