@@ -179,8 +179,8 @@ async def _external(url: str, stop: Stop, stack: contextlib.AsyncExitStack) -> R
         epoch = await lease.acquire(_log.warning)
     except RedisError as error:
         raise Unreachable(f"Redis at {url} does not answer: {error}; start it, or leave --redis out") from None
-    opened = await RedisStorage.open(url, admin, epoch)
     stack.push_async_callback(lease.release)
+    opened = await RedisStorage.open(url, admin, epoch)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     return opened

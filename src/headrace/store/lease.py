@@ -129,14 +129,13 @@ class Lease:
             await asyncio.sleep(max(0.0, min(delay_s, expiry_s - self._clock())))
             asked = self._clock()
             try:
-                # Woken late, say after the machine slept, it still asks once: the epoch may be ours all the same.
                 async with asyncio.timeout(max(pause_s, expiry_s - asked)):
                     outcome, *rest = await self._renew()
             except (RedisError, OSError, TimeoutError) as error:
-                if self._clock() >= expiry_s:
-                    self._lose(f"Redis did not renew this server's lease for {self._ttl_ms / 1000:g} s: {error!r}")
-                    return
+                # Even past its end: if another server took over meanwhile, its epoch says so with the next answer, and
+                # until then the scripts refuse whatever this one still writes.
                 _log.warning("could not renew the lease on the keyspace", reason=repr(error))
+                expiry_s = max(expiry_s, self._clock() + pause_s)
                 delay_s = pause_s / _RENEWALS_PER_TTL
             else:
                 if outcome != "kept":
