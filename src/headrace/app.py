@@ -77,7 +77,11 @@ async def serve(options: ServerOptions, settings: BrokerSettings, on_ready: Call
             broker.advertised["PLAINTEXT"] = (advertised.host, advertised.port)
             await broker.start(_show_partitions)
             stack.push_async_callback(broker.stop)
-            kafka = KafkaListener(broker, max_request_bytes=settings.socket_request_max_bytes)
+            kafka = KafkaListener(
+                broker,
+                max_request_bytes=settings.socket_request_max_bytes,
+                max_idle_ms=settings.connections_max_idle_ms,
+            )
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
             http = HttpListener(console.create(lambda: _health(storage)), http_socket)

@@ -53,6 +53,9 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._write_paused = False
         self._closed = False
+        self._seen = -1  # requests counted at the last look for idle connections
+        self._requests = 0
+        self._idle_since_ms = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
 
@@ -80,13 +83,22 @@ class Connection(asyncio.BufferedProtocol):
             task.cancel()
         self._frame = None
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
         if not self._closed:
             self._closed = True
-            _log.warning("connection closed", client=self.client_host, reason=reason)
+            tell = _log.debug if expected else _log.warning
+            tell("connection closed", client=self.client_host, reason=reason)
             self._flush()
             self._transport.close()
+
+    def close_if_idle(self, oldest_ms: int) -> None:
+        """Close when no request has come since `oldest_ms`, as far as looks from time to time can tell."""
+        if self._requests != self._seen or self._waiting:
+            self._seen = self._requests
+            self._idle_since_ms = self.broker.clock.now_ms()
+        elif self._idle_since_ms <= oldest_ms:
+            self.close("idle (connections.max.idle.ms)", expected=True)
 
     # Bytes in
 
@@ -180,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self._run(later, exchange)
 
     def _begin(self, exchange: Exchange) -> None:
+        self._requests += 1
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
         if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from headrace.broker.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.connection import Connection
@@ -13,17 +14,22 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 SCRATCH_BYTES = 256 << 10
+_LEAST_SWEEP_MS = 100
 
 
 class KafkaListener:
     """Accepts Kafka clients on one socket."""
 
-    def __init__(self, broker: "Broker", *, max_request_bytes: int, name: str = "PLAINTEXT") -> None:
+    def __init__(
+        self, broker: "Broker", *, max_request_bytes: int, max_idle_ms: int = -1, name: str = "PLAINTEXT"
+    ) -> None:
         """Prepare; `start` accepts.
 
         Args:
             broker: what serves the requests.
             max_request_bytes: `socket.request.max.bytes`; a larger frame closes its connection.
+            max_idle_ms: `connections.max.idle.ms`; a connection that sends nothing for so long, and waits for nothing,
+                is closed. Negative: never.
             name: the listener's name.
         """
         apis.load()
@@ -35,17 +41,34 @@ class KafkaListener:
         self.scratch_view = memoryview(self.scratch)
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._max_idle_ms = max_idle_ms
+        self._sweep: Timer | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
+        if self._max_idle_ms >= 0:
+            self._sweep_later()
         self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=sock, backlog=1024)
+
+    def _sweep_later(self) -> None:
+        clock = self.broker.clock
+        self._sweep = clock.call_at(clock.now_ms() + max(_LEAST_SWEEP_MS, self._max_idle_ms // 4), self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close the connections that are idle for too long, and come again."""
+        oldest = self.broker.clock.now_ms() - self._max_idle_ms
+        for connection in tuple(self.connections):
+            connection.close_if_idle(oldest)
+        self._sweep_later()
 
     async def stop(self) -> None:
         """Stop accepting and close every connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
-            connection.close("the server stops")
+            connection.close("the server stops", expected=True)
 
     def refuse_api_versions(self, exchange: Exchange) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
