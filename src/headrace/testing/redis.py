@@ -66,6 +66,7 @@ class RedisServer:
         deadline = time.monotonic() + _START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
                 raise RuntimeError(f"{self._program} did not start")
             time.sleep(0.005)
 
@@ -74,7 +75,7 @@ class RedisServer:
             try:
                 link.connect(os.fspath(self.socket))
                 link.sendall(b"PING\r\n")
-                return link.recv(5) == b"+PONG"
+                return link.recv(7).startswith((b"+PONG", b"-NOAUTH"))
             except OSError:
                 return False
 
