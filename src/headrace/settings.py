@@ -254,6 +254,12 @@ def java_places(environ: Mapping[str, str] | None = None) -> tuple[str | None, s
     return environ.get("JAVA_HOME"), environ.get("PATH")
 
 
+def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a process of Headrace's that is told everything by flags: without the HEADRACE variables."""
+    environ = os.environ if environ is None else environ
+    return {name: text for name, text in environ.items() if not name.startswith(PREFIX)}
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     known = {option.variable: option for option in OPTIONS}
     given = {}

@@ -17,6 +17,7 @@ from headrace.cli.commands import CommandFailed
 # nor `headrace topics` for the server.
 COMMANDS = {
     "serve": "headrace.cli.serve:serve",
+    "demo": "headrace.cli.demo:demo",
     "topics": "headrace.cli.topics:topics",
     "groups": "headrace.cli.groups:groups",
     "records": "headrace.cli.records:records",

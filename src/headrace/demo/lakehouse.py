@@ -1,0 +1,146 @@
+"""`python -m headrace.demo.lakehouse`: Spark archives the topic into a Delta table, and reads the table afterwards."""
+
+import signal
+import sys
+import threading
+from types import FrameType
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from headrace.demo.figures import Figure
+from headrace.demo.messages import Archive, Archived, Extent, Failed, Queried, Query, SparkReady, Told, asked, tell
+from headrace.spark import archive, session
+from headrace.spark.errors import SparkError
+
+_TRIGGER_S = 2.0
+_MIN_ROWS = 100_000
+_EVENT = "carrier string, month int, dep_delay int"
+# grouping_id(): which of the columns (carrier, month) stand for all, as bits.
+_NO_CARRIER, _NO_MONTH = 2, 1
+
+
+class Lakehouse:
+    """Does what it is asked, in order."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._archive: archive.Archive | None = None
+
+    def do(self, wanted: Archive | Query) -> None:
+        """Raises SparkError."""
+        if isinstance(wanted, Archive):
+            self._begin(wanted)
+        else:
+            self.close()
+            say(read_table(self._spark, wanted.table))
+
+    def close(self) -> None:
+        """End the archive; the table keeps what was committed."""
+        if self._archive is not None:
+            self._archive.stop()
+            self._archive = None
+
+    def _begin(self, wanted: Archive) -> None:
+        settings = archive.ArchiveSettings(
+            topic=wanted.topic,
+            table=wanted.table,
+            redis=wanted.redis,
+            kafka=wanted.kafka,
+            group=wanted.group,
+            trigger_s=_TRIGGER_S,
+            min_rows=_MIN_ROWS,
+        )
+        started = archive.start(settings, spark=self._spark, on_progress=_report)
+        self._archive = started
+        threading.Thread(target=_watch, args=(started,), name="archive watch", daemon=True).start()
+
+
+def read_table(spark: SparkSession, table: str) -> Queried:
+    """Read a Delta table's present version with Spark: its figures, and what proves that every record is there once."""
+    delta = DeltaTable(table)
+    files = delta.file_uris()
+    records = spark.read.parquet(*files).select(
+        "partition",
+        "offset",
+        f.crc32("value").alias("checksum"),
+        f.from_json(f.col("value").cast("string"), _EVENT).alias("event"),
+    )
+    flights = records.select("partition", "offset", "checksum", "event.*").cache()
+    whole = flights.agg(f.count("*"), f.count_distinct("partition", "offset"), f.sum("checksum")).collect()[0]
+    extents = flights.groupBy("partition").agg(f.count("*"), f.min("offset"), f.max("offset")).collect()
+    return Queried(
+        rows=whole[0],
+        distinct=whole[1],
+        checksum=whole[2],
+        extents={partition: Extent(rows, first, last) for partition, rows, first, last in extents},
+        figures=_figures(flights),
+        version=delta.version(),
+        files=len(files),
+    )
+
+
+def _figures(flights: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
+    """The cube of the figures; Spark leaves missing delays out of count and sum."""
+    rows = (
+        flights.cube("carrier", "month")
+        .agg(f.grouping_id(), f.count("*"), f.count("dep_delay"), f.sum("dep_delay"))
+        .collect()
+    )
+    figures = []
+    for carrier, month, level, flown, departed, delay in rows:
+        # An event without a carrier would look like the sum of all carriers: call it what it is.
+        group = (
+            None if level & _NO_CARRIER else str(carrier),
+            None if level & _NO_MONTH else -1 if month is None else month,
+        )
+        figures.append((*group, Figure(flown, departed, delay or 0)))
+    return figures
+
+
+def _report(progress: archive.Progress) -> None:
+    say(Archived(progress.rows, progress.lag, progress.version))
+
+
+def _watch(started: archive.Archive) -> None:
+    try:
+        started.wait()
+    except SparkError as error:
+        say(Failed(str(error)))
+
+
+_saying = threading.Lock()
+
+
+def say(message: Told) -> None:
+    """Tell whoever started this process; several threads do."""
+    with _saying:
+        tell(sys.stdout.buffer, message)
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def main() -> None:
+    """Start Spark, then do what standard input asks for."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        spark = session.create("headrace demo", optimize=False)
+        java = str(spark._jvm.System.getProperty("java.version"))  # type: ignore[union-attr]
+        say(SparkReady(spark.version, java))
+        lakehouse = Lakehouse(spark)
+        try:
+            for line in sys.stdin.buffer:
+                lakehouse.do(asked(line))
+        finally:
+            lakehouse.close()
+            spark.stop()
+    except SparkError as error:
+        say(Failed(str(error)))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,369 @@
+"""The course of the demo. One thread decides: children, sender and watch tell it things, it acts on them in order."""
+
+import contextlib
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+from confluent_kafka import KafkaException
+from rich.console import Console
+
+from headrace.demo import addresses, directory, flights, messages, report, trying
+from headrace.demo.board import Board, Member
+from headrace.demo.children import Child, Heard, end, read_ready_line
+from headrace.demo.coverage import Coverage
+from headrace.demo.figures import WHOLE, Figures
+from headrace.demo.sender import Sender
+from headrace.demo.watch import Seen, Watch
+
+TOPIC = "flights"
+PARTITIONS = 6
+READERS = "flights-readers"
+ARCHIVE = "flights-archive"
+_FIRST_READERS = 3
+_STALLED_S = 60.0
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on. The message says why, and where to look."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the demo was asked for."""
+
+    leave: bool
+    """End when done, instead of waiting for Ctrl-C."""
+    data: Path
+    kafka: str | None
+    """HOST:PORT; None: the usual one, or a free port."""
+    http: str | None
+    rate: int
+    """Flights per second; 0: as fast as it goes."""
+    flights: int | None
+    """Only the first so many; None: all."""
+
+
+def run(options: Options, console: Console) -> int:
+    """Run the demo; returns the exit status: 0 only if every figure agreed.
+
+    Raises:
+        DemoFailed: it could not be brought to its end.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP before the end; every process has been ended.
+    """
+    with _signals_interrupt():
+        demo = Demo(options, console)
+        try:
+            return demo.run()
+        except (flights.FlightsMissing, directory.DirectoryRefused) as error:
+            raise DemoFailed(str(error)) from None
+        except (KafkaException, TimeoutError) as error:
+            raise DemoFailed(f"the server did not answer: {error} (its log: {demo.log('server')})") from None
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nothing is to stop the clearing up
+                signal.signal(number, signal.SIG_IGN)
+            demo.close()
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._board = Board(console)
+        self._inbox: queue.SimpleQueue[tuple[Child | None, Heard | Seen]] = queue.SimpleQueue()
+        self._moved = time.monotonic()
+        self._server: Child | None = None
+        self._spark: Child | None = None
+        self._readers: dict[str, Child] = {}
+        self._leaving: set[Child] = set()
+        """Those that may end: killed, or told to."""
+        self._ready: messages.Ready | None = None
+        self._spark_ready = False
+        self._queried: messages.Queried | None = None
+        self._sender: Sender | None = None
+        self._watch: Watch | None = None
+        self._coverage = Coverage()
+        self._seen: Seen | None = None
+        self._package: Figures = {}
+
+    def run(self) -> int:
+        """From an empty directory to the exit status."""
+        began = time.monotonic()
+        with self._board:
+            ready = self._start()
+            self._stream(ready)
+            outcome = self._look_back()
+        checks = report.check(outcome)
+        report.show(self._console, outcome, checks)
+        agreed = all(check.holds for check in checks)
+        verdict = "Every figure agreed." if agreed else "NOT EVERY FIGURE AGREED."
+        self._console.print(
+            f"\n{verdict} {time.monotonic() - began:.0f} seconds.", style="bold" if agreed else "bold red"
+        )
+        if not self._options.leave:
+            self._stay(ready)
+        return 0 if agreed else 1
+
+    def log(self, name: str) -> Path:
+        """Where a process's standard error goes."""
+        return self._options.data / f"{name}.log"
+
+    def close(self) -> None:
+        """End every process: those that use the server before the server."""
+        self._board.close()
+        clients = [child for child in (*self._readers.values(), self._spark) if child is not None]
+        self._leaving.update(clients)
+        if self._sender is not None:
+            self._sender.stop()
+        if self._watch is not None:
+            self._watch.stop()
+        end(clients)
+        if self._server is not None:
+            end([self._server])
+
+    # The beginning.
+
+    def _start(self) -> messages.Ready:
+        """Server and Spark started, the topic made, the package read."""
+        options, board = self._options, self._board
+        file = flights.package_file()
+        directory.prepare(options.data)
+        self._spark = self._child("spark", "headrace.demo.lakehouse")
+        self._server = self._start_server()
+        board.say(f"server and Spark are starting; data, table and logs in {options.data}")
+        self._until(lambda: self._ready is not None, "the server to be ready")
+        ready = self._ready
+        assert ready is not None
+        board.say(f"server ready  kafka={ready.kafka} http={ready.http} storage={ready.storage}", "green")
+        self._watch = Watch(ready.kafka, TOPIC, PARTITIONS, (READERS, ARCHIVE))
+        self._watch.create_topic()
+        self._spark.ask(messages.Archive(TOPIC, str(self._table), ready.storage, ready.kafka, ARCHIVE))
+        board.say(f"topic {TOPIC} with {PARTITIONS} partitions")
+        self._package = flights.figures(file, options.flights)
+        whole = self._package[WHOLE]
+        board.say(
+            f"{whole.flights:,} flights in the package, {whole.flights - whole.departed:,} of them cancelled: "
+            "no departure delay, left out of the mean"
+        )
+        self._sender = Sender(ready.kafka, TOPIC, file, rate=options.rate, limit=options.flights)
+        return ready
+
+    def _start_server(self) -> Child:
+        options = self._options
+        try:
+            kafka, kafka_used = addresses.choose(options.kafka, addresses.KAFKA)
+            http, http_used = addresses.choose(options.http, addresses.HTTP)
+        except ValueError as error:
+            raise DemoFailed(str(error)) from None
+        for used, address, door in ((kafka_used, addresses.KAFKA, "Kafka"), (http_used, addresses.HTTP, "HTTP")):
+            if used:
+                self._board.say(f"{address} is in use: the {door} door takes a free port", "yellow")
+        arguments = ["serve", "--data", str(options.data), "--kafka", kafka, "--http", http]
+        return Child("server", "headrace", arguments, self._hear, self.log("server"), read_ready_line)
+
+    def _child(self, name: str, module: str, *arguments: str) -> Child:
+        return Child(name, module, arguments, self._hear, self.log(name))
+
+    @property
+    def _table(self) -> Path:
+        return self._options.data.absolute() / "flights-table"
+
+    # The stream.
+
+    def _stream(self, ready: messages.Ready) -> None:
+        """Send, read with a death in the middle, archive; ends when all has arrived everywhere."""
+        board, total = self._board, self._package[WHOLE].flights
+        assert self._watch is not None
+        assert self._sender is not None
+        for number in range(1, _FIRST_READERS + 1):
+            self._start_reader(ready, f"reader-{number}")
+        self._until(self._shared, "the readers to share the partitions")
+        pace = f"at {self._options.rate:,} per second" if self._options.rate else "as fast as it goes"
+        board.say(f"sending {total:,} flights {pace}, keyed by carrier, in order of scheduled departure")
+        board.total = total
+        self._watch.start(lambda seen: self._inbox.put((None, seen)))
+        self._sender.start()
+        self._until(lambda: self._coverage.seen * 2 >= total, "half of the flights to be read")
+        self._kill_one()
+        self._start_reader(ready, f"reader-{_FIRST_READERS + 1}")
+        self._until(self._shared, "the group to rebalance")
+        self._until(self._arrived, "every flight to be read and archived")
+        board.say("every flight has been sent, read and archived", "green")
+
+    def _start_reader(self, ready: messages.Ready, name: str) -> None:
+        child = self._child(name, "headrace.demo.reader", ready.kafka, READERS, TOPIC, name)
+        self._readers[name] = child
+        self._board.members[name] = Member(child.pid)
+        self._board.say(f"{name} started, pid {child.pid}")
+
+    def _kill_one(self) -> None:
+        """SIGKILL to the reader whose partitions have most records."""
+        board = self._board
+        name = max(self._readers, key=lambda name: sum(board.ends.get(p, 0) for p in board.members[name].partitions))
+        child, member = self._readers[name], board.members[name]
+        self._leaving.add(child)
+        child.kill()
+        board.say(
+            f"{name} (pid {child.pid}, partitions {_listed(member.partitions)}) killed with SIGKILL, "
+            f"{self._coverage.seen:,} flights read; the group notices when its session of 6 s is over",
+            "bold red",
+        )
+        member.note, member.partitions = "killed", []
+
+    def _shared(self) -> bool:
+        """Whether all partitions have an owner, and every living reader has some."""
+        living = [self._board.members[name] for name, child in self._readers.items() if child not in self._leaving]
+        held = sorted(partition for member in living for partition in member.partitions)
+        return held == list(range(PARTITIONS)) and all(member.partitions for member in living)
+
+    def _arrived(self) -> bool:
+        total = self._package[WHOLE].flights
+        assert self._sender is not None
+        return self._sender.done and self._coverage.seen >= total and self._board.archived.value >= total
+
+    # The end.
+
+    def _look_back(self) -> report.Outcome:
+        """Ask everybody for the figures."""
+        assert self._spark is not None
+        assert self._sender is not None
+        assert self._watch is not None
+        self._spark.ask(messages.Query(str(self._table)))
+        living = [child for child in self._readers.values() if child not in self._leaving]
+        self._leaving.update(living)
+        for child in living:
+            child.terminate()
+        self._until(lambda: not any(child.running for child in living), "the readers to commit and leave")
+        self._watch.stop()
+        seen = self._watch.look()
+        self._board.say("Spark reads the table")
+        self._until(lambda: self._queried is not None, "Spark to read the table")
+        self._leaving.add(self._spark)
+        self._spark.terminate()
+        assert self._queried is not None
+        return report.Outcome(
+            package=self._package,
+            readers=self._coverage.figures(),
+            acknowledged=self._sender.acknowledged,
+            checksum=self._sender.checksum,
+            unread=self._coverage.missing(seen.ends),
+            again=self._coverage.again,
+            lags={group: seen.lag(group) for group in (READERS, ARCHIVE)},
+            table=self._queried,
+        )
+
+    def _stay(self, ready: messages.Ready) -> None:
+        """Leave the server to the user until Ctrl-C. Raises DemoFailed when it ends before."""
+        trying.show(self._console, ready, TOPIC, READERS, self._options.data, self._table)
+        assert self._server is not None
+        server = self._server
+        with contextlib.suppress(KeyboardInterrupt):
+            self._until(lambda: not server.running, "Ctrl-C", stalled_s=float("inf"))
+        self._leaving.add(server)
+        self._console.print("\nstopping")
+
+    # What is heard.
+
+    def _hear(self, child: Child, message: Heard) -> None:
+        self._inbox.put((child, message))
+
+    def _until(self, reached: Callable[[], bool], what: str, stalled_s: float = _STALLED_S) -> None:
+        """Act on what is heard until something is reached. Raises DemoFailed when nobody says anything for a minute."""
+        self._moved = time.monotonic()
+        while not reached():
+            with contextlib.suppress(queue.Empty):
+                child, message = self._inbox.get(timeout=0.1)
+                if child is not None:
+                    self._moved = time.monotonic()
+                self._act(child, message)
+            self._refresh()
+            if time.monotonic() - self._moved > stalled_s:
+                raise DemoFailed(f"waited {stalled_s:.0f} s for {what}; the logs are in {self._options.data}")
+
+    def _refresh(self) -> None:
+        sender, board = self._sender, self._board
+        if sender is not None:
+            if sender.error is not None:
+                raise DemoFailed(f"sending failed: {sender.error} (the server's log: {self.log('server')})")
+            board.sent.set(sender.acknowledged)
+            board.read.set(self._coverage.seen)
+            board.archived.set(board.archived.value)
+        board.tick()
+
+    def _act(self, child: Child | None, message: Heard | Seen) -> None:  # one line per kind
+        match message:
+            case Seen():
+                self._saw(message)
+            case messages.Read():
+                self._coverage.add(message)
+                self._board.again = self._coverage.again
+            case messages.Assigned(partitions=partitions):
+                assert child is not None
+                self._assigned(child, partitions)
+            case messages.Archived(rows=rows, lag=lag, version=version):
+                self._board.archived.set(rows)
+                self._board.archive_lag, self._board.version = lag, version
+            case messages.SparkReady(version=version, java=java):
+                self._board.say(
+                    f"Spark {version} ready on Java {java}, archives {TOPIC} into {self._table.name}", "green"
+                )
+            case messages.Ready():
+                self._ready = message
+            case messages.Queried():
+                self._queried = message
+            case messages.Failed(reason=reason):
+                assert child is not None
+                raise DemoFailed(f"{child.name}: {reason} (its log: {child.log})")
+            case messages.Ended(status=status):
+                assert child is not None
+                self._ended(child, status)
+
+    def _assigned(self, child: Child, partitions: list[int]) -> None:
+        member = self._board.members[child.name]
+        if child in self._leaving:
+            return
+        member.note, member.partitions = "reading", partitions
+        self._board.say(f"{child.name} has partitions {_listed(partitions)}")
+
+    def _saw(self, seen: Seen) -> None:
+        before, self._seen, board = self._seen, seen, self._board
+        board.ends, board.positions = seen.ends, seen.positions.get(READERS, {})
+        board.lag, board.archive_lag = seen.lag(READERS), seen.lag(ARCHIVE)
+        board.state = seen.state
+        if before is None or (before.state, before.members) != (seen.state, seen.members):
+            shares = "; ".join(f"{name}: {_listed(partitions)}" for name, partitions in seen.members.items())
+            board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}  ({shares or 'no members'})", "cyan")
+
+    def _ended(self, child: Child, status: int) -> None:
+        if child in self._leaving and status in {0, -signal.SIGKILL}:
+            return
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        last = child.last_words()
+        raise DemoFailed(f"{child.name} {how}" + (f"; the end of its log, {child.log}:\n{last}" if last else ""))
+
+
+def _listed(partitions: list[int]) -> str:
+    return ", ".join(map(str, partitions)) or "none"
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP do what Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

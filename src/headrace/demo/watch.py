@@ -1,0 +1,98 @@
+"""Looks at the consumer groups through the Kafka door, as any Kafka tool does."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+_EVERY_S = 0.25
+_ANSWER_S = 5
+
+_latest: Callable[[], OffsetSpec] = OffsetSpec.latest
+
+_SILENT = logging.getLogger("headrace.demo.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The groups at one moment."""
+
+    state: str
+    """Of the readers' group, as Kafka calls it."""
+    members: dict[str, list[int]]
+    """Client id -> partitions, as the group's leader gave them out."""
+    positions: dict[str, dict[int, int]]
+    """Group -> partition -> committed position."""
+    ends: dict[int, int]
+    """Where each partition's log ends."""
+
+    def lag(self, group: str) -> int:
+        """Records that the group has not committed."""
+        positions = self.positions.get(group, {})
+        return sum(max(0, end - positions.get(partition, 0)) for partition, end in self.ends.items())
+
+
+class Watch:
+    """Asks four times a second and hands on what it saw, from a thread of its own."""
+
+    def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
+        """`groups`: the readers' group, whose members are watched, and the archive's."""
+        self._admin = AdminClient({"bootstrap.servers": kafka, "client.id": "demo-watch"}, logger=_SILENT)
+        self._topic = topic
+        self._partitions = partitions
+        self._groups = groups
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def create_topic(self) -> None:
+        """Raises KafkaException."""
+        topic = NewTopic(self._topic, num_partitions=self._partitions)
+        self._admin.create_topics([topic])[self._topic].result(timeout=_ANSWER_S)
+
+    def look(self) -> Seen:
+        """Ask now. Raises KafkaException, TimeoutError."""
+        readers = self._admin.describe_consumer_groups([self._groups[0]])[self._groups[0]]
+        asked = {
+            name: self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name]
+            for name in self._groups
+        }
+        latest = {TopicPartition(self._topic, number): _latest() for number in range(self._partitions)}
+        ends = self._admin.list_offsets(latest)
+        group = readers.result(timeout=_ANSWER_S)
+        return Seen(
+            state=group.state.name.lower().replace("_", " "),
+            members={
+                member.client_id: sorted(part.partition for part in member.assignment.topic_partitions)
+                for member in sorted(group.members, key=lambda member: str(member.client_id))
+            },
+            positions={
+                name: {
+                    part.partition: part.offset
+                    for part in future.result(timeout=_ANSWER_S).topic_partitions or []
+                    if part.offset >= 0
+                }
+                for name, future in asked.items()
+            },
+            ends={part.partition: future.result(timeout=_ANSWER_S).offset for part, future in ends.items()},
+        )
+
+    def start(self, on_seen: Callable[[Seen], None]) -> None:
+        """Look again and again; `on_seen` is called from another thread. What fails is looked at again."""
+        self._thread = threading.Thread(target=self._run, args=(on_seen,), name="watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, on_seen: Callable[[Seen], None]) -> None:
+        while not self._stop.wait(_EVERY_S):
+            with contextlib.suppress(KafkaException, TimeoutError):
+                on_seen(self.look())
