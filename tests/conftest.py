@@ -1,8 +1,14 @@
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
+import redis.asyncio
 
+from headrace.store.storage import RedisStorage
 from headrace.testing.redis import RedisServer, debian_redis_program
+
+OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +30,19 @@ def any_redis(request: pytest.FixtureRequest) -> RedisServer:
     """Either of them: the same promises hold on both. What is in it is the test's to clear."""
     found: RedisServer = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+async def open_storage(any_redis: RedisServer) -> AsyncIterator[OpenStorage]:
+    """Open storages on a Redis that was emptied; closed when the test ends. Each takes its epoch, 1 by default."""
+    async with contextlib.AsyncExitStack() as stack:
+        admin = redis.asyncio.from_url(any_redis.url)
+        await admin.flushall()
+        await admin.aclose()
+
+        async def make(epoch: int = 1, **options: Any) -> RedisStorage:
+            made = await RedisStorage.open(any_redis.url, redis.asyncio.from_url(any_redis.url), epoch, **options)
+            stack.push_async_callback(made.close)
+            return made
+
+        yield make
