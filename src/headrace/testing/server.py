@@ -152,11 +152,26 @@ class Server:
             self._forget()
             self._orphaned = self._owns_storage
 
+    @property
+    def storage_pid(self) -> int:
+        """Process id of the storage, asked of it; raises redis.RedisError when it does not answer."""
+        with redis.Redis.from_url(self.storage) as link:
+            return int(link.info("server")["process_id"])
+
     def kill_storage(self) -> None:
         """SIGKILL to the embedded Valkey."""
-        with redis.Redis.from_url(self.storage) as link:
-            pid = int(link.info("server")["process_id"])
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self.storage_pid, signal.SIGKILL)
+
+    def wait(self, limit_s: float = _STOP_S) -> int:
+        """Wait for the server to end by itself; its exit status. Raises ServerFailed when it runs on."""
+        if self._process is None:
+            raise ServerFailed("the server is not running")
+        try:
+            status = self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(self._explain(f"still runs after {limit_s:g} s")) from None
+        self._forget()
+        return status
 
     def restart(self) -> None:
         """Stop in order, and start again on the same data and ports."""

@@ -1,0 +1,216 @@
+"""Numbered records: what a producer sent and what was acknowledged to it, held against what the log has.
+
+    with Ledger(started.kafka, "kept", partitions=3) as ledger:
+        ledger.send(10_000)
+        ...                     # kill, restart
+        ledger.settle()
+    ledger.check(started.kafka)
+
+Every record's value begins with its number, counted per partition from 0.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from struct import Struct
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+_NUMBER = Struct(">q")
+_PATIENCE_S = 60.0
+_POLL_EVERY = 500
+_ROOM = 50_000
+"""Records in the producer's queue that leave room for another; it takes twice as many, or fewer large ones."""
+_READ_AT_ONCE = 10_000
+
+
+class LedgerBroken(AssertionError):
+    """A record is missing, doubled, out of order or not where its acknowledgement said; the message says which."""
+
+
+class Ledger:
+    """An idempotent producer (acks=all) of numbered records and the account of its acknowledgements."""
+
+    def __init__(
+        self, kafka: str, topic: str, *, partitions: int = 1, value_bytes: int = 100, **settings: object
+    ) -> None:
+        """Make the producer; nothing is sent yet.
+
+        Args:
+            kafka: HOST:PORT of the Kafka door.
+            topic: where the records go; must have the partitions, or be created with them by the first record.
+            partitions: they are filled in turn.
+            value_bytes: length of every value, at least 8.
+            settings: further settings of librdkafka, underscores for dots.
+        """
+        self.topic = topic
+        self.partitions = partitions
+        self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]
+        """Per partition: number of a record -> offset it was acknowledged with."""
+        self.refused: dict[str, int] = {}
+        """Errors of delivery reports, by name, with how many records had them."""
+        self.acknowledged_count = 0
+        self.sent = [0] * partitions
+        self._filling = bytes(value_bytes - _NUMBER.size)
+        self._turn = 0  # the partition of the next record
+        given: dict[str, Any] = {name.replace("_", "."): value for name, value in settings.items()}
+        self._producer = Producer(
+            {
+                "bootstrap.servers": kafka,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "queue.buffering.max.kbytes": 65_536,
+                "message.timeout.ms": 120_000,
+                "log_level": 2,
+                **given,
+            }
+        )
+
+    def send(self, count: int) -> None:
+        """Hand `count` records to the producer, waiting where its queue is full; delivery reports are taken meanwhile.
+
+        Raises LedgerBroken when the queue stays full for a minute.
+        """
+        producer, topic, filling, report = self._producer, self.topic, self._filling, self._report
+        for place in range(count):
+            if place % _POLL_EVERY == 0:
+                producer.poll(0)
+            partition = self._turn
+            number = self.sent[partition]
+            # The number is the key too: a report then need not copy its value to be told apart.
+            key = _NUMBER.pack(number)
+            try:
+                producer.produce(topic, key + filling, key, partition, report)
+            except BufferError:
+                self._wait_until(lambda: len(producer) < _ROOM, "room in its queue")
+                producer.produce(topic, key + filling, key, partition, report)
+            self.sent[partition] = number + 1
+            self._turn = (partition + 1) % self.partitions
+
+    def _report(self, error: object, message: Message) -> None:
+        if error is not None:
+            name = getattr(error, "name", lambda: str(error))()
+            self.refused[name] = self.refused.get(name, 0) + 1
+            return
+        key, partition, offset = message.key(), message.partition(), message.offset()
+        assert isinstance(key, bytes)
+        assert partition is not None
+        assert offset is not None
+        self.acknowledged[partition][_NUMBER.unpack(key)[0]] = offset
+        self.acknowledged_count += 1
+
+    def wait_for(self, count: int) -> None:
+        """Take delivery reports until `count` records in all are acknowledged. Raises LedgerBroken after a minute."""
+        self._wait_until(lambda: self.acknowledged_count >= count, f"{count} acknowledgements")
+
+    def settle(self) -> None:
+        """Take delivery reports until every record has one. Raises LedgerBroken after a minute."""
+        self._wait_until(lambda: len(self._producer) == 0, "every delivery report")
+
+    def _wait_until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise LedgerBroken(f"the producer waited {_PATIENCE_S:g} s for {what}: {self}")
+            self._producer.poll(0.01)
+
+    def check(self, kafka: str) -> None:
+        """Read everything and compare.
+
+        Raises:
+            LedgerBroken: an acknowledged record is not there exactly once at its offset, a record is there twice, or
+                the records of a partition are not in the order in which they were sent.
+        """
+        logs = numbers(kafka, self.topic, self.partitions)
+        for partition, (found, acknowledged) in enumerate(zip(logs, self.acknowledged, strict=True)):
+            compare(f"{self.topic}-{partition}", found, acknowledged, self.sent[partition])
+
+    def close(self) -> None:
+        """Give up what has no delivery report yet, and end the producer."""
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return f"sent {self.sent}, acknowledged {self.acknowledged_count}, refused {self.refused}"
+
+
+def compare(where: str, found: list[int], acknowledged: Mapping[int, int], sent: int) -> None:
+    """Hold one partition's log against the account of it.
+
+    Args:
+        where: the partition, for messages.
+        found: numbers of the records in the log; offsets are dense from 0, so the place is the offset.
+        acknowledged: number of a record -> offset it was acknowledged with.
+        sent: how many were sent; those not acknowledged may be there or not.
+
+    Raises:
+        LedgerBroken: see `Ledger.check`.
+    """
+    for offset, (earlier, later) in enumerate(pairwise(found)):
+        if later <= earlier:
+            raise LedgerBroken(f"{where}: record {later} follows {earlier} at offset {offset + 1}")
+    if found and found[-1] >= sent:
+        raise LedgerBroken(f"{where}: record {found[-1]} was never sent")
+    for number, offset in acknowledged.items():
+        there = found[offset] if offset < len(found) else None
+        if there != number:
+            elsewhere = f"at offset {found.index(number)}" if number in found else "nowhere"
+            raise LedgerBroken(
+                f"{where}: record {number} was acknowledged with offset {offset}, where "
+                f"{'the log has ended' if there is None else f'record {there} is'}; it is {elsewhere}"
+            )
+
+
+def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
+    """The numbers of the records in every partition, from the log start to the end, in offset order.
+
+    Raises:
+        LedgerBroken: offsets are not dense from 0, or a record cannot be read within a minute.
+        KafkaException: the consumer was told of an error.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "ledger",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "queued.max.messages.kbytes": 65_536,
+            "log_level": 2,
+        }
+    )
+    try:
+        places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        ends = [consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)[1] for place in places]
+        consumer.assign(places)
+        found: list[list[int]] = [[] for _ in places]
+        deadline = time.monotonic() + _PATIENCE_S
+        while (missing := sum(ends) - sum(map(len, found))) > 0:
+            if time.monotonic() > deadline:
+                raise LedgerBroken(f"{topic}: {missing} of {sum(ends)} records could not be read in {_PATIENCE_S:g} s")
+            for message in consumer.consume(min(missing, _READ_AT_ONCE), timeout=0.1):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                partition, value = message.partition(), message.value()
+                assert partition is not None
+                assert isinstance(value, bytes)
+                log = found[partition]
+                if message.offset() != len(log):
+                    raise LedgerBroken(f"{topic}-{partition}: offset {message.offset()} where {len(log)} was due")
+                log.append(_NUMBER.unpack_from(value)[0])
+        return found
+    finally:
+        consumer.close()

@@ -1,0 +1,21 @@
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.testing import Server, server
+
+
+@pytest.fixture
+def started() -> Iterator[Server]:
+    """A server whose topics get three partitions."""
+    with server(num_partitions=3) as running:
+        yield running
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Chance from a seed nobody has seen, printed; to go through a round again put the number here."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)

@@ -1,0 +1,140 @@
+"""SIGKILL while an idempotent producer with acks=all runs, which goes on after the restart on the same ports."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import Server
+from headrace.testing.ledger import Ledger, numbers
+
+pytestmark = pytest.mark.crash
+
+VICTIMS = ("server and storage", "server", "storage")
+
+
+class Strike:
+    """SIGKILL to one or both, in any order. Made before, so that nothing delays it when its moment comes."""
+
+    def __init__(self, started: Server, victims: str, chance: random.Random) -> None:
+        self._started = started
+        self._storage_pid = started.storage_pid
+        self._victims = victims
+        self._server_first = chance.random() < 0.5
+
+    def __call__(self) -> None:
+        """Afterwards the server is gone in any case."""
+        if self._victims == "storage":
+            os.kill(self._storage_pid, signal.SIGKILL)
+            assert self._started.wait() == 1
+            return
+        if self._victims == "server and storage" and not self._server_first:
+            os.kill(self._storage_pid, signal.SIGKILL)
+        self._started.kill()
+        if self._victims == "server and storage" and self._server_first:
+            os.kill(self._storage_pid, signal.SIGKILL)
+
+
+def send_until(ledger: Ledger, acknowledged: int) -> None:
+    """Keep the producer busy until so many more are acknowledged: at the end further requests are under way."""
+    goal = ledger.acknowledged_count + acknowledged
+    while ledger.acknowledged_count < goal:
+        ledger.send(100)
+
+
+@pytest.mark.parametrize("round_number", range(10))
+def test_what_was_acknowledged_is_there_once_in_order(
+    started: Server, round_number: int, chance: random.Random
+) -> None:
+    victims = VICTIMS[round_number % len(VICTIMS)]
+    with Ledger(started.kafka, "kept", partitions=3) as ledger:
+        for _ in range(2):
+            strike = Strike(started, victims, chance)
+            send_until(ledger, chance.randrange(1, 20_000))
+            strike()
+            ledger.send(chance.randrange(1, 2_000))
+            print(f"{victims} died: {ledger}")
+            started.start()
+        ledger.settle()
+        assert ledger.refused == {}
+        assert ledger.acknowledged_count == sum(ledger.sent)
+        ledger.check(started.kafka)
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+def test_at_full_speed_too(started: Server, victims: str, chance: random.Random) -> None:
+    volume, value_bytes = 400 << 20, 1_024
+    count = volume // value_bytes
+    with Ledger(
+        started.kafka, "fast", partitions=3, value_bytes=value_bytes, batch_size=1 << 20, linger_ms=5
+    ) as ledger:
+        strike = Strike(started, victims, chance)
+        before = chance.randrange(count // 4, count // 2)
+        begun = time.perf_counter()
+        ledger.send(before)
+        rate = before * value_bytes / (time.perf_counter() - begun)
+        strike()
+        print(f"{victims} died at {rate / 1e6:.0f} MB/s: {ledger}")
+        started.start()
+        ledger.send(count - before)
+        ledger.settle()
+        assert ledger.refused == {}
+        assert ledger.acknowledged_count == count
+        ledger.check(started.kafka)
+
+
+def test_records_the_producer_gave_up_are_there_at_most_once(started: Server, chance: random.Random) -> None:
+    with Ledger(started.kafka, "given-up", partitions=3, message_timeout_ms=2_000) as ledger:
+        strike = Strike(started, "server and storage", chance)
+        send_until(ledger, chance.randrange(1, 20_000))
+        strike()
+        ledger.settle()
+        print(ledger)
+        assert ledger.refused.keys() == {"_MSG_TIMED_OUT"}
+        started.start()
+        # librdkafka takes a while to ask for a new producer id: more may be given up before it is heard again.
+        send_until(ledger, 1_000)
+        ledger.settle()
+        ledger.check(started.kafka)
+
+
+def test_a_storage_that_dies_alone_ends_the_server_with_a_clear_line(started: Server) -> None:
+    with Ledger(started.kafka, "kept", partitions=3) as ledger:
+        ledger.send(100)
+        ledger.settle()
+        pid = started.storage_pid
+        started.kill_storage()
+        assert started.wait() == 1
+        (stopping,) = [line for line in started.log().splitlines() if "stopping" in line]
+        assert f"the embedded Valkey (pid {pid}) ended by SIGKILL" in stopping
+        started.start()
+        ledger.send(100)
+        ledger.settle()
+        ledger.check(started.kafka)
+
+
+def test_a_log_cut_off_by_power_loss_is_a_prefix_of_every_partition(started: Server, chance: random.Random) -> None:
+    with Ledger(started.kafka, "cut", partitions=3, linger_ms=0, batch_size=2_000) as ledger:
+        ledger.send(3_000)
+        ledger.settle()
+    whole = numbers(started.kafka, "cut", 3)
+    assert [len(found) for found in whole] == [1_000] * 3
+    for _ in range(4):
+        # Each cut goes deeper than the one before: the starts between append nothing.
+        Strike(started, "server and storage", chance)()
+        (file,) = Path(started.data, "appendonlydir").glob("*.incr.aof")
+        size = file.stat().st_size
+        os.truncate(file, chance.randrange(size * 2 // 3, size))
+        started.start()
+        found = numbers(started.kafka, "cut", 3)
+        print(f"cut at {file.name}: {[len(part) for part in found]} records")
+        for partition in range(3):
+            assert found[partition] == whole[partition][: len(found[partition])]
+        whole = found
+    with Ledger(started.kafka, "after", partitions=3) as ledger:
+        ledger.send(300)
+        ledger.settle()
+        ledger.check(started.kafka)
