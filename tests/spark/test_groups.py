@@ -1,0 +1,161 @@
+"""Positions of Spark queries and of the archive, in a consumer group of a real server."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
+
+from headrace.spark.errors import GroupCommitFailed
+from headrace.spark.groups import ConsumerGroupListener, GroupCommitter, commit_groups
+from headrace.testing import Server, server
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Server]:
+    with server() as started:
+        yield started
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:
+    """A topic whose partition p has counts[p] records."""
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.create_topics([NewTopic(name, len(counts))])[name].result(10)
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 1})
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.produce(name, value=str(number), partition=partition)
+    assert producer.flush(10) == 0
+
+
+def positions(broker: Server, group: str) -> dict[int, int]:
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    return {found.partition: found.offset for found in answer.topic_partitions}
+
+
+def read_all(frame: "DataFrame", checkpoint: Path, name: str) -> int:
+    """Run a stream to the end; the rows it brought."""
+    counts = []
+
+    def count(batch: "DataFrame", _batch_id: int) -> None:
+        counts.append(batch.count())
+
+    writer = frame.writeStream.queryName(name).foreachBatch(count).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return sum(counts)
+
+
+def test_positions_are_committed_without_joining(broker: Server) -> None:
+    make_topic(broker, "committed", {0: 3, 1: 4})
+    committer = GroupCommitter(broker.kafka, "committed-group")
+    committer.commit("committed", {0: 2, 1: 4})
+    committer.commit("committed", {0: 3})
+    assert positions(broker, "committed-group") == {0: 3, 1: 4}
+    consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "committed-group"})
+    assert [found.offset for found in consumer.committed([TopicPartition("committed", 0)], 10)] == [3]
+    consumer.close()
+
+
+def test_a_refused_position_is_an_error(broker: Server) -> None:
+    with pytest.raises(GroupCommitFailed, match=r"group 'g' was not committed at 127.0.0.1:\d+: "):
+        GroupCommitter(broker.kafka, "g").commit("no-such-topic", {7: 1})
+
+
+def test_a_query_with_a_group_shows_where_it_stands(broker: Server, spark: "SparkSession", scratch: Path) -> None:
+    make_topic(broker, "query", {0: 50, 1: 20})
+    frame = (
+        spark.readStream.format("headrace")
+        .option("redis", broker.storage)
+        .option("subscribe", "query")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 30)
+        .option("consumerGroup", "query-group")
+        .option("kafka.bootstrap.servers", broker.kafka)
+        .load()
+    )
+    assert read_all(frame, scratch, "query") == 70
+    assert positions(broker, "query-group") == {0: 50, 1: 20}
+
+
+def test_a_listener_commits_the_end_of_every_batch(broker: Server, spark: "SparkSession", scratch: Path) -> None:
+    make_topic(broker, "listened", {0: 10})
+    listener = commit_groups(spark, broker.kafka, "listened-group", query="listened")
+    other = ConsumerGroupListener(broker.kafka, "other-group", query="another")
+    spark.streams.addListener(other)
+    try:
+        reader = spark.readStream.format("headrace").option("redis", broker.storage)
+        frame = reader.option("subscribe", "listened").option("startingOffsets", "earliest").load()
+        assert read_all(frame, scratch, "listened") == 10
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        assert listener.error is None
+        assert positions(broker, "listened-group") == {0: 10}
+        assert positions(broker, "other-group") == {}
+    finally:
+        spark.streams.removeListener(listener)
+        spark.streams.removeListener(other)
+
+
+def test_the_command_archives_a_topic_and_its_group(broker: Server, scratch: Path) -> None:
+    make_topic(broker, "command", {0: 30, 1: 0})
+    command = [
+        sys.executable,
+        "-m",
+        "headrace",
+        "archive",
+        "--topic",
+        "command",
+        "--table",
+        str(scratch / "t"),
+        "--once",
+    ]
+    environment = os.environ | {"HEADRACE_REDIS": broker.storage, "HEADRACE_KAFKA": broker.kafka}
+    done = subprocess.run(
+        [*command, "--group", "command-group"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert "archived 30 (+30 at " in lines[-2]
+    assert ", lag 0, table version 1" in lines[-2]
+    assert lines[-1].startswith("archived 30 records in ")
+    assert DeltaTable(scratch / "t").to_pyarrow_table().num_rows == 30
+    assert positions(broker, "command-group") == {0: 30}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topic", "nowhere"], "no topic 'nowhere' in the storage at "),
+        (["--topic", "t", "--kafka", "127.0.0.1:9092"], "--kafka is where --group is committed"),
+        (["--topic", "t", "--redis", "http://x"], "http://x is not a storage URL"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    broker: Server, scratch: Path, arguments: list[str], message: str
+) -> None:
+    command = [sys.executable, "-m", "headrace", "archive", "--table", str(scratch / "t"), *arguments]
+    environment = os.environ | {"HEADRACE_REDIS": broker.storage}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in {1, 2}
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not (scratch / "t").exists()
