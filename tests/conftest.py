@@ -41,7 +41,9 @@ async def open_storage(any_redis: RedisServer) -> AsyncIterator[OpenStorage]:
         await admin.aclose()
 
         async def make(epoch: int = 1, **options: Any) -> RedisStorage:
-            made = await RedisStorage.open(any_redis.url, redis.asyncio.from_url(any_redis.url), epoch, **options)
+            admin = redis.asyncio.from_url(any_redis.url)
+            stack.push_async_callback(admin.aclose)
+            made = await RedisStorage.open(any_redis.url, admin, epoch, **options)
             stack.push_async_callback(made.close)
             return made
 

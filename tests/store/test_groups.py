@@ -1,0 +1,194 @@
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import redis
+
+from headrace.groups.model import (
+    DropGroup,
+    DropMember,
+    DropPositions,
+    GroupChange,
+    GroupHeader,
+    Position,
+    SaveHeader,
+    SaveMember,
+    SavePositions,
+    StoredGroup,
+    StoredMember,
+    TopicPartition,
+)
+from headrace.groups.snapshot import Snapshot
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
+from headrace.testing.redis import RedisServer
+from headrace.topics.errors import Fenced, TopicError, UnknownTopic
+from headrace.topics.model import Append, Appended
+
+OpenStorage = Callable[..., Awaitable[RedisStorage]]
+STREAM = "headrace:t:0"
+LAST = 18446744073709551615
+T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
+HEADER = GroupHeader(
+    generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
+)
+FULL_POSITION = Position(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9)
+
+
+def member(name: str) -> StoredMember:
+    return StoredMember(
+        member_id=name,
+        instance_id=None if name == "a" else "static",
+        client_id="client",
+        client_host="127.0.0.1",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=60_000,
+        protocols=(("range", b"\x00\x01\xff"), ("sticky", b"")),
+        assignment=bytes(range(256)),
+    )
+
+
+@pytest.fixture
+def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
+    """A client that sees what is stored."""
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        yield link
+
+
+@pytest.fixture
+async def storage(open_storage: OpenStorage) -> RedisStorage:
+    return await open_storage()
+
+
+HISTORY: list[list[GroupChange]] = [
+    [SaveHeader(HEADER), SaveMember(member("a")), SaveMember(member("b"))],
+    [SavePositions({T0: Position(offset=5), T1: FULL_POSITION})],
+    [DropMember("a"), SaveMember(member("c")), DropPositions((T1,))],
+    [],
+    [DropPositions((T0,)), DropMember("nobody")],
+    [DropGroup(), SavePositions({T1: Position(offset=7)})],
+    [DropGroup()],
+    [SaveMember(member("a"))],
+]
+
+
+async def test_a_group_comes_back_as_its_changes_made_it(storage: RedisStorage, open_storage: OpenStorage) -> None:
+    snapshot = Snapshot.empty("g")
+    for epoch, changes in enumerate(HISTORY, 2):
+        await storage.save_group("g", changes)
+        snapshot.apply(changes)
+        storage = await open_storage(epoch)
+        loaded = await storage.load_groups()
+        if snapshot.nothing:
+            assert loaded == []
+        else:
+            assert [_sorted(group) for group in loaded] == [_sorted(snapshot.stored)]
+
+
+def _sorted(group: StoredGroup) -> StoredGroup:
+    members = tuple(sorted(group.members, key=lambda each: each.member_id))
+    return StoredGroup(name=group.name, header=group.header, members=members, positions=group.positions)
+
+
+@pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])
+async def test_any_name_will_do(storage: RedisStorage, name: str) -> None:
+    await storage.save_group(name, [SavePositions({T0: Position(offset=5)})])
+    await storage.save_group("other", [SavePositions({T0: Position(offset=6)})])
+    found = {group.name: group.positions[T0].offset for group in await storage.load_groups()}
+    assert found == {name: 5, "other": 6}
+
+
+async def test_many_groups_come_back_in_name_order(storage: RedisStorage) -> None:
+    for number in range(150):
+        await storage.save_group(f"g{number:03}", [SaveHeader(HEADER)])
+    assert [group.name for group in await storage.load_groups()] == [f"g{number:03}" for number in range(150)]
+
+
+async def test_a_dropped_group_leaves_no_key(storage: RedisStorage, raw: "redis.Redis") -> None:
+    before = set(raw.keys())
+    for changes in HISTORY[:3]:
+        await storage.save_group("g", changes)
+    await storage.save_group("g", [SaveHeader(HEADER), DropGroup()])
+    assert set(raw.keys()) == before
+
+
+async def test_a_drop_cut_short_is_finished_at_the_next_start(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    before = set(raw.keys())
+    await storage.save_group("g", [SaveHeader(HEADER)])
+    raw.delete("headrace:group:{default/g}")
+    restarted = await open_storage(epoch=2)
+    assert await restarted.load_groups() == []
+    assert set(raw.keys()) == before
+
+
+async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    await storage.save_group("g", [SavePositions({T0: Position(offset=5)})])
+    newer = await open_storage(epoch=2)
+    loaded = await newer.load_groups()
+    raw.set("headrace:{meta}:epoch", 2)
+    for group in ("g", "new"):
+        with pytest.raises(Fenced):
+            await storage.save_group(group, [SavePositions({T0: Position(offset=6)})])
+    with pytest.raises(Fenced):
+        await storage.load_groups()
+    assert await newer.load_groups() == loaded
+
+
+async def test_positions_are_kept_while_redis_is_full(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    raw.config_set("maxmemory", 1)
+    try:
+        await storage.save_group("g", [SaveHeader(HEADER), SavePositions({T0: Position(offset=5)})])
+        restarted = await open_storage(epoch=2)
+        assert [group.positions for group in await restarted.load_groups()] == [{T0: Position(offset=5)}]
+    finally:
+        raw.config_set("maxmemory", 0)
+
+
+# The mirror
+
+
+def shown(raw: "redis.Redis") -> dict[str, str]:
+    return {group["name"]: group["last-delivered-id"] for group in raw.xinfo_groups(STREAM)}
+
+
+async def test_positions_are_shown_as_redis_consumer_groups(storage: RedisStorage, raw: "redis.Redis") -> None:
+    await storage.open_partition(STREAM)
+    made = build([(None, b"x", 1, ())] * 10)
+    storage.append(STREAM, Append(made, 10, 1), _ignore)
+    await storage.mirror_position(STREAM, "g", 10)
+    await storage.mirror_position(STREAM, "h", 3)
+    assert shown(raw) == {"g": f"10-{LAST}", "h": f"3-{LAST}"}
+    await storage.mirror_position(STREAM, "g", 4)
+    assert shown(raw) == {"g": f"4-{LAST}", "h": f"3-{LAST}"}
+
+
+def _ignore(_: Appended | Exception) -> None:
+    """Whoever reads next waits for it: answers come in order."""
+
+
+async def test_positions_are_shown_before_the_first_record(storage: RedisStorage, raw: "redis.Redis") -> None:
+    await storage.open_partition(STREAM)
+    await storage.mirror_position(STREAM, "g", 0)
+    assert shown(raw) == {"g": f"0-{LAST}"}
+    appended: list[Appended | Exception] = []
+    storage.append(STREAM, Append(build([(None, b"x", 1, ())]), 1, 1), appended.append)
+    await storage.ping()
+    assert appended == [Appended(0)]
+
+
+async def test_a_position_of_a_deleted_topic_makes_no_stream(storage: RedisStorage, raw: "redis.Redis") -> None:
+    with pytest.raises(UnknownTopic):
+        await storage.mirror_position(STREAM, "g", 5)
+    assert not raw.exists(STREAM)
+
+
+async def test_a_key_that_is_no_stream_is_told(storage: RedisStorage, raw: "redis.Redis") -> None:
+    await storage.open_partition(STREAM)
+    raw.set(STREAM, "text")
+    with pytest.raises(TopicError, match="WRONGTYPE"):
+        await storage.mirror_position(STREAM, "g", 5)
