@@ -1,0 +1,196 @@
+"""What Headrace leaves in Redis, to the byte, as the golden files have it.
+
+A difference is a change of the layout: older servers, and Spark jobs of another version, read what is stored. If they
+still can, write the files anew (`python tests/keyspace/test_golden.py --update`); if not, raise LAYOUT_VERSION.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import redis
+import redis.asyncio
+
+from headrace.groups.model import (
+    GroupHeader,
+    Position,
+    SaveHeader,
+    SaveMember,
+    SavePositions,
+    StoredMember,
+    TopicPartition,
+)
+from headrace.keyspace import LAYOUT_VERSION
+from headrace.keyspace.keys import Keyspace
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
+from headrace.testing.redis import RedisServer
+from headrace.topics.model import Append, Appended, Topic
+
+GOLDEN = Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json"
+NOW_MS = 1_700_000_000_000
+STREAMS = ("headrace:flights:0", "headrace:flights:1")
+TOPIC = Topic(
+    name="flights",
+    id=UUID(int=0x1234 << 64 | 0x5678),
+    streams=STREAMS,
+    config={"retention.ms": "-1"},
+    created_ms=NOW_MS,
+)
+HEADER = GroupHeader(generation=4, protocol_type="consumer", protocol="range", leader="m-1", empty_since_ms=None)
+MEMBER = StoredMember(
+    member_id="m-1",
+    instance_id="static",
+    client_id="c",
+    client_host="127.0.0.1",
+    session_timeout_ms=45_000,
+    rebalance_timeout_ms=300_000,
+    protocols=(("range", b"\x00\x01\xff"),),
+    assignment=b"\x00\x02",
+)
+POSITIONS = {
+    TopicPartition("flights", 0): Position(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
+    TopicPartition("flights", 1): Position(offset=0),
+}
+
+
+def batch(count: int, time: int, producer: int = -1, epoch: int = -1, sequence: int = -1) -> Append:
+    records = [(b"key", b"value %d" % number, time, ()) for number in range(count)]
+    made = build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return Append(made, count, time, producer, epoch, sequence)
+
+
+APPENDS = (
+    batch(2, NOW_MS),
+    batch(3, NOW_MS + 5, producer=7, epoch=1, sequence=0),
+    batch(1, NOW_MS + 3, producer=7, epoch=1, sequence=3),
+    batch(2, -1, producer=8, epoch=0, sequence=2**31 - 1),
+    batch(1, NOW_MS + 9),
+)
+
+
+async def write(url: str) -> None:
+    """Everything there is, once."""
+    admin = redis.asyncio.from_url(url)
+    keys = Keyspace()
+    await admin.set(keys.cluster_id, "AAAAAAAAAAAAAAAAAAAAAA")
+    await admin.set(keys.epoch, 3)
+    storage = await RedisStorage.open(url, admin, 3)
+    storage._now_ms = lambda: NOW_MS
+    await storage.create_topic(TOPIC)
+    answers: list[Appended | Exception] = []
+    for append in APPENDS:
+        storage.append(STREAMS[0], append, answers.append)
+    await storage.ping()
+    assert all(isinstance(answer, Appended) for answer in answers), answers
+    assert await storage.delete_records(STREAMS[0], 3) == 3
+    assert await storage.allocate_producer_ids(1_000) == 0
+    await storage.save_group("board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS)])
+    await storage.mirror_position(STREAMS[0], "board", 5)
+    await storage.mirror_position(STREAMS[1], "board", 0)
+    await storage.close()
+
+
+def dump(url: str) -> dict[str, Any]:
+    """Every key with its value; bytes that are no ASCII text as `hex:...`."""
+    with redis.Redis.from_url(url) as link:
+        return {key.decode(): _value(link, key) for key in sorted(link.keys())}
+
+
+def _value(link: Any, key: bytes) -> Any:
+    kind = link.type(key)
+    if kind == b"string":
+        return _text(link.get(key))
+    if kind == b"set":
+        return sorted(_text(member) for member in link.smembers(key))
+    if kind == b"hash":
+        return {_text(field): _text(value) for field, value in sorted(link.hgetall(key).items())}
+    assert kind == b"stream", key
+    return {
+        "last id": _text(link.xinfo_stream(key)["last-generated-id"]),
+        "entries": [
+            {"id": _text(name), **{_text(field): _text(value) for field, value in fields.items()}}
+            for name, fields in link.xrange(key)
+        ],
+        "groups": {_text(group["name"]): _text(group["last-delivered-id"]) for group in link.xinfo_groups(key)},
+    }
+
+
+def _text(value: bytes) -> str:
+    return value.decode() if value.isascii() and value.decode().isprintable() else f"hex:{value.hex()}"
+
+
+def stored(server: RedisServer) -> str:
+    """What a server leaves on an empty Redis, as the golden file has it."""
+    with redis.Redis.from_url(server.url) as link:
+        link.flushall()
+    asyncio.run(write(server.url))
+    return json.dumps(dump(server.url), indent=1) + "\n"
+
+
+def test_the_layout_is_what_the_golden_file_has(any_redis: RedisServer) -> None:
+    assert stored(any_redis) == GOLDEN.read_text()
+
+
+def test_what_an_earlier_version_stored_is_read(any_redis: RedisServer) -> None:
+    """The golden file is put back by hand, then opened."""
+    golden: dict[str, Any] = json.loads(GOLDEN.read_text())
+    with redis.Redis.from_url(any_redis.url) as link:
+        link.flushall()
+        for key, value in golden.items():
+            _put(link, key, value)
+    asyncio.run(_read_back(any_redis.url))
+    assert json.dumps(_without_epochs(dump(any_redis.url))) == json.dumps(_without_epochs(golden))
+
+
+def _put(link: Any, key: str, value: Any) -> None:
+    if isinstance(value, str):
+        link.set(key, value)
+    elif isinstance(value, list):
+        link.sadd(key, *value)
+    elif "entries" in value:
+        for entry in value["entries"]:
+            fields = {name: _bytes(text) for name, text in entry.items() if name != "id"}
+            link.xadd(key, fields, id=entry["id"])
+        for group, last in value["groups"].items():
+            link.xgroup_create(key, group, last, mkstream=True)
+    else:
+        link.hset(key, mapping={name: _bytes(text) for name, text in value.items()})
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode()
+
+
+def _without_epochs(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: {name: text for name, text in value.items() if name != "e"} if isinstance(value, dict) else value
+        for key, value in found.items()
+    }
+
+
+async def _read_back(url: str) -> None:
+    storage = await RedisStorage.open(url, redis.asyncio.from_url(url), 4)
+    assert storage.cluster_id == "AAAAAAAAAAAAAAAAAAAAAA"
+    assert await storage.load_topics() == [TOPIC]
+    state = await storage.open_partition(STREAMS[0])
+    assert (state.log_start, state.next_offset, state.leader_epoch) == (3, 9, 0)
+    found = await storage.read(STREAMS[0], 3, 100)
+    assert [each.batch for each in found] == [bytes(append.batch) for append in APPENDS[1:]]
+    assert (await storage.open_partition(STREAMS[1])).next_offset == 0
+    (group,) = await storage.load_groups()
+    assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
+    answers: list[Appended | Exception] = []
+    for append in APPENDS[1:4]:
+        storage.append(STREAMS[0], append, answers.append)
+    await storage.ping()
+    assert answers == [Appended(2, duplicate=True), Appended(5, duplicate=True), Appended(6, duplicate=True)]
+    await storage.close()
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--update"]:
+    with RedisServer() as server:
+        GOLDEN.write_text(stored(server))

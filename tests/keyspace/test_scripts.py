@@ -1,0 +1,45 @@
+import re
+from importlib.resources import files
+
+import pytest
+import redis
+
+from headrace.keyspace.scripts import script
+from headrace.store.logs import SCRIPTS
+from headrace.testing.redis import RedisServer
+
+NAMES = sorted(
+    entry.name.removesuffix(".lua") for entry in (files("headrace.keyspace") / "lua").iterdir() if ".lua" in entry.name
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_redis_takes_the_script_and_names_it_alike(any_redis: RedisServer, name: str) -> None:
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        assert link.script_load(script(name).text) == script(name).sha
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_script_says_what_it_takes(name: str) -> None:
+    """Keys and arguments are listed at the top, in order; nothing but `redis.call` where an error must end it."""
+    text = script(name).text
+    assert re.search(r"^-- KEYS: ", text, re.MULTILINE)
+    assert re.search(r"^-- (Answer|Errors?): ", text, re.MULTILINE)
+    assert ("ARGV[" in text) == ("-- ARGV: " in text)
+    assert "KEYS[" in text
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("lease_")])
+def test_who_writes_is_fenced(name: str) -> None:
+    text = script(name).text
+    if "no-writes" not in text.splitlines()[0]:
+        assert "redis.error_reply('FENCED epoch ' .. ARGV[1]" in text
+
+
+def test_the_connection_loads_what_the_store_runs() -> None:
+    assert [each.name for each in SCRIPTS] == [name for name in NAMES if not name.startswith("lease_")]
+
+
+def test_there_is_no_other_script() -> None:
+    with pytest.raises(FileNotFoundError):
+        script("nothing")
