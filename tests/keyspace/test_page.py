@@ -1,0 +1,64 @@
+"""`docs/keyspace.md` says what there is: every key, every field, nothing that is not."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.groups.model import GroupHeader, Position, StoredMember
+from headrace.keyspace import LAYOUT_VERSION, entries, partition
+from headrace.keyspace.keys import Keyspace
+from headrace.topics.model import Topic
+
+PAGE = (Path(__file__).parents[2] / "docs" / "keyspace.md").read_text()
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json").read_text())
+
+
+def column(header: str) -> list[str]:
+    """The first column of the table with that header."""
+    table = PAGE.split(f"| {header} | ", 1)[1].split("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def test_the_version() -> None:
+    assert f"Layout version **{LAYOUT_VERSION}**" in PAGE
+
+
+def test_every_key_is_on_the_page_and_no_other() -> None:
+    pattern = {
+        name: re.compile(
+            re.escape(name).replace("<topic>", "[^:]+").replace("<partition>", r"\d+").replace("<group>", ".+")
+        )
+        for name in column("key | type")
+    }
+    used = {name for key in (*GOLDEN, Keyspace().lease) for name in pattern if pattern[name].fullmatch(key)}
+    assert used == set(pattern)
+    assert all(any(each.fullmatch(key) for each in pattern.values()) for key in GOLDEN)
+
+
+def test_fields_of_an_entry() -> None:
+    entry = GOLDEN["headrace:flights:0"]["entries"][0]
+    assert column("field of an entry") == [name for name in entry if name != "id"]
+    assert column("field of an entry") == [
+        name.decode() for name in (entries.BATCH, entries.MAX_TIMESTAMP, entries.BYTES)
+    ]
+
+
+def test_fields_of_the_state() -> None:
+    fields = column("field of the state")
+    assert sorted(fields) == sorted(GOLDEN["{headrace:flights:0}:state"])
+    assert set(partition.FIELDS) <= set(fields)
+    assert entries.STATE_MAX_TIMESTAMP in fields
+
+
+def test_fields_of_a_group() -> None:
+    assert sorted(column("field of a group")) == sorted(GOLDEN["headrace:group:{default/board}"])
+
+
+@pytest.mark.parametrize("kind", [Topic, GroupHeader, StoredMember, Position])
+def test_fields_of_values(kind: type[msgspec.Struct]) -> None:
+    for name in kind.__struct_fields__:
+        assert f"`{name}`" in PAGE, name
