@@ -1,0 +1,136 @@
+"""The storage alone: appends by the server's script and reads, on an embedded Valkey over one connection.
+
+CPU is counted for this process ("ours": encoding, sending, decoding) and for the Valkey, per GB of batches and per
+append. Nothing here touches the records, and there is no client: no server can be faster than this. Appends are those
+of an idempotent producer; some megabytes are under way at any time.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import redis.asyncio
+import uvloop
+
+from bench.machine import describe
+from bench.processes import cpu_s
+from bench.table import Cell, table
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
+from headrace.testing.valkey import running_valkey
+from headrace.topics.model import Append, Appended, Topic
+
+SIZES = (100, 16 << 10, 64 << 10, 1 << 20)
+_MOST_BATCHES = 40_000
+_TOTAL_BYTES = 512 << 20
+_QUICK = 16
+_UNDER_WAY_BYTES = 4 << 20
+_MOST_UNDER_WAY = 256
+_READ_BYTES = 1 << 20
+_STREAM = "headrace:bench:0"
+_PRODUCER = 7
+
+
+class Spent(msgspec.Struct):
+    """What some work took, in seconds."""
+
+    clock_s: float = 0
+    ours_s: float = 0
+    valkey_s: float = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="batches of these sizes")
+
+
+def run(options: argparse.Namespace) -> None:
+    print(describe(appended=f"at most {_TOTAL_BYTES >> 20 if not options.quick else _TOTAL_BYTES // _QUICK >> 20} MiB"))
+    print()
+    rows = [uvloop.run(_measure(size, options.quick)) for size in options.sizes]
+    head = ["batch", "append MB/s", "appends/s", "ours s/GB", "Valkey s/GB", "ours us", "Valkey us"]
+    print(table([*head, "read MB/s", "ours s/GB", "Valkey s/GB"], rows))
+
+
+async def _measure(size: int, quick: bool) -> list[Cell]:
+    count = min(_MOST_BATCHES, _TOTAL_BYTES // size) // (_QUICK if quick else 1)
+    batch = _batch(size)
+    gigabytes = count * len(batch) / 1e9
+    async with running_valkey() as valkey:
+        storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1)
+        try:
+            topic = Topic(name="bench", id=uuid4(), streams=(_STREAM,), config={}, created_ms=0)
+            await storage.create_topic(topic)
+            appending, reading = Spent(), Spent()
+            with _spending(appending, valkey.pid):
+                await _append(storage, batch, count)
+            with _spending(reading, valkey.pid):
+                await _read(storage, max(1, _READ_BYTES // len(batch)), count)
+        finally:
+            await storage.close()
+    return [
+        f"{size:,}",
+        gigabytes * 1e3 / appending.clock_s,
+        count / appending.clock_s,
+        appending.ours_s / gigabytes,
+        appending.valkey_s / gigabytes,
+        appending.ours_s / count * 1e6,
+        appending.valkey_s / count * 1e6,
+        gigabytes * 1e3 / reading.clock_s,
+        reading.ours_s / gigabytes,
+        reading.valkey_s / gigabytes,
+    ]
+
+
+def _batch(size: int) -> bytearray:
+    """A batch of one record and about `size` bytes."""
+    smallest = len(build([(None, b"", 0, ())]))
+    value = bytes(number * 7919 % 251 for number in range(max(1, size - smallest)))
+    return build([(None, value, 1_700_000_000_000, ())], producer_id=_PRODUCER, producer_epoch=0, base_sequence=0)
+
+
+@contextmanager
+def _spending(spent: Spent, pid: int) -> Iterator[None]:
+    clock, ours, valkey = time.perf_counter(), time.process_time(), cpu_s(pid)
+    yield
+    spent.clock_s = time.perf_counter() - clock
+    spent.ours_s = time.process_time() - ours
+    spent.valkey_s = cpu_s(pid) - valkey
+
+
+def _append(storage: RedisStorage, batch: bytearray, count: int) -> Awaitable[Any]:
+    """Append `count` times, some at once; the sequence in the batch itself is left alone, nobody looks at it."""
+    finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    sent = answered = 0
+
+    def done(answer: Appended | Exception) -> None:
+        nonlocal answered
+        answered += 1
+        if isinstance(answer, Exception):
+            if not finished.done():
+                finished.set_exception(answer)
+        elif answered == count:
+            finished.set_result(None)
+        elif sent < count:
+            send()
+
+    def send() -> None:
+        nonlocal sent
+        storage.append(_STREAM, Append(batch, 1, 1_700_000_000_000, _PRODUCER, 0, sent), done)
+        sent += 1
+
+    for _ in range(min(count, max(4, min(_MOST_UNDER_WAY, _UNDER_WAY_BYTES // len(batch))))):
+        send()
+    return finished
+
+
+async def _read(storage: RedisStorage, at_once: int, count: int) -> None:
+    offset = 0
+    while found := await storage.read(_STREAM, offset, at_once):
+        offset = found[-1].next_offset
+    if offset != count:
+        raise RuntimeError(f"{count} batches were appended, {offset} read")
