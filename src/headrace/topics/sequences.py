@@ -1,7 +1,7 @@
 """Producer sequences: whether the next batch of an idempotent producer may enter a partition. Pure.
 
-The server asks Redis, where the check is one with the append (`keyspace/lua/append.lua`). This is the same rule where it
-can be read and tried; a state machine in `tests/properties` holds the two together.
+The server asks Redis, where the check is one with the append (`keyspace/lua/append.lua`). This is the same rule where
+it can be read and tried; a state machine in `tests/properties` holds the two together.
 
 Kafka's rule: a partition knows a producer by its epoch and its last five batches. A producer it does not know may begin
 anywhere. In the same epoch a batch continues where the last one ended, or is one of the five once more: then it gets
