@@ -165,6 +165,9 @@ class EmbeddedValkey:
             return False
         if not await _ready(orphan, client, progress, _ORPHAN_S):
             _log.warning("the Valkey found running does not answer, replacing it", pid=orphan.pid)
+            # It would not hear SHUTDOWN or SIGTERM either, and what it acknowledged is in the kernel.
+            orphan.send(signal.SIGKILL)
+            await orphan.wait(_KILL_S)
             return False
         wanted = self._settings()
         try:
