@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 _LINE_EVERY_S = 2.0
+_IDLE_LINE_EVERY_S = 10.0
 _RATE_OVER_S = 2.0
 _REFRESH_PER_S = 8
 
@@ -72,6 +73,8 @@ class Board:
         self._console = console
         self._began = time.monotonic()
         self._next_line = 0.0
+        self._next_idle_line = 0.0
+        self._last_line: tuple[int, ...] = ()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -100,7 +103,11 @@ class Board:
         now = time.monotonic()
         if self._live is not None or not self.total or now < self._next_line:
             return
-        self._next_line = now + _LINE_EVERY_S
+        line = (self.sent.value, self.read.value, self.archived.value, self.lag, self.archive_lag)
+        if line == self._last_line and now < self._next_idle_line:
+            return
+        self._last_line = line
+        self._next_line, self._next_idle_line = now + _LINE_EVERY_S, now + _IDLE_LINE_EVERY_S
         self.say(
             f"sent {self.sent.value:,} of {self.total:,} ({self.sent.rate:,.0f}/s), "
             f"read {self.read.value:,} ({self.read.rate:,.0f}/s, lag {self.lag:,}), "

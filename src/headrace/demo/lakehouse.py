@@ -1,5 +1,6 @@
 """`python -m headrace.demo.lakehouse`: Spark archives the topic into a Delta table, and reads the table afterwards."""
 
+import os
 import signal
 import sys
 import threading
@@ -61,30 +62,36 @@ def read_table(spark: SparkSession, table: str) -> Queried:
     """Read a Delta table's present version with Spark: its figures, and what proves that every record is there once."""
     delta = DeltaTable(table)
     files = delta.file_uris()
-    records = spark.read.parquet(*files).select(
-        "partition",
-        "offset",
-        f.crc32("value").alias("checksum"),
-        f.from_json(f.col("value").cast("string"), _EVENT).alias("event"),
-    )
-    flights = records.select("partition", "offset", "checksum", "event.*").cache()
-    whole = flights.agg(f.count("*"), f.count_distinct("partition", "offset"), f.sum("checksum")).collect()[0]
-    extents = flights.groupBy("partition").agg(f.count("*"), f.min("offset"), f.max("offset")).collect()
+    records = spark.read.parquet(*files)
     return Queried(
-        rows=whole[0],
-        distinct=whole[1],
-        checksum=whole[2],
-        extents={partition: Extent(rows, first, last) for partition, rows, first, last in extents},
-        figures=_figures(flights),
+        extents=_extents(records),
+        figures=_figures(records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))),
         version=delta.version(),
         files=len(files),
     )
 
 
-def _figures(flights: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
+def _extents(records: DataFrame) -> dict[int, Extent]:
+    """What there is of each partition."""
+    rows = (
+        records.groupBy("partition")
+        .agg(
+            f.count("*"),
+            f.count_distinct("offset"),
+            f.min("offset"),
+            f.max("offset"),
+            f.sum(f.crc32("value")),
+        )
+        .collect()
+    )
+    return {partition: Extent(*extent) for partition, *extent in rows}
+
+
+def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
     """The cube of the figures; Spark leaves missing delays out of count and sum."""
     rows = (
-        flights.cube("carrier", "month")
+        events.select("event.*")
+        .cube("carrier", "month")
         .agg(f.grouping_id(), f.count("*"), f.count("dep_delay"), f.sum("dep_delay"))
         .collect()
     )
@@ -140,6 +147,18 @@ def main() -> None:
     except SparkError as error:
         say(Failed(str(error)))
         sys.exit(1)
+    finally:
+        _end_java()
+
+
+def _end_java() -> None:
+    """A JVM that was interrupted while it started does not notice that its Python has gone: tell all of this session.
+
+    Only where this process leads it, so that nobody else's processes are in it.
+    """
+    if os.getpgrp() == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
 
 
 if __name__ == "__main__":

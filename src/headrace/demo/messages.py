@@ -43,22 +43,38 @@ class Extent(msgspec.Struct, frozen=True):
     """What the table has of one partition."""
 
     rows: int
+    distinct: int
+    """Different offsets."""
     first: int
     last: int
+    checksum: int
+    """The sum of the CRC-32 of every value."""
 
 
 class Queried(msgspec.Struct, tag=True, frozen=True):
     """What Spark reads in the table."""
 
-    rows: int
-    distinct: int
-    """Different (partition, offset)."""
-    checksum: int
-    """The sum of the CRC-32 of every value."""
     extents: dict[int, Extent]
+    """By partition."""
     figures: list[tuple[str | None, int | None, Figure]]
+    """By carrier and month, None for all."""
     version: int
     files: int
+
+    @property
+    def rows(self) -> int:
+        """In all."""
+        return sum(extent.rows for extent in self.extents.values())
+
+    @property
+    def distinct(self) -> int:
+        """Different (partition, offset)."""
+        return sum(extent.distinct for extent in self.extents.values())
+
+    @property
+    def checksum(self) -> int:
+        """The sum of the CRC-32 of every value."""
+        return sum(extent.checksum for extent in self.extents.values())
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):

@@ -74,7 +74,7 @@ def check(outcome: Outcome) -> list[Check]:
             _unequal(total, table.distinct) + _gaps(table),
         ),
         Check(
-            "byte for byte: checksum of the table's values, and of those sent",
+            "the CRC-32 of all values, added up, is the same in the table as at sending",
             _unequal(outcome.checksum, table.checksum),
         ),
         Check("the table's figures, read by Spark, are the package's", compare(outcome.package, outcome.table_figures)),

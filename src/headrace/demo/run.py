@@ -209,8 +209,8 @@ class Demo:
         self._leaving.add(child)
         child.kill()
         board.say(
-            f"{name} (pid {child.pid}, partitions {_listed(member.partitions)}) killed with SIGKILL, "
-            f"{self._coverage.seen:,} flights read; the group notices when its session of 6 s is over",
+            f"{name} (partitions {_listed(member.partitions)}) killed with SIGKILL, {self._coverage.seen:,} flights "
+            "read; its session ends in 6 s",
             "bold red",
         )
         member.note, member.partitions = "killed", []
@@ -336,8 +336,7 @@ class Demo:
         board.lag, board.archive_lag = seen.lag(READERS), seen.lag(ARCHIVE)
         board.state = seen.state
         if before is None or (before.state, before.members) != (seen.state, seen.members):
-            shares = "; ".join(f"{name}: {_listed(partitions)}" for name, partitions in seen.members.items())
-            board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}  ({shares or 'no members'})", "cyan")
+            board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}; {_shares(seen)}", "cyan")
 
     def _ended(self, child: Child, status: int) -> None:
         if child in self._leaving and status in {0, -signal.SIGKILL}:
@@ -345,6 +344,13 @@ class Demo:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         last = child.last_words()
         raise DemoFailed(f"{child.name} {how}" + (f"; the end of its log, {child.log}:\n{last}" if last else ""))
+
+
+def _shares(seen: Seen) -> str:
+    """The members and, when the group has shared them out, their partitions."""
+    if not any(seen.members.values()):
+        return f"members {', '.join(seen.members)}" if seen.members else "no members"
+    return "; ".join(f"{name} has {_listed(partitions)}" for name, partitions in seen.members.items())
 
 
 def _listed(partitions: list[int]) -> str:

@@ -18,8 +18,8 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 _SLICE_S = 0.02
-_UNPACED = 5_000
-"""Flights between two looks at the stop sign when there is no pace."""
+_AT_ONCE = 2_000
+"""Flights between two looks at what was acknowledged and at the stop sign."""
 
 
 class Sender:
@@ -83,10 +83,10 @@ class Sender:
     def _send_all(self) -> None:
         began = time.monotonic()
         while not self._stop.is_set():
-            due = _UNPACED if self._rate == 0 else int((time.monotonic() - began) * self._rate) - self.sent
-            if not self._send(self._flights, due):
+            due = int((time.monotonic() - began) * self._rate) - self.sent if self._rate else _AT_ONCE
+            if not self._send(self._flights, min(due, _AT_ONCE)):
                 return
-            if self._rate:
+            if self._rate and due < _AT_ONCE:
                 self._stop.wait(_SLICE_S)
 
     def _send(self, flights: Iterator[Flight], due: int) -> bool:
