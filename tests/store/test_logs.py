@@ -450,3 +450,60 @@ async def test_appends_go_on_after_a_script_flush(storage: RedisStorage, raw: "r
     answers = await append(storage, *(sent(1, 1 + number) for number in range(5)))
     assert answers == [Appended(1 + number) for number in range(5)]
     assert bases(await storage.read(STREAM, 0, 100)) == list(range(6))
+
+
+# Killed
+
+
+async def test_no_batch_is_lost_or_doubled_when_redis_is_killed() -> None:
+    """What has no answer is sent again, as a client does: each sequence is stored once, in order."""
+    with RedisServer(options={"appendonly": "yes", "appendfsync": "no"}) as server:
+        storage = await RedisStorage.open(server.url, redis.asyncio.from_url(server.url), 1)
+        await storage.open_partition(STREAM)
+        answered: dict[int, int] = {}
+        for kill_after in (3, 40, 90):
+            first = len(answered)
+            results = await _append_and_kill(storage, server, first, kill_after)
+            server.start()
+            await _reached_again(storage)
+            for number, result in enumerate(results, first):
+                again = [result] if isinstance(result, Appended) else await append(storage, sent(1, number))
+                assert isinstance(again[0], Appended), again
+                answered[number] = again[0].base_offset
+        assert answered == {number: number for number in range(300)}
+        assert bases(await storage.read(STREAM, 0, 1_000)) == list(range(300))
+        await storage.close()
+
+
+async def _reached_again(storage: RedisStorage) -> None:
+    """The server from before is dead: an answer comes from the new one."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await storage.ping()
+            except StorageUnavailable:
+                await asyncio.sleep(0.001)
+            else:
+                return
+
+
+async def _append_and_kill(
+    storage: RedisStorage, server: RedisServer, first: int, kill_after: int
+) -> list[Appended | Exception]:
+    """Send a hundred appends; Redis is killed once so many of them were answered."""
+    results: list[Appended | Exception] = []
+    done = asyncio.Event()
+
+    def answered(result: Appended | Exception) -> None:
+        results.append(result)
+        if len(results) == kill_after:
+            server.kill()
+        if len(results) == 100:
+            done.set()
+
+    for number in range(first, first + 100):
+        storage.append(STREAM, sent(1, number), answered)
+        # Each by itself: all at once would be one answer.
+        await asyncio.sleep(0)
+    await done.wait()
+    return results
