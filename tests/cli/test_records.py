@@ -3,11 +3,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.testing import Server
+
+HEADRACE = [sys.executable, "-m", "headrace", "records"]
 
 
 def test_lines_become_records_in_order(headrace: Any) -> None:
@@ -86,12 +89,46 @@ def test_tail_from_now_on_to_the_end_shows_nothing(headrace: Any) -> None:
 def test_ctrl_c_ends_tail_with_status_0(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "followed", "--partitions", "1")
     headrace.run("records", "produce", "followed", stdin="first\n")
-    command = [sys.executable, "-m", "headrace", "records", "tail", "followed", "--from-beginning"]
+    command = [*HEADRACE, "tail", "followed", "--from-beginning"]
     environment = os.environ | {"HEADRACE_KAFKA": running.kafka, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as tail:
-        assert tail.stdout is not None
-        assert tail.stdout.readline().endswith("first\n")
-        headrace.run("records", "produce", "followed", stdin="second\n")
-        assert tail.stdout.readline().endswith("second\n")
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(20) == 0
+        try:
+            assert tail.stdout is not None
+            assert tail.stdout.readline().endswith("first\n")
+            headrace.run("records", "produce", "followed", stdin="second\n")
+            assert tail.stdout.readline().endswith("second\n")
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(20) == 0
+        finally:
+            tail.kill()
+
+
+def test_tail_says_when_the_server_goes_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own:
+        environment = os.environ | {"HEADRACE_KAFKA": own.kafka, "PYTHONUNBUFFERED": "1"}
+
+        def produce(line: str) -> None:
+            subprocess.run(
+                [*HEADRACE, "produce", "kept"], input=line, env=environment, text=True, timeout=30, check=True
+            )
+
+        produce("first\n")
+        with subprocess.Popen(
+            [*HEADRACE, "tail", "kept", "--from-beginning", "--max", "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        ) as tail:
+            try:
+                assert tail.stdout is not None
+                assert tail.stderr is not None
+                assert tail.stdout.readline().endswith("first\n")
+                own.stop()
+                assert f"{own.kafka} does not answer any more" in tail.stderr.readline()
+                own.start()
+                produce("second\n")
+                assert tail.stdout.readline().endswith("second\n")
+                assert tail.wait(20) == 0
+            finally:
+                tail.kill()

@@ -57,9 +57,9 @@ class Client:
         """A producer; configuration keys have underscores for dots."""
         return Producer(self._configuration(**configuration), logger=_SILENT)
 
-    def consumer(self, **configuration: object) -> Consumer:
-        """A consumer; configuration keys have underscores for dots."""
-        return Consumer(self._configuration(**configuration), logger=_SILENT)
+    def consumer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Consumer:
+        """A consumer; `on_error` hears of what the library does not give up on, such as a server that went away."""
+        return Consumer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def _configuration(self, **more: object) -> dict[str, Any]:
         return {

@@ -162,7 +162,12 @@ def tail(
     ends = client.offsets(wanted, OffsetSpec.latest)
     starts = client.offsets(wanted, OffsetSpec.earliest) if from_beginning else ends
     # Assigned, not subscribed: librdkafka wants a group's name all the same, which no server gets to see.
-    consumer = client.consumer(group_id="headrace-tail", enable_auto_commit=False, enable_partition_eof=to_end)
+    consumer = client.consumer(
+        lambda error: _tell_silence(error, kafka),
+        group_id="headrace-tail",
+        enable_auto_commit=False,
+        enable_partition_eof=to_end,
+    )
     consumer.assign([TopicPartition(topic, number, starts[topic, number]) for _, number in wanted])
     left = {number: ends[topic, number] for _, number in wanted if starts[topic, number] < ends[topic, number]}
     try:
@@ -173,6 +178,12 @@ def tail(
         return
     finally:
         consumer.close()
+
+
+def _tell_silence(error: KafkaError, address: str) -> None:
+    """Say that the server went away: the client library tries again for ever, without a word."""
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        click.echo(f"headrace: {address} does not answer any more; waiting for it (Ctrl-C ends)", err=True)
 
 
 def _show(consumer: Consumer, most: int | None, left: dict[int, int] | None, as_json: bool) -> None:
