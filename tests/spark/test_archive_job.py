@@ -146,7 +146,7 @@ POINTS = ("started", "files written", "table committed")
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_killed_at_every_step_the_table_has_every_record_once(
     spark: "SparkSession", storage: BareStorage, scratch: Path
 ) -> None:
@@ -159,7 +159,11 @@ def test_killed_at_every_step_the_table_has_every_record_once(
     for point in POINTS:
         # Each process archives batches of 30 and is killed, with its JVM and workers, in its second batch.
         command = [sys.executable, archiver, storage.url, topic.name, str(scratch), point, "2"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        # What a killed process leaves lying about is to vanish with the test's own folder.
+        environment = os.environ | {"TMPDIR": str(scratch)}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
+        ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == f"{point}\n"
             kill_session(process.pid)

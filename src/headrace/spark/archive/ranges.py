@@ -1,7 +1,7 @@
 """The archive's own source: a stream of offset ranges instead of records.
 
-The archive's tasks read the log themselves and write Parquet; sending every record through the JVM in between would
-only cost (two to three times the time, measured). Offsets, limits and checkpoint are those of `format("headrace")`.
+The archive's tasks read the log themselves and write Parquet; sending every record into the JVM and back in between
+would only cost. Offsets, limits and checkpoint are those of `format("headrace")`.
 """
 
 import json
