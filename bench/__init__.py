@@ -1,0 +1,1 @@
+"""How fast Headrace is, as ratios within one run: `python -m bench --help`."""

@@ -1,0 +1,60 @@
+"""Runs benches: `python -m bench` all of them, `python -m bench NAME` one, with options of its own (-h)."""
+
+import argparse
+import subprocess
+import sys
+from importlib import import_module
+
+BENCHES = {
+    "kafka": "produce, consume, requests and latency through the Kafka door",
+    "groups": "a group of two and one of a thousand: from joining to assigned",
+    "startup": "start to ready, and memory when idle",
+    "store": "the ceiling of the embedded Valkey: append script and reads",
+    "spark": "batch reads and the archive, local[2]",
+    "records": "record batches: check, build, walk, Arrow columns",
+    "codec": "Kafka messages: ours, kio's and kafka-python's",
+}
+
+
+def run(name: str, arguments: list[str]) -> int:
+    """Run one bench in this process; its exit status."""
+    bench = import_module(f"bench.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench {name}", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a small volume: does it work, and about how fast")
+    bench.add_arguments(parser)
+    status: int = bench.run(parser.parse_args(arguments)) or 0
+    return status
+
+
+def run_all(arguments: list[str]) -> int:
+    """Run every bench, each in a process of its own; 1 when any failed."""
+    failed = []
+    for name, summary in BENCHES.items():
+        print(f"\n## {name}: {summary}\n", flush=True)
+        if subprocess.run([sys.executable, "-m", "bench", name, *arguments], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments and arguments[0] in BENCHES:
+        return run(arguments[0], arguments[1:])
+    listing = "\n".join(f"  {name:<10} {summary}" for name, summary in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        usage="python -m bench [-h] [--quick] | NAME [OPTIONS]",
+        description="Measure Headrace. Without a name: every bench, one after the other.",
+        epilog=f"benches:\n{listing}\n\n`python -m bench NAME -h` shows its options; docs/benchmarks.md explains all.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="small volumes: does it work, and about how fast")
+    options = parser.parse_args(arguments)
+    return run_all(["--quick"] if options.quick else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

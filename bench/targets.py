@@ -1,0 +1,96 @@
+"""What a load is sent to: a fresh Headrace, or the broker that does nothing. Each is gone at the end of its block."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import redis
+
+from bench.load import Span, Task, Worker, seconds
+from bench.processes import cpu_s, peak_mb, reset_peak
+from headrace.testing import Server, server
+from headrace.testing.wire import Wire
+
+SERVER, VALKEY, NULL = "server", "valkey", "null"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """An address, and the processes behind it by name; asked anew each time, since a restart changes them."""
+
+    address: str
+    processes: Callable[[], Mapping[str, int]]
+    batches: Callable[[], int] = lambda: 0
+    """How many record batches its logs hold; 0 where nobody counts."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What a load did, and what it cost the processes of its target."""
+
+    seconds: float
+    records: int
+    cpu_s: Mapping[str, float]
+    peak_mb: Mapping[str, float]
+    batches: int
+    """In the logs afterwards."""
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+
+def load(target: Target, tasks: Sequence[Task]) -> Run:
+    """Run tasks at once, each in a process of its own. Raises LoadFailed."""
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(Worker(task)) for task in tasks]
+        processes = target.processes()
+        for pid in processes.values():
+            reset_peak(pid)
+        before = {name: cpu_s(pid) for name, pid in processes.items()}
+        for worker in workers:
+            worker.start()
+        spans: list[Span] = [worker.result(Span) for worker in workers]
+        return Run(
+            seconds=seconds(spans),
+            records=sum(span.records for span in spans),
+            cpu_s={name: cpu_s(pid) - before[name] for name, pid in processes.items()},
+            peak_mb={name: peak_mb(pid) for name, pid in processes.items()},
+            batches=target.batches(),
+        )
+
+
+@contextlib.contextmanager
+def headrace(topic: str, partitions: int, fsync: str = "no") -> Iterator[tuple[Target, Server]]:
+    """A server on a temporary data directory, with one topic."""
+    with server(arguments=["--fsync", fsync]) as started:
+        with Wire(started.kafka) as client:
+            client.create(topic, partitions)
+        yield (
+            Target(
+                started.kafka,
+                lambda: {SERVER: started.pid, VALKEY: started.storage_pid},
+                lambda: _entries(started.storage),
+            ),
+            started,
+        )
+
+
+def _entries(storage: str) -> int:
+    """Entries in all Redis Streams: a record batch each."""
+    with redis.Redis.from_url(storage) as link:
+        return sum(int(link.xlen(key)) for key in link.scan_iter(_type="stream"))
+
+
+@contextlib.contextmanager
+def null(*arguments: str) -> Iterator[Target]:
+    """The broker that does nothing; `arguments` are those of `bench.null`."""
+    command = [sys.executable, "-m", "bench.null", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().decode().removeprefix("ready ").strip()
+            yield Target(address, lambda: {NULL: process.pid})
+        finally:
+            process.terminate()
