@@ -65,7 +65,7 @@ async def serve(options: ServerOptions, settings: BrokerSettings, on_ready: Call
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
-            storage = await stack.enter_async_context(_storage(options, stop))
+            storage = await stack.enter_async_context(_storage(options, settings, stop))
             broker = Broker(
                 storage,
                 settings,
@@ -151,30 +151,39 @@ def _text(bound: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _storage(options: ServerOptions, stop: Stop) -> AsyncIterator[RedisStorage]:
+async def _storage(options: ServerOptions, settings: BrokerSettings, stop: Stop) -> AsyncIterator[RedisStorage]:
     """The storage, opened as the options say. It asks `stop` when it is lost for good."""
     try:
         async with contextlib.AsyncExitStack() as stack:
-            opened = await (_external(options.redis, stop, stack) if options.redis else _embedded(options, stop, stack))
+            opening = (
+                _external(options.redis, settings, stop, stack)
+                if options.redis
+                else _embedded(options, settings, stop, stack)
+            )
+            opened = await opening
             stack.push_async_callback(opened.close)
             yield opened
     except StoreError as error:
         raise StartError(str(error)) from None
 
 
-async def _embedded(options: ServerOptions, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
+async def _embedded(
+    options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
+) -> RedisStorage:
     valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory)
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     url = await valkey.start(_show_valkey_loading)
     stack.push_async_callback(valkey.stop)
     admin = redis.asyncio.from_url(url)
+    stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
     epoch = await bump_epoch(admin, Keyspace().epoch)
-    return await RedisStorage.open(url, admin, epoch)
+    return await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms)
 
 
-async def _external(url: str, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
+async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
     admin = redis.asyncio.from_url(url)
+    stack.push_async_callback(admin.aclose)
     keys = Keyspace()
     owner = f"pid {os.getpid()} on {socket.gethostname()}"
     lease = Lease(admin, keys.lease, keys.epoch, owner)
@@ -184,7 +193,7 @@ async def _external(url: str, stop: Stop, stack: contextlib.AsyncExitStack) -> R
     except RedisError as error:
         raise Unreachable(f"Redis at {url} does not answer: {error}; start it, or leave --redis out") from None
     stack.push_async_callback(lease.release)
-    opened = await RedisStorage.open(url, admin, epoch)
+    opened = await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     return opened

@@ -88,7 +88,7 @@ class MemoryStorage:
         start = self.starts.get(stream, 0)
         while log and before_ms is not None and peek(log[0].batch).max_timestamp < before_ms:
             start = log.pop(0).next_offset
-        while log and max_bytes is not None and sum(len(b.batch) for b in log) > max_bytes:
+        while log and max_bytes is not None and sum(len(b.batch) for b in log[1:]) >= max_bytes:
             start = log.pop(0).next_offset
         self.starts[stream] = start
         return start

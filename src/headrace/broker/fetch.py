@@ -15,7 +15,6 @@ from headrace.broker.clock import Clock, Timer
 from headrace.broker.log import Partition
 from headrace.topics.errors import TopicError
 
-
 _log = structlog.get_logger("headrace.fetch")
 
 

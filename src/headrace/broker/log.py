@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+import structlog
+
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.ports import LogStorage
 from headrace.records.batch import stamp_into, stamp_prefix
-from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 
 AppendDone = Callable[[Appended | Exception], None]
@@ -16,6 +18,8 @@ Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
 
 _MOST_BATCHES = 4096
+_RETRY_S = 0.05
+_log = structlog.get_logger("headrace.log")
 
 
 class Partition:
@@ -94,24 +98,37 @@ class Partition:
             self._recovery = asyncio.get_running_loop().create_task(self._recover())
 
     async def _recover(self) -> None:
-        try:
-            while True:
-                try:
-                    state = await self._storage.open_partition(self.stream)
-                except StorageUnavailable:
-                    await asyncio.sleep(0.05)
-                    continue
+        while True:
+            try:
+                state = await self._storage.open_partition(self.stream)
                 break
-            if state.next_offset != self.log_end:
-                grown = state.next_offset - self.log_end
-                self._tail.clear(state.next_offset)
-                self._index = LogIndex(state.next_offset)
-                self.log_end = max(self.log_end, state.next_offset)
-                if grown > 0:
-                    for watcher in tuple(self._watchers):
-                        watcher(1)
-        finally:
-            self._recovery = None
+            except StorageUnavailable:
+                await asyncio.sleep(_RETRY_S)
+            except TopicError as error:
+                # Fenced, above all: this partition takes nothing any more, and the server is about to stop.
+                _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
+                return
+        self._recovery = None
+        self._take_over(state)
+
+    def _take_over(self, state: PartitionState) -> None:
+        """Go on from what Redis has: more than was answered, or less if it lost what it had answered."""
+        before = self.log_end
+        if state.next_offset == before:
+            return
+        if state.next_offset < before:
+            _log.error(
+                "Redis came back without records that it had acknowledged",
+                topic=self.topic,
+                partition=self.index,
+                lost=before - state.next_offset,
+            )
+        self.log_start, self.log_end = state.log_start, state.next_offset
+        self._tail.clear(state.next_offset)
+        self._index = LogIndex(state.next_offset)
+        self._ahead = None
+        for watcher in tuple(self._watchers):
+            watcher(1 if state.next_offset > before else 0)
 
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange unless `log_start <= offset <= log_end`; UnknownTopic once it is deleted."""

@@ -6,7 +6,8 @@ import msgspec
 
 from headrace.broker.log import Partition
 from headrace.broker.ports import LogStorage
-from headrace.records.walk import find_timestamp, max_timestamp
+from headrace.records.walk import find_timestamp, max_timestamp, records
+from headrace.topics.model import StoredBatch
 
 
 class Special(IntEnum):
@@ -53,6 +54,21 @@ async def find(storage: LogStorage, partition: Partition, timestamp: int) -> Fou
         found = find_timestamp(stored.batch, stored.base_offset, timestamp)
     if found is None:
         return NOT_FOUND
-    offset, time = found
-    # A log start in the middle of a batch hides the records before it.
-    return FoundOffset(max(offset, partition.log_start), time)
+    if found[0] < partition.log_start:
+        # A log start in the middle of a batch hides the records before it.
+        return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp)
+    return FoundOffset(*found)
+
+
+async def _behind_log_start(
+    storage: LogStorage, partition: Partition, stored: StoredBatch, timestamp: int
+) -> FoundOffset:
+    """The first readable record with `timestamp` or a later one, from the batch that holds the log start on."""
+    following: list[StoredBatch] = [stored]
+    while following:
+        stored = following[0]
+        for record in records(stored.batch, stored.base_offset):
+            if record.offset >= partition.log_start and record.timestamp >= timestamp:
+                return FoundOffset(record.offset, record.timestamp)
+        following = await storage.read(partition.stream, stored.next_offset, 1)
+    return NOT_FOUND

@@ -19,11 +19,10 @@ async def enforce(topics: TopicTable, storage: LogStorage, clock: Clock) -> int:
         config = live.config
         before_ms = None if config.retention_ms < 0 else clock.now_ms() - config.retention_ms
         max_bytes = None if config.retention_bytes < 0 else config.retention_bytes
-        if before_ms is None and max_bytes is None:
-            continue
         for partition in live.partitions:
-            if partition.deleted or partition.log_start == partition.log_end:
+            if partition.deleted:
                 continue
+            # Also where nothing can be trimmed: storage forgets idle producers on this occasion.
             before = partition.log_start
             partition.trimmed(await storage.trim(partition.stream, before_ms=before_ms, max_bytes=max_bytes))
             if partition.log_start > before:
