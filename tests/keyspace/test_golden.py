@@ -174,6 +174,7 @@ def _without_epochs(found: dict[str, Any]) -> dict[str, Any]:
 
 async def _read_back(url: str) -> None:
     storage = await RedisStorage.open(url, redis.asyncio.from_url(url), 4)
+    storage._now_ms = lambda: NOW_MS
     assert storage.cluster_id == "AAAAAAAAAAAAAAAAAAAAAA"
     assert await storage.load_topics() == [TOPIC]
     state = await storage.open_partition(STREAMS[0])

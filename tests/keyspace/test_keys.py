@@ -29,7 +29,9 @@ def test_a_group_lies_in_one_slot(group: str, cluster: str) -> None:
 
 def test_what_concerns_all_lies_in_one_slot() -> None:
     keys = Keyspace()
-    everything = (keys.topics, keys.groups, keys.producer_ids, keys.epoch, keys.lease, keys.version, keys.cluster_id)
+    everything = (
+        keys.topics, keys.deleted, keys.groups, keys.producer_ids, keys.epoch, keys.lease, keys.version, keys.cluster_id
+    )  # fmt: skip
     assert len({slot(key) for key in everything}) == 1
     assert len(set(everything)) == len(everything)
 
@@ -58,10 +60,34 @@ def test_topics_and_groups_have_no_key_in_common(topic: str, partition: int, gro
     ("keys", "generation", "expected"),
     [
         (Keyspace(), "", "headrace:flights:3"),
-        (Keyspace(), "1f", "headrace:flights:3:1f"),
+        (Keyspace(), "1f", "headrace:flights:3@1f"),
         (Keyspace(cluster="blue"), "", "headrace:blue:flights:3"),
         (Keyspace(prefix="other"), "", "other:flights:3"),
     ],
 )
 def test_the_stream_of_a_partition(keys: Keyspace, generation: str, expected: str) -> None:
     assert keys.stream("flights", 3, generation) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["default", "a", "5"]),
+            st.sampled_from(["a", "5", "a.5"]),
+            st.integers(0, 9),
+            st.sampled_from(["", "0", "5"]),
+        ),
+        unique=True,
+    )
+)
+def test_partitions_and_their_later_logs_have_no_key_in_common(places: list[tuple[str, str, int, str]]) -> None:
+    streams = [Keyspace(cluster=cluster).stream(*place) for cluster, *place in places]  # type: ignore[arg-type]
+    assert len(set(streams)) == len(streams)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "{a}", "a/b", "a@b", "a\n"])
+def test_what_would_make_keys_ambiguous_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be part of a key"):
+        Keyspace(prefix=name)
+    with pytest.raises(ValueError, match="cannot be part of a key"):
+        Keyspace(cluster=name)

@@ -34,7 +34,12 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
         )
         for name in column("key | type")
     }
-    used = {name for key in (*GOLDEN, Keyspace().lease) for name in pattern if pattern[name].fullmatch(key)}
+    used = {
+        name
+        for key in (*GOLDEN, Keyspace().lease, Keyspace().deleted)
+        for name in pattern
+        if pattern[name].fullmatch(key)
+    }
     assert used == set(pattern)
     assert all(any(each.fullmatch(key) for each in pattern.values()) for key in GOLDEN)
 

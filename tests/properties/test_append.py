@@ -246,6 +246,7 @@ class Log(RuleBasedStateMachine):
     def _open(self) -> None:
         state = self.bench.run(self.server.open_partition(self.stream))
         assert state == PartitionState(log_start=self.log_start, next_offset=self.log_end, leader_epoch=0)
+        self._forget_producers()
 
     @rule()
     def the_old_server_writes(self) -> None:
@@ -302,6 +303,10 @@ class Log(RuleBasedStateMachine):
             self._trim_to(kept[0].base_offset if kept else self.log_end)
         log_start = self.bench.run(self.server.trim(self.stream, before_ms=before_ms, max_bytes=most))
         assert log_start == self.log_start
+        self._forget_producers()
+
+    def _forget_producers(self) -> None:
+        """The silent ones go with every trim, and whenever the partition is opened."""
         forgotten_ms = self.bench.now_ms - PRODUCER_EXPIRY_MS
         self.last_use = {producer: used for producer, used in self.last_use.items() if used >= forgotten_ms}
         self.producers = {producer: known for producer, known in self.producers.items() if producer in self.last_use}

@@ -118,6 +118,43 @@ async def test_a_topic_begins_empty_whatever_a_deletion_cut_short_left(storage: 
     assert await storage.read(STREAM, 0, 10) == []
 
 
+async def test_a_deletion_cut_short_is_finished_by_the_next_server(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    kept, gone = topic("kept", 2), topic("gone", 3)
+    await storage.create_topic(kept)
+    before = set(raw.keys())
+    await storage.create_topic(gone)
+    await append(storage, sent(3, 0), stream="headrace:gone:2")
+    await storage._remove_topic("begin", gone)
+    restarted = await open_storage(epoch=2)
+    assert await restarted.load_topics() == [kept]
+    assert set(raw.keys()) == before
+
+
+async def test_a_deletion_cut_short_spares_a_topic_created_since(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    await storage.create_topic(topic("u", 3))
+    await append(storage, batch(1), stream="headrace:u:0")
+    await append(storage, batch(1), stream="headrace:u:2")
+    await storage._remove_topic("begin", topic("u", 3))
+    ((topic_id, note),) = raw.hgetall("headrace:{meta}:deleted").items()
+    again = await open_storage(epoch=2)
+    await again.create_topic(topic("u", 2))
+    assert not raw.exists("headrace:u:2")
+    await append(again, batch(1, 2), stream="headrace:u:0")
+    raw.hset("headrace:{meta}:deleted", topic_id, note)
+    assert await (await open_storage(epoch=3)).load_topics() == [topic("u", 2)]
+    assert (await again.open_partition("headrace:u:0")).next_offset == 2
+    assert not raw.exists("headrace:{meta}:deleted")
+
+
+async def test_deleting_what_is_not_there_is_no_trouble(storage: RedisStorage, raw: "redis.Redis") -> None:
+    await storage.delete_topic(topic("never"))
+    assert not raw.exists("headrace:{meta}:deleted")
+
+
 async def test_an_append_behind_a_deletion_is_refused(storage: RedisStorage) -> None:
     await storage.create_topic(topic())
     deletion = asyncio.create_task(storage.delete_topic(topic()))
@@ -189,7 +226,7 @@ async def test_an_older_server_is_fenced(storage: RedisStorage, open_storage: Op
         storage.trim(STREAM, before_ms=5, max_bytes=5),
         storage.delete_records(STREAM, 1),
         storage.mirror_position(STREAM, "g", 1),
-        storage._drop(topic()),
+        storage._drop(topic().streams),
     ):
         with pytest.raises(Fenced):
             await refused
@@ -420,6 +457,18 @@ async def test_producers_not_heard_of_are_forgotten(open_storage: OpenStorage, r
     await storage.trim(STREAM, before_ms=None, max_bytes=None)
     assert list(raw.hgetall(producers_of(STREAM))) == ["2"]
     assert await append(storage, sent(1, 4711, producer=1), sent(1, 2, producer=2)) == [Appended(3), Appended(4)]
+
+
+async def test_producers_are_forgotten_where_nothing_is_ever_trimmed(
+    open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    storage = await open_storage(producer_expiry_ms=1_000)
+    await storage.open_partition(STREAM)
+    storage._now_ms = lambda: 10_000
+    await append(storage, sent(1, 0))
+    storage._now_ms = lambda: 11_001
+    await storage.open_partition(STREAM)
+    assert raw.hgetall(producers_of(STREAM)) == {}
 
 
 # Producer ids

@@ -1,13 +1,17 @@
 """The names of all keys.
 
-Topic names have no `{`, `}` or `:` (Kafka's rule), so no topic can collide with a key of ours. The part in braces is
-the hash tag of Redis Cluster: all keys of a partition, and all keys of a group, lie in one slot.
+Topic names have no `{`, `}`, `:` or `@` (Kafka's rule), nor have prefixes and virtual clusters (ours), so no two things
+share a key. The part in braces is the hash tag of Redis Cluster: all keys of a partition, and all keys of a group, lie
+in one slot.
 """
+
+import re
 
 import msgspec
 
 DEFAULT_PREFIX = "headrace"
 DEFAULT_CLUSTER = "default"
+_PLAIN = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def state_of(stream: str) -> str:
@@ -27,16 +31,22 @@ class Keyspace(msgspec.Struct, frozen=True):
     cluster: str = DEFAULT_CLUSTER
     """The virtual cluster."""
 
+    def __post_init__(self) -> None:
+        for name in (self.prefix, self.cluster):
+            if _PLAIN.fullmatch(name) is None:
+                raise ValueError(f"{name!r} cannot be part of a key: only a-z, A-Z, 0-9, '.', '_' and '-' can")
+
     def stream(self, topic: str, partition: int, generation: str = "") -> str:
         """Redis Stream of a new partition. Readers take the stored key from the topic registry instead.
 
         Args:
             topic: the topic's name.
             partition: its number.
-            generation: a suffix that tells a later log of the same partition from the first.
+            generation: tells a later log of the same partition from the first. After `@`: a further `:` would make
+                it a partition of another virtual cluster.
         """
         place = f"{topic}:{partition}" if self.cluster == DEFAULT_CLUSTER else f"{self.cluster}:{topic}:{partition}"
-        return f"{self.prefix}:{place}" + (f":{generation}" if generation else "")
+        return f"{self.prefix}:{place}" + (f"@{generation}" if generation else "")
 
     def _meta(self, name: str) -> str:
         return f"{self.prefix}:{{meta}}:{name}"
@@ -45,6 +55,11 @@ class Keyspace(msgspec.Struct, frozen=True):
     def topics(self) -> str:
         """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`)."""
         return self._meta("topics")
+
+    @property
+    def deleted(self) -> str:
+        """Hash: topic id -> topic as JSON, of deleted topics whose records are still to be removed."""
+        return self._meta("deleted")
 
     @property
     def groups(self) -> str:

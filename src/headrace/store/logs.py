@@ -1,7 +1,7 @@
 """Topics and their logs in Redis: `broker.ports.LogStorage`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import time
 
@@ -18,12 +18,12 @@ SCRIPTS = tuple(
     script(name)
     for name in (
         "append", "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
-        "register_group", "save_group", "take_producer_ids", "trim",
+        "register_group", "remove_topic", "save_group", "take_producer_ids", "trim",
     )
 )  # fmt: skip
 """Loaded on every new connection."""
 
-_APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _TAKE_IDS, _TRIM = (
+_APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TRIM = (
     script(name)
     for name in (
         "append",
@@ -32,6 +32,7 @@ _APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _TAKE_IDS, _TRIM = (
         "forget_producers",
         "open",
         "put_topic",
+        "remove_topic",
         "take_producer_ids",
         "trim",
     )
@@ -93,54 +94,78 @@ class RedisLogs:
     # Topics
 
     async def load_topics(self) -> list[Topic]:
-        """Every topic, in name order."""
-        stored = checked(await self._connection.call("HVALS", self._keyspace.topics))
-        return sorted((registry.topic(text) for text in stored), key=lambda topic: topic.name)
+        """Every topic, in name order. Deletions that a crash has cut short are finished first."""
+        await self._finish_deletions()
+        return sorted(await self._topics_in(self._keyspace.topics), key=lambda topic: topic.name)
 
-    async def _put_topic(self, what: str, name: str, text: bytes = b"") -> int:
+    async def _topics_in(self, key: str) -> list[Topic]:
+        return [registry.topic(text) for text in checked(await self._connection.call("HVALS", key))]
+
+    async def _put_topic(self, what: str, topic: Topic) -> int:
         keys = [self._keyspace.topics, self._keyspace.epoch]
-        answer: int = await self._run(_PUT_TOPIC, keys, self._epoch, what, name, text)
+        answer: int = await self._run(_PUT_TOPIC, keys, self._epoch, what, topic.name, registry.encode(topic))
         return answer
+
+    async def _remove_topic(self, what: str, topic: Topic) -> None:
+        keys = [self._keyspace.topics, self._keyspace.epoch, self._keyspace.deleted]
+        await self._run(_REMOVE_TOPIC, keys, self._epoch, what, str(topic.id), topic.name)
 
     async def create_topic(self, topic: Topic) -> None:
         """Store a new topic with empty partitions; raises TopicExists."""
         stored = checked(await self._connection.call("HEXISTS", self._keyspace.topics, topic.name))
         if stored:
             raise TopicExists(f"topic {topic.name!r} exists already")
-        # A deletion cut short by a crash may have left records under these keys.
-        await self._drop(topic)
+        # A deletion or a creation that was cut short may have left something under these keys.
+        await self._finish_deletions()
+        await self._drop(topic.streams)
         for start in range(0, topic.partitions, _PARTITIONS_AT_ONCE):
             streams = topic.streams[start : start + _PARTITIONS_AT_ONCE]
             await asyncio.gather(*(self.open_partition(stream) for stream in streams))
-        if not await self._put_topic("create", topic.name, registry.encode(topic)):
+        if not await self._put_topic("create", topic):
             raise TopicExists(f"topic {topic.name!r} exists already")
 
     async def replace_topic(self, topic: Topic) -> None:
         """Store a changed topic under its name."""
-        await self._put_topic("replace", topic.name, registry.encode(topic))
+        await self._put_topic("replace", topic)
 
     async def delete_topic(self, topic: Topic) -> None:
         """Remove the topic from the registry, then its records."""
-        await self._put_topic("remove", topic.name)
-        await self._drop(topic)
+        await self._remove_topic("begin", topic)
+        await self._drop(topic.streams)
+        await self._remove_topic("end", topic)
 
-    async def _drop(self, topic: Topic) -> None:
-        for start in range(0, topic.partitions, _PARTITIONS_AT_ONCE):
+    async def _finish_deletions(self) -> None:
+        deleted = await self._topics_in(self._keyspace.deleted)
+        if not deleted:
+            return
+        # A topic of the same name may have been created since, on the same keys.
+        alive = {stream for topic in await self._topics_in(self._keyspace.topics) for stream in topic.streams}
+        for topic in deleted:
+            await self._drop([stream for stream in topic.streams if stream not in alive])
+            await self._remove_topic("end", topic)
+
+    async def _drop(self, streams: Sequence[str]) -> None:
+        for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
             # Over the connection of the appends, so behind those already sent: none can land in a later log.
             await asyncio.gather(
                 *(
                     self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
-                    for stream in topic.streams[start : start + _PARTITIONS_AT_ONCE]
+                    for stream in streams[start : start + _PARTITIONS_AT_ONCE]
                 )
             )
-        for stream in topic.streams:
+        for stream in streams:
             self._heads.pop(stream, None)
 
     # Partitions
 
     async def open_partition(self, stream: str) -> PartitionState:
         """Fence older servers off, create what is missing; where the log starts and ends."""
-        log_start, next_offset, leader_epoch = await self._run(_OPEN, [stream, state_of(stream)], self._epoch)
+        opened, _ = await asyncio.gather(
+            self._run(_OPEN, [stream, state_of(stream)], self._epoch),
+            # Where no retention is set nobody ever trims.
+            self._forget_producers(stream),
+        )
+        log_start, next_offset, leader_epoch = opened
         return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
 
     def append(self, stream: str, append: Append, done: Callable[[Appended | Exception], None]) -> None:
@@ -215,14 +240,17 @@ class RedisLogs:
 
     async def trim(self, stream: str, *, before_ms: int | None, max_bytes: int | None) -> int:
         """Retention; the new log start. Producers that were not heard of for long are forgotten too."""
-        forgotten_ms = self._now_ms() - self._producer_expiry_ms
         oldest = "" if before_ms is None else before_ms
         most = "" if max_bytes is None else max_bytes
         _, log_start = await asyncio.gather(
-            self._run(_FORGET, [producers_of(stream), state_of(stream)], self._epoch, forgotten_ms),
+            self._forget_producers(stream),
             self._run(_TRIM, [stream, state_of(stream)], self._epoch, oldest, most, ""),
         )
         return int(log_start)
+
+    async def _forget_producers(self, stream: str) -> None:
+        last_use_ms = self._now_ms() - self._producer_expiry_ms
+        await self._run(_FORGET, [producers_of(stream), state_of(stream)], self._epoch, last_use_ms)
 
     async def delete_records(self, stream: str, before_offset: int) -> int:
         """Move the log start up to `before_offset`; the new log start."""

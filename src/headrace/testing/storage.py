@@ -52,9 +52,11 @@ class BareStorage:
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove the topic with everything it has."""
-        self._run("put_topic", [self._keys.topics, self._keys.epoch], [_EPOCH, "remove", topic.name])
+        keys = [self._keys.topics, self._keys.epoch, self._keys.deleted]
+        self._run("remove_topic", keys, [_EPOCH, "begin", str(topic.id), topic.name])
         for stream in topic.streams:
             self._redis.delete(stream, state_of(stream))
+        self._run("remove_topic", keys, [_EPOCH, "end", str(topic.id)])
 
     def append(self, topic: Topic, partition: int, records: Iterable[Fields], *, codec: int = 0) -> int:
         """Append one batch; its base offset."""
