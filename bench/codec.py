@@ -1,13 +1,15 @@
 """What a Kafka message costs to decode and encode: this codec, kio and kafka-python, in one run.
 
-Run it with `python bench/codec.py`. All three agree byte for byte on every message before anything is timed; the
+All three agree byte for byte on every message before anything is timed; the
 timings of one row are taken in turns, and the least of each counts.
 """
 
+import argparse
 import importlib
 import io
 import timeit
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import kafka.protocol.consumer
@@ -17,6 +19,8 @@ import kio.schema.index
 import kio.serial
 from kio.static.constants import EntityType
 
+from bench.machine import describe
+from bench.table import Cell, table
 from headrace.kafka.codec.messages import (
     FetchRequest,
     FetchResponse,
@@ -28,7 +32,6 @@ from headrace.kafka.codec.messages import (
     ProduceResponse,
 )
 
-ROUNDS = 7
 BATCH = bytes(range(256)) * 64
 
 
@@ -169,26 +172,27 @@ def candidates(operation: str, message: Message, version: int) -> list[Callable[
     ]
 
 
-def measure(functions: list[Callable[[], Any]]) -> list[float]:
+def measure(functions: list[Callable[[], Any]], rounds: int) -> list[float]:
     """Microseconds per call of each, the least of several turns."""
     counts = [max(1, int(0.02 / max(min(timeit.repeat(f, number=1, repeat=5)), 1e-7))) for f in functions]
     best = [float("inf")] * len(functions)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for i, (function, count) in enumerate(zip(functions, counts, strict=True)):
             best[i] = min(best[i], timeit.timeit(function, number=count) / count * 1e6)
     return best
 
 
-def main() -> None:
-    print(f"{'':40} {'bytes':>7} {'ours us':>9} {'kio us':>9} {'k-p us':>9} {'kio/ours':>9} {'k-p/ours':>9}")
-    for operation, label, message, version in ROWS:
-        ours, by_kio, by_other = measure(candidates(operation, message, version))
-        size = sum(map(len, message.encode(version)))
-        print(
-            f"{operation + ' ' + label:40} {size:7} {ours:9.2f} {by_kio:9.2f} {by_other:9.2f} "
-            f"{by_kio / ours:9.1f} {by_other / ours:9.1f}"
-        )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, help="rounds of which the best counts (7; quick: 2)")
 
 
-if __name__ == "__main__":
-    main()
+def run(options: argparse.Namespace) -> None:
+    rounds = options.rounds or (2 if options.quick else 7)
+    others = {name: version(name) for name in ("kio", "kafka-python")}
+    print(describe(best_of=f"{rounds} rounds", **others), end="\n\n", flush=True)
+    rows: list[list[Cell]] = []
+    for operation, label, message, number in ROWS:
+        ours, by_kio, by_other = measure(candidates(operation, message, number), rounds)
+        size = sum(map(len, message.encode(number)))
+        rows.append([f"{operation} {label}", size, ours, by_kio, by_other, by_kio / ours, by_other / ours])
+    print(table(["message", "bytes", "ours us", "kio us", "kafka-python us", "kio/ours", "kafka-python/ours"], rows))

@@ -15,11 +15,12 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import uvloop
 
-from bench.ceiling import Ceiling, measure
 from bench.load import Consume, Delays, LoadFailed, Produce, Receive, Send, Task, Worker
 from bench.machine import client_library, describe
 from bench.payloads import batch
+from bench.store import alone
 from bench.table import Cell, ratio, table
 from bench.targets import SERVER, VALKEY, Run, Target, headrace, load, null
 from headrace.records.compression import CODECS
@@ -149,9 +150,9 @@ class Bench(msgspec.Struct, kw_only=True):
     def _rows(self, shape: Shape) -> Iterator[list[Cell]]:
         records = max(PARTITIONS, self.total_bytes // shape.size)
         sample = batch(shape.size, shape.per_batch, CODECS[shape.codec])
-        bare = measure(sample, int(records / shape.per_batch * len(sample)))
-        # Its megabytes are those of batches, ours those of values.
-        of_payload = shape.size * shape.per_batch / len(sample)
+        batches = max(1, records // shape.per_batch)
+        appending, reading = uvloop.run(alone(sample, batches))
+        payload_mb = batches * shape.per_batch * shape.size / 1e6
         found: dict[str, list[Run]] = {}
         ceilings: dict[str, list[Run]] = {}
         for number in range(self.rounds):
@@ -161,9 +162,10 @@ class Bench(msgspec.Struct, kw_only=True):
                         runs.setdefault(name, []).append(each)
         for name in ("produce", "consume", "catch up"):
             null_rate = _median(ceilings.get("produce" if name == "produce" else "consume", ()), _rate)
+            bare_mb_s = payload_mb / (appending if name == "produce" else reading).clock_s
             yield [
                 name, f"{shape.size} B", shape.batch, shape.codec,
-                *_throughput_cells(found.get(name, []), null_rate, shape.size, _rate_of(bare, name) * of_payload),
+                *_throughput_cells(found.get(name, []), null_rate, shape.size, bare_mb_s),
             ]  # fmt: skip
 
     def _server_turn(self, shape: Shape, records: int) -> Iterator[tuple[str, Run]]:
@@ -331,10 +333,6 @@ def _cpu_per_record(name: str, each: Run) -> float:
 
 def _peak_mb(name: str, each: Run) -> float:
     return each.peak_mb[name]
-
-
-def _rate_of(bare: Ceiling, name: str) -> float:
-    return bare.append_mb_s if name == "produce" else bare.read_mb_s
 
 
 def _median(runs: Iterable[Any], value: Callable[[Any], float]) -> float | None:

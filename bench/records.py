@@ -1,23 +1,25 @@
 """What a record batch costs: header check, CRC, building, records one by one, and Arrow columns for Spark.
 
-Run it with `python bench/records.py`. The C extension and what stands in for it without a compiler are timed in turns
+The C extension and what stands in for it without a compiler are timed in turns
 in one run; CPU time is counted, so that a busy machine does not matter, the least of each counts, and the last column
 is the ratio. Both have given as many rows before.
 """
 
+import argparse
 import time
 import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from bench.machine import describe
+from bench.table import Cell, table
 from headrace.records import arrow, by_aiokafka, compression, native, plain, plain_columns, plain_encode
 from headrace.records.batch import check, peek, stamp_into, stamp_prefix
 from headrace.records.build import build
 from headrace.records.walk import records
 
-ROUNDS = 5
-TOTAL = 16 << 20
 PLAIN = {
     "available": False,
     "crc32c": plain.crc32c,
@@ -41,10 +43,10 @@ def without_extension() -> Iterator[None]:
             setattr(native, name, value)
 
 
-def both(function: Callable[[], Any]) -> tuple[float, float]:
+def both(function: Callable[[], Any], rounds: int) -> tuple[float, float]:
     """CPU seconds with the extension and without, the least of some rounds in turns."""
     fast, slow = [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         fast.append(timeit.timeit(function, number=1, timer=time.process_time))
         with without_extension():
             slow.append(timeit.timeit(function, number=1, timer=time.process_time))
@@ -61,10 +63,10 @@ def value(size: int, number: int) -> bytes:
     return (text * (size // len(text) + 1))[:size]
 
 
-def batches(size: int, codec: int, batch_bytes: int) -> list[tuple[int, bytearray]]:
+def batches(size: int, codec: int, batch_bytes: int, total: int) -> list[tuple[int, bytearray]]:
     per_batch = max(1, batch_bytes // size)
     made = []
-    for base in range(0, TOTAL // size, per_batch):
+    for base in range(0, total // size, per_batch):
         rows = [(b"k%08d" % at, value(size, at), 1_700_000_000_000 + at, ()) for at in range(base, base + per_batch)]
         made.append((base, build(rows, codec=codec)))
     return made
@@ -75,65 +77,71 @@ def rows(found: list[tuple[int, bytearray]], *, headers: bool = False) -> int:
     return sum(batch.num_rows for batch in decoded)
 
 
-def line(name: str, fast: float, slow: float, unit: str) -> None:
-    print(f"{name:<44}{fast:>12.2f}{slow:>12.2f} {unit:<10}{max(fast, slow) / min(fast, slow):>6.1f} x")
+def line(name: str, fast: float, slow: float, unit: str) -> list[Cell]:
+    return [name, unit, fast, slow, max(fast, slow) / min(fast, slow)]
 
 
-def check_and_stamp() -> None:
+def check_and_stamp(rounds: int) -> Iterator[list[Cell]]:
     buffer = bytearray(build([(None, b"v", 1, ())]))
     for count, size in ((1, 100), (150, 100), (16, 1_024), (10_000, 100)):
         batch = build([(None, value(size, at), 1, ()) for at in range(count)])
         loops = 10_000 if count < 1_000 else 200
-        fast, slow = both(lambda batch=batch, loops=loops: [check(batch) for _ in range(loops)])  # type: ignore[misc]
-        line(f"check a batch of {len(batch):,} bytes", fast / loops * 1e6, slow / loops * 1e6, "us")
+        fast, slow = both(partial(repeated, loops, check, batch), rounds)
+        yield line(f"check a batch of {len(batch):,} bytes", fast / loops * 1e6, slow / loops * 1e6, "us")
     for name, function in (
         ("peek", lambda: peek(buffer)),
         ("stamp_prefix", lambda: stamp_prefix(5, 1, buffer)),
         ("stamp_into", lambda: stamp_into(buffer, 0, 5, 1)),
     ):
-        fast, slow = both(lambda function=function: [function() for _ in range(20_000)])  # type: ignore[misc]
-        line(name, fast / 20_000 * 1e6, slow / 20_000 * 1e6, "us")
+        fast, slow = both(partial(repeated, 20_000, function), rounds)
+        yield line(name, fast / 20_000 * 1e6, slow / 20_000 * 1e6, "us")
 
 
-def crc() -> None:
+def repeated(times: int, function: Callable[..., Any], *arguments: Any) -> None:
+    for _ in range(times):
+        function(*arguments)
+
+
+def crc(rounds: int) -> Iterator[list[Cell]]:
     data = bytearray(value(1 << 20, 1))
-    fast, slow = both(lambda: [native.crc32c(data) for _ in range(50)])
-    line("CRC-32C of 1 MiB (not bytes: google's copies)", 50 / 1024 / fast, 50 / 1024 / slow, "GiB/s")
+    fast, slow = both(lambda: [native.crc32c(data) for _ in range(50)], rounds)
+    yield line("CRC-32C of 1 MiB (not bytes: google's copies)", 50 / 1024 / fast, 50 / 1024 / slow, "GiB/s")
 
 
-def write_and_walk() -> None:
+def write_and_walk(rounds: int) -> Iterator[list[Cell]]:
     for size in (100, 1_024):
         made = [(b"k%08d" % at, value(size, at), at, ()) for at in range(2_000)]
         batch = build(made)
-        fast, slow = both(lambda made=made: build(made))  # type: ignore[misc]
-        line(f"build, {size} B", len(made) / fast / 1e6, len(made) / slow / 1e6, "M rows/s")
-        fast, slow = both(lambda batch=batch: records(batch, 0))  # type: ignore[misc]
-        line(f"records one by one, {size} B", len(made) / fast / 1e6, len(made) / slow / 1e6, "M rows/s")
+        fast, slow = both(partial(build, made), rounds)
+        yield line(f"build, {size} B", len(made) / fast / 1e6, len(made) / slow / 1e6, "M rows/s")
+        fast, slow = both(partial(records, batch, 0), rounds)
+        yield line(f"records one by one, {size} B", len(made) / fast / 1e6, len(made) / slow / 1e6, "M rows/s")
 
 
-def to_arrow() -> None:
+def to_arrow(rounds: int, total: int) -> Iterator[list[Cell]]:
     for size in (100, 1_024):
         for name, codec in compression.CODECS.items():
             for batch_bytes in (16_384, 1_000_000):
-                found = batches(size, codec, batch_bytes)
+                found = batches(size, codec, batch_bytes, total)
                 expected = rows(found)
                 with without_extension():
                     assert rows(found) == expected
-                fast, slow = both(lambda found=found: rows(found))  # type: ignore[misc]
+                fast, slow = both(partial(rows, found), rounds)
                 label = f"to Arrow, {size} B, {name}, {batch_bytes // 1000} KB batches"
-                line(label, expected / fast / 1e6, expected / slow / 1e6, "M rows/s")
-                line("", expected * size / fast / 1e6, expected * size / slow / 1e6, "MB/s")
+                yield line(label, expected / fast / 1e6, expected / slow / 1e6, "M rows/s")
+                yield line(label, expected * size / fast / 1e6, expected * size / slow / 1e6, "MB/s")
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, help="rounds of which the best counts (5; quick: 2)")
+    parser.add_argument("--megabytes", type=float, help="of values decoded to Arrow in one go (16; quick: 2)")
+
+
+def run(options: argparse.Namespace) -> None:
     if not native.available:
         raise SystemExit("the C extension has not been built: nothing to compare")
-    print(f"{native.description}\n\n{'':<44}{'extension':>12}{'without':>12}")
-    check_and_stamp()
-    crc()
-    write_and_walk()
-    to_arrow()
-
-
-if __name__ == "__main__":
-    main()
+    rounds = options.rounds or (2 if options.quick else 5)
+    total = int(1e6 * (options.megabytes or (2 if options.quick else 16)))
+    print(describe(best_of=f"{rounds} rounds, CPU time"), end="\n\n", flush=True)
+    found = [*check_and_stamp(rounds), *crc(rounds), *write_and_walk(rounds), *to_arrow(rounds, total)]
+    print(table(["records", "unit", "extension", "without", "times"], found))

@@ -1,4 +1,4 @@
-"""What Spark reads and archives per second: `python bench/spark.py [records of 100 B]`.
+"""What Spark reads and archives per second.
 
 A log of two partitions lies in a Valkey on the same machine, in batches of about 64 KiB, as a producer under load
 sends them; Spark runs as local[2] on the same cores. Best of some rounds. The CPU seconds are those of Python and the
@@ -6,26 +6,27 @@ JVM together, which say more than the clock where other work shares the machine.
 design asks for, and beside reading the same log without Spark.
 """
 
+import argparse
 import os
-import platform
 import random
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.records import native
+from bench.machine import describe
+from bench.table import Cell, ratio, table
 from headrace.records.build import build
 from headrace.spark import session
-from headrace.spark.archive import ArchiveSettings, run
+from headrace.spark.archive import ArchiveSettings
+from headrace.spark.archive import run as run_archive
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
 from headrace.testing.storage import BareStorage, bare_storage
 from headrace.topics.model import Topic
 
-ROUNDS = 5
 PARTITIONS = 2
 BATCH_BYTES = 64 << 10
 NOW = 1_700_000_000_000
@@ -33,6 +34,7 @@ NOW = 1_700_000_000_000
 
 class Load(NamedTuple):
     name: str
+    topic: str
     value_bytes: int
     records: int
     read_target: int
@@ -56,7 +58,7 @@ def values(size: int, count: int) -> list[bytes]:
 
 
 def fill(storage: BareStorage, load: Load) -> Topic:
-    topic = storage.create_topic(load.name, PARTITIONS)
+    topic = storage.create_topic(load.topic, PARTITIONS)
     per_batch = BATCH_BYTES // load.value_bytes
     pool = values(load.value_bytes, per_batch * 40)
     batches = [
@@ -87,64 +89,60 @@ def cpu_of_session() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def best(work: Callable[[], object]) -> Result:
+def best(work: Callable[[], object], rounds: int) -> Result:
     results = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         cpu, clock = cpu_of_session(), time.perf_counter()
         work()
         results.append(Result(time.perf_counter() - clock, cpu_of_session() - cpu))
     return min(results)
 
 
-def report(what: str, load: Load, records: int, result: Result, target: int | None) -> None:
+def row(what: str, load: Load, records: int, result: Result, target: int | None) -> list[Cell]:
     rate = records / result.seconds
-    goal = f"{target:>11,}  {rate / target:6.2f}" if target else f"{'-':>11}  {'-':>6}"
-    megabytes = rate * load.value_bytes / 1e6
-    print(f"{what:<22} {load.name:<6} {rate:>11,.0f} {megabytes:>7.0f} {result.cpu_s:>7.2f} {goal}", flush=True)
+    return [what, load.name, rate, rate * load.value_bytes / 1e6, result.cpu_s, target, ratio(rate, target)]
 
 
-def bench(storage: BareStorage, load: Load) -> None:
+def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]:
     topic = fill(storage, load)
     spark = session.create("headrace bench", master="local[2]", memory="2g")
     with LogReader(storage.url) as log:
-        extents = log.extents(log.topic(load.name))
+        extents = log.extents(log.topic(load.topic))
         records = sum(extent.end for extent in extents.values())
 
         def read_plainly() -> None:
             for partition, extent in extents.items():
-                for _ in log.records(load.name, topic.streams[partition], Range(partition, 0, extent.end)):
+                for _ in log.records(load.topic, topic.streams[partition], Range(partition, 0, extent.end)):
                     pass
 
-        report("no Spark, one process", load, records, best(read_plainly), None)
-    frame = spark.read.format("headrace").option("redis", storage.url).option("subscribe", load.name).load()
-    report(
-        "batch read to noop",
-        load,
-        records,
-        best(lambda: frame.write.format("noop").mode("overwrite").save()),
-        load.read_target,
-    )
+        yield row("no Spark, one process", load, records, best(read_plainly, rounds), None)
+    frame = spark.read.format("headrace").option("redis", storage.url).option("subscribe", load.topic).load()
+    reading = best(lambda: frame.write.format("noop").mode("overwrite").save(), rounds)
+    yield row("batch read to noop", load, records, reading, load.read_target)
 
     def archive() -> None:
-        with tempfile.TemporaryDirectory() as table:
-            settings = ArchiveSettings(topic=load.name, table=f"{table}/t", redis=storage.url)
-            assert run(settings, once=True, spark=spark).rows == records
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+            settings = ArchiveSettings(topic=load.topic, table=f"{folder}/t", redis=storage.url)
+            assert run_archive(settings, once=True, spark=spark).rows == records
 
-    report("archive, whole run", load, records, best(archive), load.archive_target)
+    yield row("archive, whole run", load, records, best(archive, rounds), load.archive_target)
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--records", type=int, help="records of 100 B, and a fifth of 1 KiB (2 000 000; quick: 200 000)"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of which the best counts (5; quick: 2)")
+
+
+def run(options: argparse.Namespace) -> None:
+    count = options.records or (200_000 if options.quick else 2_000_000)
+    rounds = options.rounds or (2 if options.quick else 5)
     loads = [
-        Load("100B", 100, count, 2_000_000, 300_000),
-        Load("1KiB", 1024, count // 5, 600_000, 100_000),
+        Load("100 B", "bench-100", 100, count, 2_000_000, 300_000),
+        Load("1 KiB", "bench-1024", 1024, count // 5, 600_000, 100_000),
     ]
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {native.description}")
-    print(f"{'':<22} {'value':<6} {'records/s':>11} {'MB/s':>7} {'CPU s':>7} {'asked for':>11}  {'ratio':>6}")
+    print(describe(spark=version("pyspark"), master="local[2]", best_of=f"{rounds} rounds"), end="\n\n", flush=True)
     with bare_storage() as storage:
-        for load in loads:
-            bench(storage, load)
-
-
-if __name__ == "__main__":
-    main()
+        rows = [line for load in loads for line in bench(storage, load, rounds)]
+    print(table(["Spark", "value", "records/s", "MB/s", "CPU s", "asked for", "of that"], rows))

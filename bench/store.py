@@ -20,6 +20,7 @@ import uvloop
 from bench.machine import describe
 from bench.processes import cpu_s
 from bench.table import Cell, table
+from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.valkey import running_valkey
@@ -60,18 +61,7 @@ async def _measure(size: int, quick: bool) -> list[Cell]:
     count = min(_MOST_BATCHES, _TOTAL_BYTES // size) // (_QUICK if quick else 1)
     batch = _batch(size)
     gigabytes = count * len(batch) / 1e9
-    async with running_valkey() as valkey:
-        storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1)
-        try:
-            topic = Topic(name="bench", id=uuid4(), streams=(_STREAM,), config={}, created_ms=0)
-            await storage.create_topic(topic)
-            appending, reading = Spent(), Spent()
-            with _spending(appending, valkey.pid):
-                await _append(storage, batch, count)
-            with _spending(reading, valkey.pid):
-                await _read(storage, max(1, _READ_BYTES // len(batch)), count)
-        finally:
-            await storage.close()
+    appending, reading = await alone(batch, count)
     return [
         f"{size:,}",
         gigabytes * 1e3 / appending.clock_s,
@@ -84,6 +74,23 @@ async def _measure(size: int, quick: bool) -> list[Cell]:
         reading.ours_s / gigabytes,
         reading.valkey_s / gigabytes,
     ]
+
+
+async def alone(batch: bytes | bytearray, count: int) -> tuple[Spent, Spent]:
+    """Append a batch `count` times and read all of it, on a Valkey of its own; what the one and the other took."""
+    async with running_valkey() as valkey:
+        storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1)
+        try:
+            topic = Topic(name="bench", id=uuid4(), streams=(_STREAM,), config={}, created_ms=0)
+            await storage.create_topic(topic)
+            appending, reading = Spent(), Spent()
+            with _spending(appending, valkey.pid):
+                await _append(storage, batch, count)
+            with _spending(reading, valkey.pid):
+                await _read(storage, max(1, _READ_BYTES // len(batch)), count * peek(batch).span)
+        finally:
+            await storage.close()
+    return appending, reading
 
 
 def _batch(size: int) -> bytearray:
@@ -102,10 +109,11 @@ def _spending(spent: Spent, pid: int) -> Iterator[None]:
     spent.valkey_s = cpu_s(pid) - valkey
 
 
-def _append(storage: RedisStorage, batch: bytearray, count: int) -> Awaitable[Any]:
+def _append(storage: RedisStorage, batch: bytes | bytearray, count: int) -> Awaitable[Any]:
     """Append `count` times, some at once; the sequence in the batch itself is left alone, nobody looks at it."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     sent = answered = 0
+    span = peek(batch).span
 
     def done(answer: Appended | Exception) -> None:
         nonlocal answered
@@ -120,7 +128,7 @@ def _append(storage: RedisStorage, batch: bytearray, count: int) -> Awaitable[An
 
     def send() -> None:
         nonlocal sent
-        storage.append(_STREAM, Append(batch, 1, 1_700_000_000_000, _PRODUCER, 0, sent), done)
+        storage.append(_STREAM, Append(batch, span, 1_700_000_000_000, _PRODUCER, 0, sent * span), done)
         sent += 1
 
     for _ in range(min(count, max(4, min(_MOST_UNDER_WAY, _UNDER_WAY_BYTES // len(batch))))):
@@ -128,9 +136,9 @@ def _append(storage: RedisStorage, batch: bytearray, count: int) -> Awaitable[An
     return finished
 
 
-async def _read(storage: RedisStorage, at_once: int, count: int) -> None:
+async def _read(storage: RedisStorage, at_once: int, records: int) -> None:
     offset = 0
     while found := await storage.read(_STREAM, offset, at_once):
         offset = found[-1].next_offset
-    if offset != count:
-        raise RuntimeError(f"{count} batches were appended, {offset} read")
+    if offset != records:
+        raise RuntimeError(f"{records} records were appended, {offset} read")

@@ -33,6 +33,6 @@ def _text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, str):
         return cell
-    if abs(cell) >= 100:
+    if isinstance(cell, int) or abs(cell) >= 100:
         return f"{cell:,.0f}"
     return f"{cell:.1f}" if abs(cell) >= 10 else f"{cell:.2f}"
