@@ -25,7 +25,7 @@ PARTITIONS = 6
 READERS = "flights-readers"
 ARCHIVE = "flights-archive"
 _FIRST_READERS = 3
-_STALLED_S = 60.0
+_STALLED_S = 180.0
 
 
 class DemoFailed(Exception):
@@ -259,7 +259,8 @@ class Demo:
 
     def _stay(self, ready: messages.Ready) -> None:
         """Leave the server to the user until Ctrl-C. Raises DemoFailed when it ends before."""
-        trying.show(self._console, ready, TOPIC, READERS, self._options.data, self._table)
+        assert self._watch is not None
+        trying.show(self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table)
         assert self._server is not None
         server = self._server
         with contextlib.suppress(KeyboardInterrupt):
@@ -273,7 +274,7 @@ class Demo:
         self._inbox.put((child, message))
 
     def _until(self, reached: Callable[[], bool], what: str, stalled_s: float = _STALLED_S) -> None:
-        """Act on what is heard until something is reached. Raises DemoFailed when nobody says anything for a minute."""
+        """Act on what is heard until something is reached. Raises DemoFailed when all were silent for three minutes."""
         self._moved = time.monotonic()
         while not reached():
             with contextlib.suppress(queue.Empty):

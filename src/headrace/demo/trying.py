@@ -11,7 +11,7 @@ from rich.console import Console
 from headrace.demo.messages import Ready
 
 
-def show(console: Console, ready: Ready, topic: str, group: str, data: Path, table: Path) -> None:
+def show(console: Console, ready: Ready, topic: str, group: str, stream: str, data: Path, table: Path) -> None:
     """Print addresses and command lines."""
     headrace = _program()
     console.print("\nThe server stays up until Ctrl-C:\n", style="bold")
@@ -24,7 +24,7 @@ def show(console: Console, ready: Ready, topic: str, group: str, data: Path, tab
         f"{headrace} records tail {topic} --from-beginning --max 3 --kafka {ready.kafka}",
         f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
         f"kcat -b {ready.kafka} -G my-group {topic} | head -n 1000 > my-flights",
-        f"redis-cli -s {shlex.quote(ready.storage.removeprefix('unix://'))} XINFO GROUPS headrace:{topic}:0",
+        f"redis-cli -s {shlex.quote(ready.storage.removeprefix('unix://'))} XINFO GROUPS {stream}",
         f"curl {ready.http}/healthz",
     ):
         console.print(f"  {line}", soft_wrap=True, highlight=False)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 _EVERY_S = 0.25
 _ANSWER_S = 5
+_STREAMS = "headrace.streams"
 
 _latest: Callable[[], OffsetSpec] = OffsetSpec.latest
 
@@ -53,6 +54,12 @@ class Watch:
         """Raises KafkaException."""
         topic = NewTopic(self._topic, num_partitions=self._partitions)
         self._admin.create_topics([topic])[self._topic].result(timeout=_ANSWER_S)
+
+    def stream(self, partition: int) -> str:
+        """The Redis key of a partition's stream, as the server tells it. Raises KafkaException."""
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
+        entries = self._admin.describe_configs([resource])[resource].result(timeout=_ANSWER_S)
+        return str(entries[_STREAMS].value).split(",")[partition]
 
     def look(self) -> Seen:
         """Ask now. Raises KafkaException, TimeoutError."""
