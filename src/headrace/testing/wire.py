@@ -7,15 +7,19 @@ from headrace.kafka.codec.message import Records
 from headrace.kafka.codec.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DescribeGroupsRequest,
     FetchRequest,
     FetchResponse,
+    HeartbeatRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataRequest,
+    OffsetFetchRequest,
     ProduceRequest,
     ProduceResponse,
 )
+from headrace.kafka.errors import Code
 from headrace.records.batch import Buffer, peek
 from headrace.records.build import build
 from headrace.records.walk import Record, records
@@ -91,6 +95,29 @@ class Wire(RawClient):
         """Metadata of some topics."""
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         return self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=create), version)
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int:
+        """A group's position, -1 when it has none."""
+        asked = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
+        groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[asked])]
+        answer = self.ask(OffsetFetchRequest(groups=groups), 8)
+        found: int = answer.groups[0].topics[0].partitions[0].committed_offset
+        return found
+
+    def generation(self, group: str) -> int:
+        """The generation of a group that has members: no answer tells it, but a heartbeat of a wrong one is refused."""
+        [found] = self.ask(DescribeGroupsRequest(groups=[group]), 5).groups
+        member = found.members[0]
+        for generation in range(1, 1_000):
+            beat = HeartbeatRequest(
+                group_id=group,
+                generation_id=generation,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+            )
+            if self.ask(beat, 4).error_code != Code.ILLEGAL_GENERATION:
+                return generation
+        raise AssertionError("no generation is accepted")
 
     def producer_id(self) -> int:
         """A new producer id."""

@@ -89,7 +89,7 @@ class KcatMember(Member):
         return self._owned
 
     def commit(self) -> None:
-        """It commits by itself, every 50 ms."""
+        """It commits by itself, every 5 s: it takes `auto.commit.interval.ms` for a topic's setting, without effect."""
 
     def close(self) -> None:
         """See Member; it commits first."""
@@ -185,8 +185,8 @@ class Kcat(Client):
         static = {} if instance is None else {"group_instance_id": instance}
         return KcatMember(
             self._command(
-                "-G", group, "-u", "-f", _FORMAT, topic,
-                auto_offset_reset=reset, auto_commit_interval_ms=50, session_timeout_ms=6_000,
+                "-E", "-G", group, "-u", "-f", _FORMAT, topic,
+                auto_offset_reset=reset, session_timeout_ms=6_000,
                 heartbeat_interval_ms=200, topic_metadata_refresh_interval_ms=1_000, reconnect_backoff_max_ms=200,
                 **static,
             )
