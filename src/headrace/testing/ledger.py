@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 _NUMBER = Struct(">q")
 _PATIENCE_S = 60.0
 _POLL_EVERY = 500
-_ROOM = 50_000
-"""Records in the producer's queue that leave room for another; it takes twice as many, or fewer large ones."""
+_QUEUE_BYTES = 64 << 20
+_QUEUE_RECORDS = 100_000
 _READ_AT_ONCE = 10_000
 
 
@@ -54,6 +54,8 @@ class Ledger:
         self.acknowledged_count = 0
         self.sent = [0] * partitions
         self._filling = bytes(value_bytes - _NUMBER.size)
+        # A record counts with its key and value. Half a queue is room enough, and keeps the producer busy.
+        self._room = min(_QUEUE_BYTES // (value_bytes + _NUMBER.size), _QUEUE_RECORDS) // 2
         self._turn = 0  # the partition of the next record
         given: dict[str, Any] = {name.replace("_", "."): value for name, value in settings.items()}
         self._producer = Producer(
@@ -66,7 +68,8 @@ class Ledger:
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 200,
-                "queue.buffering.max.kbytes": 65_536,
+                "queue.buffering.max.kbytes": _QUEUE_BYTES >> 10,
+                "queue.buffering.max.messages": _QUEUE_RECORDS,
                 "message.timeout.ms": 120_000,
                 "log_level": 2,
                 **given,
@@ -89,7 +92,8 @@ class Ledger:
             try:
                 producer.produce(topic, key + filling, key, partition, report)
             except BufferError:
-                self._wait_until(lambda: len(producer) < _ROOM, "room in its queue")
+                # Woken for every record that leaves, there would be little time to send any.
+                self._wait_until(lambda: len(producer) < self._room, "room in its queue")
                 producer.produce(topic, key + filling, key, partition, report)
             self.sent[partition] = number + 1
             self._turn = (partition + 1) % self.partitions

@@ -1,0 +1,284 @@
+"""`headrace serve --redis URL`: one server per keyspace, and what it says of a Redis that keeps nothing."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from headrace.kafka.codec.messages import OffsetCommitRequest, ProduceResponse
+from headrace.kafka.errors import Code
+from headrace.keyspace.keys import Keyspace
+from headrace.store.embedded import program
+from headrace.store.lease import TTL_MS
+from headrace.testing import Server, server
+from headrace.testing.ledger import Ledger
+from headrace.testing.raw import ConnectionEnded
+from headrace.testing.wire import Wire, batch, produce_request
+
+KEPT = ("--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
+LEASE_S = TTL_MS / 1000
+
+
+class External:
+    """A Valkey of the user's own on a TCP port, started as it pleases him."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/3"
+        self._command = [os.fspath(program()), "--port", str(self.port), "--dir", os.fspath(folder), *arguments]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.01), 1_000)) as link:
+            while link.info("persistence")["loading"]:
+                pass
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as path:
+        yield Path(path)
+
+
+@contextlib.contextmanager
+def external(folder: Path, *arguments: str) -> Iterator[External]:
+    running = External(folder, *arguments)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@pytest.fixture
+def storage(folder: Path) -> Iterator[External]:
+    """One that keeps what it acknowledges."""
+    with external(folder, *KEPT) as running:
+        yield running
+
+
+@pytest.fixture
+def started(storage: External) -> Iterator[Server]:
+    with server(redis=storage.url, num_partitions=3) as running:
+        yield running
+
+
+def serve(url: str) -> subprocess.CompletedProcess[str]:
+    """A server that is expected to end by itself."""
+    command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    return subprocess.run([*command, "--redis", url], capture_output=True, text=True, timeout=60, check=False)
+
+
+def warnings(started: Server) -> list[str]:
+    return [line for line in started.log().splitlines() if "warning" in line.lower()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--save", ""), "keeps nothing on disk"),
+        (("--save", "60", "1"), "writes snapshots only"),
+        (("--appendonly", "yes", "--appendfsync", "everysec"), "appendfsync everysec"),
+        ((*KEPT, "--maxmemory-policy", "allkeys-lru"), "evicts keys when memory is full (allkeys-lru)"),
+        (KEPT, None),
+    ],
+)
+def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[str, ...], expected: str | None) -> None:
+    with external(folder, *arguments) as storage, server(redis=storage.url) as started:
+        assert started.storage == storage.url
+        with Ledger(started.kafka, "kept", partitions=1) as ledger:
+            ledger.send(100)
+            ledger.settle()
+            ledger.check(started.kafka)
+        told = warnings(started)
+        assert len(told) == (expected is not None), told
+        assert expected is None or expected in told[0]
+
+
+def test_a_second_server_is_refused_with_the_name_of_the_first(storage: External, started: Server) -> None:
+    second = serve(storage.url)
+    assert second.returncode == 1
+    assert second.stdout == ""
+    line = second.stderr.splitlines()[-1]
+    assert "another server owns this keyspace" in line
+    assert f"pid {started.pid}" in line
+    assert started.running
+
+
+def test_after_a_clean_stop_the_next_starts_at_once(storage: External, started: Server) -> None:
+    started.stop()
+    with redis.Redis.from_url(storage.url) as link:
+        assert not link.exists(Keyspace().lease)
+    started.start()
+    assert warnings(started) == []
+
+
+@pytest.mark.crash
+def test_after_sigkill_the_next_takes_over_when_the_lease_has_ended(storage: External, started: Server) -> None:
+    with Ledger(started.kafka, "kept") as ledger:
+        ledger.send(1_000)
+        ledger.settle()
+        with redis.Redis.from_url(storage.url) as link:
+            started.kill()
+            killed = time.monotonic()
+            remaining_s = link.pttl(Keyspace().lease) / 1000
+        assert 0 < remaining_s <= LEASE_S
+        started.start()
+        took = time.monotonic() - killed
+        print(f"{remaining_s:.2f} s were left of the lease, ready after {took:.2f} s")
+        # Redis may let it end a little after its time, never before.
+        assert took > remaining_s - 0.01
+        assert took < remaining_s + LEASE_S
+        ledger.send(1_000)
+        ledger.settle()
+        ledger.check(started.kafka)
+
+
+def commit_request(group: str, offset: int) -> OffsetCommitRequest:
+    """A commit of somebody who is no member."""
+    place = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="first", partitions=[place])
+    return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+
+def error_of(answer: Any) -> int:
+    """The error of a Produce or OffsetCommit answer for one partition."""
+    if isinstance(answer, ProduceResponse):
+        return answer.responses[0].partition_responses[0].error_code
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+def wake(started: Server) -> None:
+    """End a SIGSTOP; nothing to do when the server has ended."""
+    if started.running:
+        os.kill(started.pid, signal.SIGCONT)
+
+
+@pytest.mark.crash
+def test_a_server_that_slept_through_its_lease_writes_no_more(storage: External, started: Server) -> None:
+    with ExitStack() as stack:
+        early = stack.enter_context(Ledger(started.kafka, "first"))
+        client = stack.enter_context(Wire(started.kafka))
+        client.create("second")
+        early.send(1_000)
+        early.settle()
+        assert client.ask(commit_request("old", 500), 8).topics[0].partitions[0].error_code == Code.NONE
+        os.kill(started.pid, signal.SIGSTOP)
+        # Also when something fails before: who is stopped can be killed, but not stop in order.
+        stack.callback(wake, started)
+        other = stack.enter_context(server(redis=storage.url))
+        late = stack.enter_context(Ledger(other.kafka, "second"))
+        late.send(1_000)
+        late.settle()
+        # What it finds when it wakes: writes to a log and a group that stood still meanwhile, to a log that went on,
+        # and of a group that is new.
+        client.send(produce_request("first", batch(b"too late")), 9)
+        client.send(produce_request("second", batch(b"too late")), 9)
+        client.send(commit_request("old", 700), 8)
+        client.send(commit_request("new", 700), 8)
+        wake(started)
+        for _ in range(4):
+            # It may end before it has answered.
+            with contextlib.suppress(ConnectionEnded, ConnectionResetError):
+                answer = client.receive()
+                print(answer)
+                assert error_of(answer) != Code.NONE
+        assert started.wait() == 1
+        (stopping,) = [line for line in started.log().splitlines() if "stopping" in line]
+        assert "another server took this keyspace over" in stopping
+        assert f"pid {other.pid}" in stopping
+        late.send(1_000)
+        late.settle()
+        late.check(other.kafka)
+        early.check(other.kafka)
+        with Wire(other.kafka) as asking:
+            assert [asking.committed(group, "first") for group in ("old", "new")] == [500, -1]
+
+
+@pytest.mark.crash
+def test_a_redis_that_comes_back_soon_is_waited_for(storage: External, started: Server) -> None:
+    with Ledger(started.kafka, "kept", partitions=3) as ledger:
+        for _ in range(2):
+            goal = ledger.acknowledged_count + 5_000
+            while ledger.acknowledged_count < goal:
+                ledger.send(100)
+            storage.kill()
+            ledger.send(1_000)
+            storage.start()
+            ledger.settle()
+        assert ledger.refused == {}
+        assert ledger.acknowledged_count == sum(ledger.sent)
+        ledger.check(started.kafka)
+
+
+@pytest.mark.crash
+def test_a_redis_that_hangs_for_a_moment_costs_nothing(storage: External, started: Server) -> None:
+    with Ledger(started.kafka, "kept") as ledger:
+        ledger.send(1_000)
+        storage.send(signal.SIGSTOP)
+        wakes = threading.Timer(LEASE_S / 2, storage.send, [signal.SIGCONT])
+        wakes.start()
+        ledger.send(10_000)
+        ledger.settle()
+        wakes.join()
+        assert ledger.refused == {}
+        ledger.check(started.kafka)
+
+
+@pytest.mark.crash
+def test_a_redis_that_comes_back_later_than_the_lease_finds_its_server_again(
+    storage: External, started: Server
+) -> None:
+    with Ledger(started.kafka, "kept") as ledger:
+        ledger.send(1_000)
+        ledger.settle()
+        storage.kill()
+        away = time.monotonic() + 1.1 * LEASE_S
+        ledger.send(1_000)
+        while time.monotonic() < away:
+            with pytest.raises(urllib.error.HTTPError, match="503") as failing:
+                urllib.request.urlopen(started.http + "/healthz", timeout=10)
+            failing.value.close()
+        storage.start()
+        ledger.settle()
+        assert ledger.refused == {}
+        ledger.check(started.kafka)
+        with urllib.request.urlopen(started.http + "/healthz", timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_a_redis_that_is_not_there_is_named(folder: Path) -> None:
+    with external(folder) as storage:
+        storage.kill()
+        ended = serve(storage.url)
+        assert ended.returncode == 1
+        (line,) = ended.stderr.splitlines()
+        assert storage.url in line
+        assert "--redis" in line

@@ -1,0 +1,40 @@
+"""A server whose memory is full: it refuses to write, and still tells and keeps everything it acknowledged."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.kafka.errors import Code
+from headrace.testing import Server, server
+from headrace.testing.ledger import Ledger
+from headrace.testing.wire import Wire, batch
+
+
+@pytest.fixture
+def small() -> Iterator[Server]:
+    with server(arguments=["--maxmemory", "64mb"]) as running:
+        yield running
+
+
+def test_full_it_refuses_and_reads_and_after_a_deletion_writes_again(small: Server) -> None:
+    with Ledger(small.kafka, "large", value_bytes=10_000, message_timeout_ms=3_000) as ledger:
+        while not ledger.refused:
+            ledger.send(100)
+        ledger.settle()
+        print(ledger)
+        assert ledger.acknowledged_count > 3_000
+        with Wire(small.kafka) as client:
+            answer = client.produce("large", batch(b"one more" * 100_000))
+            assert answer.error_code == Code.KAFKA_STORAGE_ERROR
+            assert "maxmemory" in str(answer.error_message)
+            ledger.check(small.kafka)
+            # Full it also starts.
+            small.restart()
+        ledger.check(small.kafka)
+    with Wire(small.kafka) as client:
+        client.delete("large")
+    with Ledger(small.kafka, "next", value_bytes=10_000) as ledger:
+        ledger.send(2_000)
+        ledger.settle()
+        assert ledger.refused == {}
+        ledger.check(small.kafka)
