@@ -149,10 +149,11 @@ class TopicTable:
         """Delete a topic with its records; raises UnknownTopic."""
         async with self._changes:
             live = self.get(name)
+            # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
+            await self._storage.delete_topic(live.topic)
             del self._by_name[name]
             del self._by_id[live.topic.id]
             for partition in live.partitions:
                 partition.close()
-            await self._storage.delete_topic(live.topic)
             for listener in self.deleted:
                 listener(name)
