@@ -67,7 +67,8 @@ def _entries(
     else:
         raise RequestError(
             Code.INVALID_REQUEST,
-            f"resource {resource.resource_name!r} of type {resource.resource_type}: only topics and broker {broker.node_id}",
+            f"resource {resource.resource_name!r} of type {resource.resource_type}: "
+            f"there are topics and broker {broker.node_id}",
         )
     wanted = resource.configuration_keys
     return entries if wanted is None else [entry for entry in entries if entry.name in wanted]
