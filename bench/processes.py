@@ -14,6 +14,27 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS_PER_S
 
 
+def tree_cpu_s(root: int, *, without: str) -> float:
+    """`cpu_s` of a process and all its living descendants, but for those with `without` in their name."""
+    total = 0.0
+    for entry in Path("/proc").iterdir():
+        pid = int(entry.name) if entry.name.isdigit() else 0
+        # Processes come and go while this looks.
+        with contextlib.suppress(OSError, IndexError):
+            if pid and root in _ancestry(pid) and without not in (entry / "comm").read_text():
+                total += cpu_s(pid)
+    return total
+
+
+def _ancestry(pid: int) -> list[int]:
+    """The process, its parent, and so on."""
+    found = []
+    while pid:
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
 def reset_peak(pid: int) -> None:
     """Let `peak_mb` count from now on; where the kernel does not allow it, it counts from the start."""
     with contextlib.suppress(OSError):

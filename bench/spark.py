@@ -13,10 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import NamedTuple
 
 from bench.machine import describe
+from bench.processes import tree_cpu_s
 from bench.table import Cell, ratio, table
 from headrace.records.build import build
 from headrace.spark import session
@@ -75,18 +75,8 @@ def fill(storage: BareStorage, load: Load) -> Topic:
 
 
 def cpu_of_session() -> float:
-    """CPU seconds of this session's processes but Valkey: Python here, the JVM, Spark's workers."""
-    ticks = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                name, fields = (entry / "stat").read_text().rsplit(")", 1)
-            except OSError:
-                continue
-            words = fields.split()
-            if int(words[3]) == os.getsid(0) and "valkey" not in name:
-                ticks += int(words[11]) + int(words[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """CPU seconds of this process and all under it but Valkey: Python here, the JVM, Spark's workers."""
+    return tree_cpu_s(os.getpid(), without="valkey")
 
 
 def best(work: Callable[[], object], rounds: int) -> Result:
@@ -132,6 +122,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records", type=int, help="records of 100 B, and a fifth of 1 KiB (2 000 000; quick: 200 000)"
     )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[100, 1024], choices=(100, 1024), help="bytes of a value"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of which the best counts (5; quick: 2)")
 
 
@@ -144,5 +137,5 @@ def run(options: argparse.Namespace) -> None:
     ]
     print(describe(spark=version("pyspark"), master="local[2]", best_of=f"{rounds} rounds"), end="\n\n", flush=True)
     with bare_storage() as storage:
-        rows = [line for load in loads for line in bench(storage, load, rounds)]
+        rows = [line for load in loads if load.value_bytes in options.sizes for line in bench(storage, load, rounds)]
     print(table(["Spark", "value", "records/s", "MB/s", "CPU s", "asked for", "of that"], rows))

@@ -1,0 +1,97 @@
+"""Every bench works, with as little as it can be given. What it measures is not looked at: only that it does."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+NAMES = ("kafka", "groups", "startup", "store", "spark", "records", "codec")
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
+    """The cells of every table that was printed, without heads and rules."""
+    assert done.returncode == 0, done.stderr
+    assert "machine " in done.stdout
+    assert "versions " in done.stdout
+    lines = [line.strip("| ") for line in done.stdout.splitlines() if line.startswith("|")]
+    rules = {number for number, line in enumerate(lines) if re.fullmatch(r"[-:| ]+", line)}
+    heads = {number - 1 for number in rules}
+    kept = (line for number, line in enumerate(lines) if number not in rules | heads)
+    return [[cell.strip() for cell in line.split("|")] for line in kept]
+
+
+def test_help_lists_every_bench() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert [name for name in NAMES if not re.search(rf"^  {name} ", done.stdout, re.MULTILINE)] == []
+
+
+def test_an_unknown_bench_is_refused() -> None:
+    done = bench("speed")
+    assert done.returncode == 2
+    assert "unrecognized arguments: speed" in done.stderr
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_throughput(codec: str) -> None:
+    given = ["--parts", "throughput", "--sizes", "100", "--batches", "16KB", "--megabytes", "0.3", "--codecs", codec]
+    found = rows(bench("kafka", "--quick", *given))
+    assert [row[:4] for row in found] == [[name, "100 B", "16KB", codec] for name in ("produce", "consume", "catch up")]
+    assert "-" not in [cell for row in found for cell in row]
+
+
+def test_several_load_generators_share_the_work() -> None:
+    given = ["--parts", "throughput", "--sizes", "100", "--batches", "1MB", "--megabytes", "0.3", "--processes", "2"]
+    assert len(rows(bench("kafka", "--quick", *given))) == 3
+
+
+def test_requests_and_latency() -> None:
+    given = ["--parts", "requests,latency", "--requests", "200", "--rates", "500", "--lingers", "0"]
+    found = rows(bench("kafka", "--quick", "--seconds", "0.2", *given))
+    assert [row[0] for row in found] == ["100 B", "500 records/s"]
+    assert "-" not in [cell for row in found for cell in row]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "first"),
+    [
+        ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
+        ("startup", ["--rounds", "1"], "start to ready"),
+        ("store", ["--sizes", "16384"], "16,384"),
+        ("records", ["--rounds", "1", "--megabytes", "0.05"], "check a batch of 170 bytes"),
+        ("codec", ["--rounds", "1"], "decode ProduceRequest v9, 1 x 16 KiB"),
+    ],
+)
+def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
+    assert rows(bench(name, "--quick", *arguments))[0][0] == first
+
+
+@pytest.mark.spark
+def test_spark() -> None:
+    found = rows(bench("spark", "--records", "30000", "--rounds", "1", "--sizes", "100"))
+    assert [row[0] for row in found] == ["no Spark, one process", "batch read to noop", "archive, whole run"]
+
+
+def test_a_load_that_gets_too_few_records_fails_in_time() -> None:
+    program = """
+from bench import load
+from bench.targets import null
+load.LIMIT_S = 1
+with null("--relay") as target:
+    task = load.Receive(servers=target.address, topic="t", records=1, warm_up=0)
+    try:
+        load._receive(task, lambda: 0)
+    except load.LoadFailed as error:
+        print(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "0 of 1 records arrived" in done.stdout, done.stderr
