@@ -54,7 +54,9 @@ class ConfluentMember(Member):
 
     def poll(self, seconds: float, count: int = 500) -> list[Received]:
         """See Member."""
-        return _taken(self._consumer.consume(count, seconds))
+        # `consume` would wait for all `count` of them.
+        first = self._consumer.poll(seconds)
+        return [] if first is None else _taken([first, *self._consumer.consume(count - 1, 0)])
 
     def owned(self) -> frozenset[int]:
         """See Member."""
