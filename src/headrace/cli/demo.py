@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, command
 from headrace.cli.output import console
 
@@ -53,6 +54,7 @@ def demo(leave: bool, data: Path, kafka: str | None, http: str | None, rate: int
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'headrace[demo]'") from None
+    logs.configure("warning", "text")
     try:
         return run.run(
             run.Options(leave=leave, data=data, kafka=kafka, http=http, rate=rate, flights=flights), console()

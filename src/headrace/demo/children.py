@@ -1,5 +1,6 @@
 """The processes that the demo starts, each in a session of its own: Ctrl-C reaches the demo, and the demo ends them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -71,10 +72,8 @@ class Child:
     def ask(self, message: Asked) -> None:
         """Send it a message; nothing happens when it has ended, which the inbox tells."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError, ValueError):  # broken; closed
             messages.tell(self._process.stdin, message)
-        except BrokenPipeError:
-            return
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -98,6 +97,7 @@ class Child:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         for line in self._process.stdout:
             if not line.endswith(b"\n"):  # cut off by SIGKILL: what it meant to say was not said
                 break
@@ -106,7 +106,11 @@ class Child:
             except (msgspec.DecodeError, ValueError):
                 message = Failed(f"said what nobody understands: {line.decode(errors='replace').strip()[:200]}")
             self._hear(self, message)
-        self._hear(self, Ended(self._process.wait()))
+        status = self._process.wait()
+        self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._hear(self, Ended(status))
 
 
 def read_ready_line(line: bytes) -> Heard:

@@ -63,6 +63,10 @@ class Sender:
         """Begin to send."""
         self._thread.start()
 
+    def join(self) -> None:
+        """Wait until all was sent and acknowledged."""
+        self._thread.join()
+
     def stop(self) -> None:
         """Send no more, and wait for the thread."""
         self._stop.set()

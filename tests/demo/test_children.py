@@ -1,0 +1,99 @@
+import os
+import queue
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.demo.children import Child, Heard, end, read_ready_line
+from headrace.demo.messages import Ended, Failed, Query, Ready, asked, told
+
+
+class Inbox(queue.SimpleQueue[Heard]):
+    """What one child says."""
+
+    def hear(self, _: Child, message: Heard) -> None:
+        self.put(message)
+
+    def next(self) -> Heard:
+        return self.get(timeout=30)
+
+
+def test_a_child_is_heard_to_its_end(tmp_path: Path) -> None:
+    inbox = Inbox()
+    child = Child("version", "headrace", ["--version"], inbox.hear, tmp_path / "log")
+    message = inbox.next()
+    assert isinstance(message, Failed)
+    assert message.reason.startswith("said what nobody understands: headrace ")
+    while not isinstance(message, Ended):
+        message = inbox.next()
+    assert message == Ended(0)
+    assert not child.running
+    child.ask(Query("to nobody"))
+
+
+def test_its_standard_error_is_kept(tmp_path: Path) -> None:
+    inbox = Inbox()
+    child = Child("wrong", "headrace", ["no-such-command"], inbox.hear, tmp_path / "log")
+    assert inbox.next() == Ended(2)
+    assert "no-such-command" in child.last_words()
+
+
+def test_end_ends_it(tmp_path: Path) -> None:
+    inbox = Inbox()
+    arguments = ["serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    child = Child("server", "headrace", arguments, inbox.hear, tmp_path / "log", read_ready_line)
+    ready = inbox.next()
+    assert isinstance(ready, Ready)
+    assert ready.http.startswith("http://127.0.0.1:")
+    end([child])
+    assert inbox.next() == Ended(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its starter has gone")
+def test_a_child_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    # The starter says its child's pid and waits; the child would wait for its standard input for ever.
+    (tmp_path / "waiting.py").write_text("import sys; print('up', flush=True); sys.stdin.read()")
+    program = (
+        "import os, subprocess, sys\n"
+        "command = [sys.executable, '-m', 'headrace.demo.child', str(os.getpid()), 'waiting']\n"
+        "child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=sys.argv[1])\n"
+        "child.stdout.readline(); print(child.pid, flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdout is not None
+        descriptor = os.pidfd_open(int(starter.stdout.readline()))
+        starter.kill()
+    try:
+        # A descriptor of a process can be read when the process has ended.
+        import select  # noqa: PLC0415
+
+        assert select.select([descriptor], [], [], 20)[0]
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"type": "Told"}', b"nonsense", b'{"type": "Assigned"}'])
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    for read in (told, asked):
+        with pytest.raises(ValueError, match=r"."):
+            read(line)
+
+
+def test_the_ready_line() -> None:
+    line = b"ready kafka=127.0.0.1:1 http=http://127.0.0.1:2 storage=unix:///a%20b/sock\n"
+    assert read_ready_line(line) == Ready("127.0.0.1:1", "http://127.0.0.1:2", "unix:///a%20b/sock")
+    with pytest.raises(ValueError, match=r"."):
+        read_ready_line(b"something else\n")
+
+
+def test_killed_is_told_as_the_signal(tmp_path: Path) -> None:
+    inbox = Inbox()
+    arguments = ["serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1/0"]
+    child = Child("server", "headrace", arguments, inbox.hear, tmp_path / "log", read_ready_line)
+    child.kill()
+    assert inbox.next() == Ended(-signal.SIGKILL)

@@ -1,0 +1,87 @@
+"""The demo from end to end, on its first flights. The whole of it is `make run ARGS=--exit`."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace.demo.directory import MARKER
+
+FLIGHTS = 12_000
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A path short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as parent:
+        yield Path(parent)
+
+
+def start(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headrace", "demo", "--flights", str(FLIGHTS), *arguments]
+    environment = {**os.environ, "TMPDIR": str(place), "HEADRACE_REDIS": "redis://127.0.0.1:1/0"}
+    return subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def living(place: Path) -> list[str]:
+    """Command lines of the processes that have their data or their current directory there."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            here = (process / "cwd").readlink()
+            line = (process / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        if here.is_relative_to(place) or str(place) in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_every_figure_agrees(place: Path) -> None:
+    with start(place, "--exit", "--rate", "0") as demo:
+        output, _ = demo.communicate(timeout=280)
+    assert demo.returncode == 0, output
+    assert "Every figure agreed." in output
+    assert "killed with SIGKILL" in output
+    assert re.search(r"reader-4 has partitions \d", output)
+    assert "DIFFERS" not in output
+    table = DeltaTable(place / ".headrace-demo" / "flights-table")
+    assert sum(table.get_add_actions(flatten=True).column("num_records").to_pylist()) == FLIGHTS
+    assert {entry.name for entry in place.iterdir()} == {".headrace-demo"}
+    assert living(place) == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_no_process_behind(place: Path, number: signal.Signals) -> None:
+    with start(place, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rate", "1000") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "reader-2 has partitions" in line:
+                break
+        demo.send_signal(number)
+        rest = demo.stdout.read()
+    assert demo.returncode == 130, rest
+    assert living(place) == []
+
+
+def test_anybody_elses_directory_is_not_emptied(place: Path) -> None:
+    (place / "mine").mkdir()
+    (place / "mine" / "precious").touch()
+    with start(place, "--data", "mine") as demo:
+        output, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, [entry.name for entry in (place / "mine").iterdir()]) == (1, ["precious"])
+    assert MARKER not in output
+    assert output.startswith("headrace: mine was not made by `headrace demo`")
