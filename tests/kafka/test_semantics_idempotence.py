@@ -7,6 +7,7 @@ import pytest
 
 from headrace.kafka.codec.messages import InitProducerIdRequest, ProduceRequest, ProduceResponse
 from headrace.kafka.errors import Code
+from headrace.testing import server
 from headrace.testing.wire import Wire, batch, produce_request
 
 Send = Callable[..., ProduceResponse.PartitionProduceResponse]
@@ -155,3 +156,21 @@ def test_pipelined_batches_after_a_gap_all_fail(wire: Wire, topic: str) -> None:
     codes = [wire.receive().responses[0].partition_responses[0].error_code for _ in data]
     gap = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert codes == [0, gap, gap, gap, 0]
+
+
+def test_sequences_survive_a_restart(topic: str) -> None:
+    """The commonest duplicate: the answer was lost because the server went away."""
+    with server() as one:
+        with Wire(one.kafka) as wire:
+            wire.create(topic)
+            producer_id = wire.producer_id()
+            sent = [
+                batch(b"%d" % sequence, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+                for sequence in range(4)
+            ]
+            assert [wire.produce(topic, data).base_offset for data in sent[:3]] == [0, 1, 2]
+        one.restart()
+        with Wire(one.kafka) as wire:
+            assert [wire.produce(topic, data).base_offset for data in sent] == [0, 1, 2, 3]
+            assert wire.offset(topic, -1).offset == 4
+            assert wire.producer_id() > producer_id
