@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from types import FrameType
 
 from deltalake import DeltaTable
@@ -118,6 +119,9 @@ def _watch(started: archive.Archive) -> None:
         started.wait()
     except SparkError as error:
         say(Failed(str(error)))
+    except Exception as error:  # a thread's error reaches nobody by itself
+        traceback.print_exc()
+        say(Failed(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
 
 
 _saying = threading.Lock()
