@@ -11,7 +11,10 @@ from headrace.kafka.codec.messages import (
     ApiVersionsResponse,
     FindCoordinatorRequest,
     ListGroupsRequest,
+    ListOffsetsRequest,
     MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from headrace.kafka.errors import Code
 from headrace.kafka.registry import APIS
@@ -43,6 +46,49 @@ def test_many_requests_sent_at_once_are_all_answered(wire: Wire, topic: str) -> 
         wire.send(produce_request(topic, batch(b"%d" % number)), 9)
     offsets = [wire.receive().responses[0].partition_responses[0].base_offset for _ in range(500)]
     assert offsets == list(range(500))
+
+
+def test_a_request_sees_what_those_before_it_did(wire: Wire, topic: str) -> None:
+    """A client may send ahead: what it asks for comes after what it has changed, without waiting for the answer."""
+    wire.create(topic)
+    asked = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    latest = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    for number in range(1, 21):
+        asked.committed_offset = number
+        topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[asked])]
+        wire.send(OffsetCommitRequest(group_id=topic, topics=topics), 8)
+        groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=topic, topics=None)]
+        wire.send(OffsetFetchRequest(groups=groups), 8)
+        wire.send(produce_request(topic, batch(b"one")), 9)
+        wire.send(ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[latest])]), 7)
+        wire.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=f"{topic}-{number}")]), 12)
+        wire.send(MetadataRequest(topics=None), 12)
+        committed, positions, produced, end, created, all_topics = (wire.receive() for _ in range(6))
+        assert committed.topics[0].partitions[0].error_code == created.topics[0].error_code == 0
+        assert positions.groups[0].topics[0].partitions[0].committed_offset == number
+        assert produced.responses[0].partition_responses[0].base_offset == number - 1
+        assert end.topics[0].partitions[0].offset == number
+        assert f"{topic}-{number}" in {one.name for one in all_topics.topics}
+
+
+def test_large_requests_behind_one_under_way(wire: Wire, topic: str) -> None:
+    """Frames that do not fit the read buffer are put off like small ones, and what they bring is kept whole."""
+    wire.create(topic)
+    sent = [bytes([number]) * 400_000 for number in range(8)]
+    for value in sent:
+        wire.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=f"{topic}-{value[0]}")]), 12)
+        wire.send(produce_request(topic, batch(value)), 9)
+        wire.send(produce_request(topic, batch(value[:100])), 9)
+    for _ in sent:
+        assert wire.receive().topics[0].error_code == 0
+        assert wire.receive().responses[0].partition_responses[0].error_code == 0
+        assert wire.receive().responses[0].partition_responses[0].error_code == 0
+    found: list[bytes | None] = []
+    while len(found) < 16:
+        found += [record.value for record in opened(wire.fetch(topic, len(found)).records)]
+    assert found == [part for value in sent for part in (value, value[:100])]
 
 
 def test_requests_may_come_byte_by_byte(wire: Wire) -> None:

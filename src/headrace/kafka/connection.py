@@ -30,6 +30,9 @@ _PAUSE_BYTES = 64 << 20
 _SMALL = 2_048  # chunks below this are joined before they are written
 
 API_VERSIONS = 18
+_PRODUCE = 0
+_HELD = frozenset({1, 11, 14})
+"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing that follows depends on their end."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,6 +52,9 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._waiting: deque[Exchange] = deque()
         self._waiting_bytes = 0
+        self._unsettled = 0  # requests without an answer yet, but for the held ones
+        self._produces = 0  # how many of them are Produce
+        self._deferred: deque[memoryview] = deque()  # put off; their memory is their own
         self._flushing = False
         self._read_paused = False
         self._write_paused = False
@@ -79,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.cancel is not None:
                 exchange.cancel()
         self._waiting.clear()
+        self._deferred.clear()
         for task in self._tasks:
             task.cancel()
         self._frame = None
@@ -155,6 +162,31 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _request(self, frame: memoryview, size: int, *, owned: bool) -> None:
+        """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it.
+
+        Args: as `_serve`.
+        """
+        if self._deferred or (self._unsettled and self._depends(frame)):
+            self._deferred.append(frame if owned else memoryview(bytearray(frame)))
+            self._pause_reading()
+        else:
+            self._serve(frame, size, owned=owned)
+
+    def _depends(self, frame: memoryview) -> bool:
+        """Whether a request has to see the outcome of those under way. Produce after Produce has not: order is kept."""
+        key = int.from_bytes(frame[:2], "big")
+        return key not in _HELD and (key != _PRODUCE or self._unsettled > self._produces)
+
+    def _serve_deferred(self) -> None:
+        """Serve what was put off, as far as it need not wait any longer."""
+        while self._deferred and not self._closed:
+            if self._unsettled and self._depends(self._deferred[0]):
+                return
+            frame = self._deferred.popleft()
+            self._serve(frame, len(frame), owned=True)
+        self._read_on()
+
+    def _serve(self, frame: memoryview, size: int, *, owned: bool) -> None:
         """Decode one request and hand it to its handler.
 
         Args:
@@ -195,6 +227,9 @@ class Connection(asyncio.BufferedProtocol):
         self._requests += 1
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
+        if exchange.api_key not in _HELD:
+            self._unsettled += 1
+            self._produces += exchange.api_key == _PRODUCE
         if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:
             self._pause_reading()
 
@@ -215,8 +250,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers out
 
-    def finished(self) -> None:
+    def finished(self, exchange: Exchange) -> None:
         """Arrange for the answers that are due to leave at the end of this turn of the loop, in one write."""
+        if exchange.api_key not in _HELD:
+            self._unsettled -= 1
+            self._produces -= exchange.api_key == _PRODUCE
+            if self._deferred and self._unsettled <= self._produces:
+                asyncio.get_running_loop().call_soon(self._serve_deferred)
         if not self._flushing and self._waiting and self._waiting[0].done:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -237,12 +277,20 @@ class Connection(asyncio.BufferedProtocol):
                 exchange.chunks = []
         if out:
             self._transport.writelines(coalesce(out))
-        if self._read_paused and not self._write_paused and self._may_read():
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Take requests from the client again, unless there is a reason left not to."""
+        if self._read_paused and not self._write_paused and not self._closed and self._may_read():
             self._read_paused = False
             self._transport.resume_reading()
 
     def _may_read(self) -> bool:
-        return len(self._waiting) <= _PAUSE_REQUESTS // 2 and self._waiting_bytes <= _PAUSE_BYTES // 2
+        return (
+            not self._deferred
+            and len(self._waiting) <= _PAUSE_REQUESTS // 2
+            and self._waiting_bytes <= _PAUSE_BYTES // 2
+        )
 
     def _pause_reading(self) -> None:
         if not self._read_paused and not self._closed:
@@ -257,9 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._write_paused = False
-        if self._read_paused and self._may_read() and not self._closed:
-            self._read_paused = False
-            self._transport.resume_reading()
+        self._read_on()
 
 
 def coalesce(chunks: list[Any]) -> list[Any]:

@@ -20,8 +20,8 @@ class Outlet(Protocol):
     """The address of ours that the client connected to."""
     listener: str
 
-    def finished(self) -> None:
-        """Some exchange of this connection has its answer: send what is due, in request order."""
+    def finished(self, exchange: "Exchange") -> None:
+        """An exchange of this connection has its answer: send what is due, in request order."""
 
     def close(self, reason: str) -> None:
         """Drop the connection, with a line in the log."""
@@ -77,11 +77,11 @@ class Exchange:
         self.chunks = [chunks, *response.encode(self.version if version is None else version)]
         self.done = True
         self.cancel = None
-        self.outlet.finished()
+        self.outlet.finished(self)
 
     def say_nothing(self) -> None:
         """The request is done and has no answer: Produce with acks=0."""
         self.chunks = []
         self.done = True
         self.cancel = None
-        self.outlet.finished()
+        self.outlet.finished(self)
