@@ -53,7 +53,6 @@ class Sender:
                 "linger.ms": 50,
                 "compression.type": "lz4",
                 "queue.buffering.max.messages": 200_000,
-                "partitioner": "murmur2_random",  # as Java clients do: the same carrier in the same partition
             },
             logger=_SILENT,
         )

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 
@@ -24,7 +25,7 @@ def show(console: Console, ready: Ready, topic: str, group: str, stream: str, da
         f"{headrace} records tail {topic} --from-beginning --max 3 --kafka {ready.kafka}",
         f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
         f"kcat -b {ready.kafka} -G my-group {topic} | head -n 1000 > my-flights",
-        f"redis-cli -s {shlex.quote(ready.storage.removeprefix('unix://'))} XINFO GROUPS {stream}",
+        f"redis-cli -s {shlex.quote(unquote(urlsplit(ready.storage).path))} XINFO GROUPS {stream}",
         f"curl {ready.http}/healthz",
     ):
         console.print(f"  {line}", soft_wrap=True, highlight=False)
