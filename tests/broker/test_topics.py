@@ -1,5 +1,7 @@
 """The table of topics: creation, deletion, what a storage that fails leaves behind."""
 
+import asyncio
+
 import pytest
 
 from headrace.broker.topics import TopicTable
@@ -13,7 +15,7 @@ from headrace.topics.errors import (
     TopicExists,
     UnknownTopic,
 )
-from headrace.topics.model import Topic
+from headrace.topics.model import PartitionState, Topic
 
 from .conftest import MemoryStorage
 
@@ -99,3 +101,62 @@ async def test_stored_topics_are_opened_at_the_start(
 
     assert again.names() == ["t", "u"]
     assert seen == [(2, 3), (3, 3)]
+
+
+class SlowStorage(MemoryStorage):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def create_topic(self, topic: Topic) -> None:
+        await super().create_topic(topic)
+        await self._pause()
+
+    async def delete_topic(self, topic: Topic) -> None:
+        await super().delete_topic(topic)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        self.asked.set()
+        await self.go_on.wait()
+
+
+async def test_a_change_is_finished_when_the_one_who_asked_has_gone(clock: ManualClock) -> None:
+    storage = SlowStorage()
+    table = TopicTable(storage, clock, TopicDefaults(), 1 << 20, lambda name, _, index: f"headrace:{name}:{index}")
+
+    for change in (table.create_if_missing("t", 1), table.delete("t")):
+        storage.asked.clear()
+        storage.go_on.clear()
+        asking = asyncio.ensure_future(change)
+        await storage.asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        storage.go_on.set()
+        # The next change waits for its turn, so the one before has ended after it.
+        await table.create("next", 1, {})
+        await table.delete("next")
+
+        assert table.names() == list(storage.topics)
+
+
+async def test_a_topic_stored_without_an_answer_is_found_by_the_next_who_asks(
+    table: TopicTable, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(_: str) -> PartitionState:
+        raise StorageUnavailable("the connection was lost")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageUnavailable):
+        patched.setattr(storage, "open_partition", lost)
+        await table.create_if_missing("t", 2)
+    assert table.names() == []
+
+    found = await table.create_if_missing("t", 5)
+    assert found.topic == storage.topics["t"]
+    assert len(found.partitions) == 2
+    with pytest.raises(TopicExists):
+        await table.create("t", 1, {})

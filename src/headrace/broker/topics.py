@@ -1,7 +1,8 @@
 """The topics of the running server: found by name or id, created, changed, deleted."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -14,6 +15,8 @@ from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 from headrace.topics.names import check_name
+
+T = TypeVar("T")
 
 _OPENED_AT_ONCE = 64
 Progress = Callable[[int, int], None]
@@ -121,13 +124,26 @@ class TopicTable:
 
     async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         """Create a topic, stored when this returns; raises what `validate` names."""
+        return await _to_the_end(self._create(name, partitions, config))
+
+    async def _create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         async with self._changes:
             self.validate(name, partitions, config)
             topic_id = uuid4()
             streams = tuple(self._stream_of(name, topic_id, index) for index in range(partitions))
             topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self._clock.now_ms())
-            await self._storage.create_topic(topic)
+            try:
+                await self._storage.create_topic(topic)
+            except TopicExists:
+                await self._open_stored(name)
+                raise
             return await self._open(topic)
+
+    async def _open_stored(self, name: str) -> None:
+        """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
+        for topic in await self._storage.load_topics():
+            if topic.name == name:
+                await self._open(topic)
 
     async def create_if_missing(self, name: str, partitions: int) -> LiveTopic:
         """Auto-creation: two clients that ask at once get the same topic."""
@@ -138,6 +154,9 @@ class TopicTable:
 
     async def configure(self, name: str, config: dict[str, str]) -> None:
         """Replace a topic's own configuration; raises UnknownTopic, InvalidConfig."""
+        await _to_the_end(self._configure(name, config))
+
+    async def _configure(self, name: str, config: dict[str, str]) -> None:
         async with self._changes:
             live = self.get(name)
             resolved = resolve(config, self._defaults)
@@ -147,6 +166,9 @@ class TopicTable:
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its records; raises UnknownTopic."""
+        await _to_the_end(self._delete(name))
+
+    async def _delete(self, name: str) -> None:
         async with self._changes:
             live = self.get(name)
             # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
@@ -157,3 +179,12 @@ class TopicTable:
                 partition.close()
             for listener in self.deleted:
                 listener(name)
+
+
+async def _to_the_end(change: Coroutine[Any, Any, T]) -> T:
+    """Finish a change also where nobody waits for it any more.
+
+    A client that goes away cancels its requests; half a change would leave a topic that is stored and not known here,
+    or the other way round.
+    """
+    return await asyncio.shield(asyncio.ensure_future(change))
