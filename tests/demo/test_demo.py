@@ -77,6 +77,21 @@ def test_interrupted_it_leaves_no_process_behind(place: Path, number: signal.Sig
     assert living(place) == []
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_without_its_server_it_fails_and_leaves_no_process_behind(place: Path) -> None:
+    with start(place, "--exit", "--rate", "1000") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "reader-2 has partitions" in line:
+                break
+        os.kill(int((place / ".headrace-demo" / "lock").read_text()), signal.SIGKILL)
+        rest = demo.stdout.read()
+    assert demo.returncode == 1, rest
+    assert "headrace: server was ended by SIGKILL" in rest
+    assert living(place) == []
+
+
 def test_anybody_elses_directory_is_not_emptied(place: Path) -> None:
     (place / "mine").mkdir()
     (place / "mine" / "precious").touch()

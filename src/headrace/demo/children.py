@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ Hear = Callable[["Child", Heard], None]
 """Takes what a child says; called from the thread that listens to it."""
 
 _STOP_S = 15.0
+_GRACE_S = 3.0
+_POLL_S = 0.02
 _LAST_LINES = 12
 
 
@@ -123,10 +126,26 @@ def read_ready_line(line: bytes) -> Heard:
 
 
 def end(children: Sequence[Child]) -> None:
-    """End them all: SIGTERM, and SIGKILL to the whole session of any that takes longer than 15 seconds."""
+    """End them all, and what they started: SIGTERM, and SIGKILL for any that takes longer than 15 seconds."""
     for child in children:
         child.terminate()
+    deadline = time.monotonic() + _STOP_S
     for child in children:
-        if not child.wait(_STOP_S):
+        ended = child.wait(max(0.0, deadline - time.monotonic()))
+        # Spark's JVM ends a moment after the Python that started it. Nobody here is its parent: what looks like life
+        # may be a zombie that no init collects, so do not wait long.
+        grace = time.monotonic() + _GRACE_S
+        while ended and _has_group(child.pid) and time.monotonic() < grace:
+            time.sleep(_POLL_S)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait(_STOP_S)
+        child.wait(_STOP_S)
+
+
+def _has_group(pid: int) -> bool:
+    """Whether any process of the group that was begun by `pid` is left."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

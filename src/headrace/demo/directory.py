@@ -44,8 +44,7 @@ def prepare(path: Path) -> None:
 
 def _empty(path: Path) -> None:
     """Remove all but locks and marker, under the server's lock. Raises StoreError when a server has it."""
-    if _has_orphan(path):
-        asyncio.run(_end_orphan(path))
+    end_orphan(path)
     with contextlib.closing(DataDirectory.open(path)) as directory:
         directory.remove_socket()
         for entry in path.iterdir():
@@ -53,6 +52,12 @@ def _empty(path: Path) -> None:
                 shutil.rmtree(entry)
             elif entry.name not in _LOCKS | {MARKER}:
                 entry.unlink()
+
+
+def end_orphan(path: Path) -> None:
+    """End a Valkey whose server was killed, if one runs there. Raises StoreError when the server is there too."""
+    if _has_orphan(path):
+        asyncio.run(_take_over_and_end(path))
 
 
 def _has_orphan(path: Path) -> bool:
@@ -65,7 +70,7 @@ def _has_orphan(path: Path) -> bool:
         return False
 
 
-async def _end_orphan(path: Path) -> None:
+async def _take_over_and_end(path: Path) -> None:
     """Take the Valkey over as a server would, and end it in order."""
     valkey = EmbeddedValkey(path)
     await valkey.start()

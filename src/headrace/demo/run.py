@@ -19,6 +19,7 @@ from headrace.demo.coverage import Coverage
 from headrace.demo.figures import WHOLE, Figures
 from headrace.demo.sender import Sender
 from headrace.demo.watch import Seen, Watch
+from headrace.store.errors import StoreError
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -125,6 +126,8 @@ class Demo:
         end(clients)
         if self._server is not None:
             end([self._server])
+            with contextlib.suppress(StoreError):
+                directory.end_orphan(self._options.data)
 
     # The beginning.
 
