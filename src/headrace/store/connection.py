@@ -78,11 +78,16 @@ class _Link(asyncio.Protocol):
             return
         self._waiting.append(callback)
         self._out += chunks
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn of the loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        self._owner.prepare_flush()
         self._flushing = False
         if not self.transport.is_closing():
             out, self._out = self._out, []
@@ -210,6 +215,7 @@ class Connection:
         self._target = _Target(url)
         self._prepare = tuple(prepare)
         self._link: _Link | None = None
+        self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
 
@@ -273,6 +279,22 @@ class Connection:
                 await self._reconnect()
             else:
                 self._link = link
+
+    def before_flush(self, prepare: Callable[[], None]) -> None:
+        """Run `prepare` at the end of this turn of the loop: what it sends leaves in the same write as the rest."""
+        if not self._preparing:
+            if self._link is not None:
+                self._link.flush_soon()
+            else:
+                asyncio.get_running_loop().call_soon(self.prepare_flush)
+        if prepare not in self._preparing:
+            self._preparing.append(prepare)
+
+    def prepare_flush(self) -> None:
+        """Called by a link before it writes."""
+        preparing, self._preparing = self._preparing, []
+        for prepare in preparing:
+            prepare()
 
     @property
     def connected(self) -> bool:

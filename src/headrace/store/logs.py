@@ -2,31 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from time import time
 
 from headrace.keyspace import entries, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.keyspace.scripts import Script, script
 from headrace.records.batch import peek
-from headrace.store.connection import Chunk, Connection, Reply, encode
-from headrace.store.replies import checked, error_of
+from headrace.store.appends import APPEND, AppendDone, AppendQueue
+from headrace.store.connection import Connection, Reply, encode
+from headrace.store.replies import checked
 from headrace.topics.errors import TopicExists
-from headrace.topics.model import Append, Appended, PartitionState, StoredBatch, Topic
+from headrace.topics.model import Append, PartitionState, StoredBatch, Topic
 
 SCRIPTS = tuple(
     script(name)
     for name in (
-        "append", "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
+        APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
         "register_group", "remove_topic", "save_group", "take_producer_ids", "trim",
     )
 )  # fmt: skip
 """Loaded on every new connection."""
 
-_APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TRIM = (
+_DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TRIM = (
     script(name)
     for name in (
-        "append",
         "drop",
         "find_timestamp",
         "forget_producers",
@@ -38,8 +37,6 @@ _APPEND, _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TR
     )
 )
 
-_COPY_BELOW = 4_096
-"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
 _PARTITIONS_AT_ONCE = 64
@@ -49,24 +46,6 @@ _SCAN_BATCHES = 16
 def load_commands() -> list[bytes]:
     """SCRIPT LOAD for every script."""
     return [encode(["SCRIPT", "LOAD", loaded.text]) for loaded in SCRIPTS]
-
-
-class _AppendHead:
-    """The unchanging first part of a partition's append commands, encoded once."""
-
-    __slots__ = ("idempotent", "plain")
-
-    def __init__(self, stream: str, epoch: int) -> None:
-        keys = [stream, state_of(stream)]
-        self.plain = _head(_APPEND, keys, epoch, arguments=4)
-        self.idempotent = _head(_APPEND, [*keys, producers_of(stream)], epoch, arguments=8)
-
-
-def _head(called: Script, keys: list[str], epoch: int, arguments: int) -> bytes:
-    parts: list[str | bytes | int] = ["EVALSHA", called.sha, len(keys), *keys, epoch]
-    whole = len(parts) - 1 + arguments
-    encoded = encode(parts)
-    return b"*%d" % whole + encoded[encoded.index(b"\r\n") :]
 
 
 class RedisLogs:
@@ -86,7 +65,10 @@ class RedisLogs:
         self._epoch = epoch
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
-        self._heads: dict[str, _AppendHead] = {}
+        self._appends = AppendQueue(connection, epoch, self._now)
+
+    def _now(self) -> int:
+        return self._now_ms()
 
     async def _run(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
         return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, *arguments))
@@ -145,8 +127,9 @@ class RedisLogs:
             await self._remove_topic("end", topic)
 
     async def _drop(self, streams: Sequence[str]) -> None:
+        # Behind the appends that were given before, on the same connection: none can land in a later log.
+        self._appends.flush()
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
-            # Over the connection of the appends, so behind those already sent: none can land in a later log.
             await asyncio.gather(
                 *(
                     self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
@@ -154,7 +137,7 @@ class RedisLogs:
                 )
             )
         for stream in streams:
-            self._heads.pop(stream, None)
+            self._appends.forget(stream)
 
     # Partitions
 
@@ -168,32 +151,9 @@ class RedisLogs:
         log_start, next_offset, leader_epoch = opened
         return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
 
-    def append(self, stream: str, append: Append, done: Callable[[Appended | Exception], None]) -> None:
+    def append(self, stream: str, append: Append, done: AppendDone) -> None:
         """Send an append; see `broker.ports.LogStorage.append`."""
-        head = self._heads.get(stream)
-        if head is None:
-            head = self._heads[stream] = _AppendHead(stream, self._epoch)
-        batch = append.batch
-        size = len(batch)
-        # Records without a time are as old as their arrival: retention must not take them for ancient ones.
-        time_ms = append.max_timestamp if append.max_timestamp >= 0 else self._now_ms()
-        span, newest = b"%d" % append.span, b"%d" % time_ms
-        start = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (
-            head.plain if append.producer_id < 0 else head.idempotent,
-            len(span), span, len(newest), newest, size,
-        )  # fmt: skip
-        end = b"\r\n" if append.producer_id < 0 else b"\r\n" + self._producer(append)
-        chunks: list[Chunk] = [start, batch, end] if size >= _COPY_BELOW else [b"".join((start, batch, end))]
-        self._connection.send(chunks, partial(_appended, done))
-
-    def _producer(self, append: Append) -> bytes:
-        # Written out: a loop over the four takes twice as long, and every append of most clients comes by here.
-        number, epoch = str(append.producer_id), str(append.producer_epoch)
-        first, now = str(append.base_sequence), str(self._now_ms())
-        return (
-            f"${len(number)}\r\n{number}\r\n${len(epoch)}\r\n{epoch}\r\n"
-            f"${len(first)}\r\n{first}\r\n${len(now)}\r\n{now}\r\n"
-        ).encode()
+        self._appends.append(stream, append, done)
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, the one that holds `offset` first."""
@@ -265,13 +225,3 @@ class RedisLogs:
         """The first of `count` producer ids nobody was given before."""
         keys = [self._keyspace.producer_ids, self._keyspace.epoch]
         return int(await self._run(_TAKE_IDS, keys, self._epoch, count))
-
-
-def _appended(done: Callable[[Appended | Exception], None], reply: Reply) -> None:
-    if type(reply) is bytes:
-        if reply.startswith(b"D"):
-            done(Appended(int(reply[1:]), duplicate=True))
-        else:
-            done(Appended(int(reply)))
-    else:
-        done(error_of(reply))

@@ -42,7 +42,12 @@ def error_of(reply: Exception) -> Exception:
     """The error of `topics.errors` that an error reply means: TopicError itself for what Redis should not have said."""
     if not isinstance(reply, hiredis.ReplyError):
         return reply
-    word, _, text = str(reply).partition(" ")
+    return error_of_text(str(reply))
+
+
+def error_of_text(reply: str) -> TopicError:
+    """The same for the text of an error, such as scripts give for one of many things asked."""
+    word, _, text = reply.partition(" ")
     if word in _OURS:
         return _KINDS[word](text)
     return _KINDS.get(word, TopicError)(f"Redis answered: {reply}")

