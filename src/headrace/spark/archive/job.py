@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -208,6 +209,9 @@ class Archive:
                     self._begin(self._log.topic(self._settings.topic))
                 else:
                     return
+        except (PySparkException, Py4JError) as error:
+            # Where the JVM itself failed there is no error of PySpark's, only the bridge's.
+            self._error = _from_spark(error)
         except Exception as error:  # handed over to whoever waits
             self._error = error
 
@@ -301,7 +305,7 @@ class Archive:
         self._on_progress(self.progress)
 
 
-def _from_spark(error: PySparkException) -> SparkError:
+def _from_spark(error: PySparkException | Py4JError) -> SparkError:
     """The error of ours inside Spark's, which comes as text with a traceback; or Spark's own first line."""
     text = str(error)
     for name, message in reversed(_STAGE_ERROR.findall(text)):
