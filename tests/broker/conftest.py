@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.log import AppendDone, Partition
+from headrace.broker.log import Partition
+from headrace.broker.ports import AppendDone
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
 from headrace.records.batch import peek

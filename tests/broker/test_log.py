@@ -8,7 +8,7 @@ from headrace.broker.log import Partition
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, Appended
+from headrace.topics.model import Append, Appended, PartitionState
 
 from .conftest import MemoryStorage
 
@@ -104,3 +104,32 @@ async def test_a_deleted_partition_takes_and_gives_nothing(partition: Partition)
         partition.append(batch(), lambda _: None)
     with pytest.raises(UnknownTopic):
         partition.check_readable(0)
+
+
+async def test_an_append_answered_while_the_log_end_is_learnt_is_not_forgotten(
+    partition: Partition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(batch(2), results.append)
+    partition.append(batch(3), results.append)  # on its way when the first one's fate becomes unknown
+    opened = storage.open_partition
+
+    async def answered_behind(stream: str) -> PartitionState:
+        state = await opened(stream)
+        storage.answer()
+        return state
+
+    monkeypatch.setattr(storage, "open_partition", answered_behind)
+    storage.unavailable = True
+    storage.answer(1)
+    storage.unavailable = False
+    while partition.log_end == 0:
+        await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert results[1:] == [Appended(0)]
+    assert partition.log_end == 3
+    partition.append(batch(), results.append)
+    storage.answer()
+    assert results[-1] == Appended(3)

@@ -8,9 +8,9 @@ from headrace.broker import offsets, retention
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone
 from headrace.broker.groups import GroupTable
-from headrace.broker.log import AppendDone, Partition
+from headrace.broker.log import Partition
 from headrace.broker.offsets import FoundOffset
-from headrace.broker.ports import GroupStorage, LogStorage
+from headrace.broker.ports import AppendDone, GroupStorage, LogStorage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable

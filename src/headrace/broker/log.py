@@ -8,12 +8,11 @@ import structlog
 
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.index import ColdReads, LogIndex
-from headrace.broker.ports import LogStorage
+from headrace.broker.ports import AppendDone, LogStorage
 from headrace.records.batch import stamp_into, stamp_prefix
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 
-AppendDone = Callable[[Appended | Exception], None]
 Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
 
@@ -26,7 +25,7 @@ class Partition:
     """A partition's log end, log start, cached tail and those who wait for it.
 
     The log end moves only when Redis has answered an append, so it is the high watermark too: what may be
-    read is always stored. It never moves back.
+    read is always stored. It never moves back, unless Redis itself comes back with less than it had acknowledged.
     """
 
     def __init__(
@@ -99,9 +98,12 @@ class Partition:
 
     async def _recover(self) -> None:
         while True:
+            before = self.log_end
             try:
                 state = await self._storage.open_partition(self.stream)
-                break
+                if self.log_end == before:
+                    break
+                # An append that was already on its way was answered meanwhile: this state may be older than that.
             except StorageUnavailable:
                 await asyncio.sleep(_RETRY_S)
             except TopicError as error:

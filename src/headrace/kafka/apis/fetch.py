@@ -36,7 +36,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
     broker = exchange.broker
     if request.session_epoch > 0 and request.session_id:
         # We never gave out a session: the client has to name everything again.
-        exchange.answer(FetchResponse(error_code=70, session_id=0, responses=[]))
+        exchange.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
         return
     asks = [_ask(broker.topics, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
 
