@@ -8,6 +8,7 @@ from headrace.broker import offsets, retention
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone
 from headrace.broker.groups import GroupTable
+from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
 from headrace.broker.offsets import FoundOffset
 from headrace.broker.ports import AppendDone, GroupStorage, LogStorage
@@ -52,6 +53,7 @@ class Broker:
         self.topics = TopicTable(storage, clock, settings.topic_defaults, settings.headrace_cache_bytes, stream_of)
         self.groups = GroupTable(storage, clock, settings.groups, self._stream)
         self.topics.deleted.append(self.groups.topic_deleted)
+        self.instances = Instances(self.groups)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self._producer_ids = ProducerIds(storage)

@@ -1,0 +1,70 @@
+"""Reads a partition piece by piece into a sink: a door's half-built answer, which says how much it still wants."""
+
+from typing import Protocol
+
+from headrace.broker.cache import Buffer
+from headrace.broker.log import Partition
+
+_PREFIX = 16
+"""Bytes of a stored batch's stamped beginning, which `read_stored` gives as a piece of its own."""
+
+
+class Sink(Protocol):
+    """Takes records until it is full."""
+
+    def room(self) -> int:
+        """Bytes it still wants; 0: full."""
+
+    def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+        """Take records from `offset` on, as many as it wants.
+
+        Args:
+            partition: where they come from.
+            batches: whole stamped record batches in offset order; the first holds `offset`. They belong to the log:
+                what is kept must be copied, nothing may be written.
+            offset: the first offset wanted. Records before it in the first batch are not.
+            not_before_ms: records with an earlier timestamp are passed over; None: none are.
+
+        Returns:
+            The offset after the last record taken or passed over; `offset` itself when it is full before the first.
+        """
+
+
+async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int | None = None) -> int:
+    """Read until the sink is full or the log end is reached; the next offset to read.
+
+    Raises:
+        OffsetOutOfRange: `offset` is below the log start or beyond the log end.
+        UnknownTopic: the topic was deleted.
+        StorageUnavailable: Redis does not answer.
+    """
+    partition.check_readable(offset)
+    while offset < partition.log_end and (room := sink.room()) > 0:
+        if partition.cached(offset):
+            pieces, _ = partition.read_cached(offset, room, whole_first=True)
+        else:
+            pieces, _ = await partition.read_stored(offset, room)
+        if not pieces:
+            # Retention, or a deletion, came between.
+            partition.check_readable(offset)
+            break
+        following = sink.take(partition, _whole(pieces), offset, not_before_ms)
+        if following <= offset:
+            break
+        offset = following
+    return offset
+
+
+def _whole(pieces: list[Buffer]) -> list[Buffer]:
+    """One buffer for each batch: a stored batch comes in two pieces, a cached one in one."""
+    batches: list[Buffer] = []
+    prefix: Buffer | None = None
+    for piece in pieces:
+        if prefix is not None:
+            batches.append(b"".join((prefix, piece)))
+            prefix = None
+        elif len(piece) == _PREFIX:
+            prefix = piece
+        else:
+            batches.append(piece)
+    return batches
