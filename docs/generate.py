@@ -11,6 +11,7 @@ from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.kafka import apis
 from headrace.kafka.registry import APIS, Api
+from headrace.oci.settings import OCI_KEYS
 from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
 from headrace.topics.values import ConfigKey
@@ -61,6 +62,12 @@ def settings_page() -> str:
             "Names and defaults are Kafka's where the description does not say otherwise.",
             "",
             *_keys(BROKER_KEYS),
+            "",
+            "## Settings of the OCI door",
+            "",
+            "Given in the same way.",
+            "",
+            *_keys(OCI_KEYS),
             "",
             "## Configuration of a topic",
             "",

@@ -16,7 +16,7 @@ def toml(folder: Path, text: str) -> str:
 
 
 def test_defaults_are_those_the_documentation_promises() -> None:
-    options, broker = load(environ=EMPTY)
+    options, broker, _ = load(environ=EMPTY)
     assert options.data == Path("./.headrace")
     assert (str(options.kafka), str(options.http)) == ("127.0.0.1:9092", "127.0.0.1:8080")
     assert (options.redis, options.advertise, options.maxmemory) == (None, None, None)
@@ -27,7 +27,7 @@ def test_defaults_are_those_the_documentation_promises() -> None:
 def test_a_flag_goes_over_the_environment_that_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
     path = toml(tmp_path, 'data = "file"\nfsync = "always"\nlog-level = "debug"\nhttp = "127.0.0.1:1"\n')
     environ = {"HEADRACE_DATA": "environment", "HEADRACE_FSYNC": "no"}
-    options, _ = load({"data": "flag", "fsync": None}, config=path, environ=environ)
+    options, _, _ = load({"data": "flag", "fsync": None}, config=path, environ=environ)
     assert options.data == Path("flag")
     assert options.fsync == "no"
     assert options.log_level == "debug"
@@ -37,14 +37,14 @@ def test_a_flag_goes_over_the_environment_that_over_the_file_and_the_file_over_t
 def test_broker_settings_have_the_same_precedence(tmp_path: Path) -> None:
     path = toml(tmp_path, "[set]\nnum.partitions = 2\ngroup.max.size = 10\nauto.create.topics.enable = false\n")
     environ = {"HEADRACE_SET": "num.partitions=3 group.max.size=11"}
-    _, broker = load(sets=["num.partitions=4"], config=path, environ=environ)
+    _, broker, _ = load(sets=["num.partitions=4"], config=path, environ=environ)
     assert (broker.num_partitions, broker.group_max_size) == (4, 11)
     assert broker.auto_create_topics_enable is False
 
 
 def test_the_file_may_be_named_by_the_environment_and_quote_its_keys(tmp_path: Path) -> None:
     path = toml(tmp_path, '[set]\n"num.partitions" = "5"\n')
-    _, broker = load(environ={"HEADRACE_CONFIG": path})
+    _, broker, _ = load(environ={"HEADRACE_CONFIG": path})
     assert broker.num_partitions == 5
 
 

@@ -22,6 +22,7 @@ from headrace.console import app as console
 from headrace.console.listener import HttpListener
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
@@ -45,12 +46,15 @@ class Ready(msgspec.Struct, frozen=True):
     storage: str
 
 
-async def serve(options: ServerOptions, settings: BrokerSettings, on_ready: Callable[[Ready], None]) -> int:
+async def serve(
+    options: ServerOptions, settings: BrokerSettings, oci: OciSettings, on_ready: Callable[[Ready], None]
+) -> int:
     """Run a server until SIGTERM or SIGINT.
 
     Args:
         options: where it keeps its data and where it listens.
         settings: the broker's settings.
+        oci: the OCI door's settings.
         on_ready: called once every door answers.
 
     Returns:

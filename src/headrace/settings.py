@@ -14,9 +14,14 @@ from typing import Literal
 import msgspec
 
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings, InvalidSetting
+from headrace.oci.settings import OCI_KEYS, InvalidOciSetting, OciSettings
+from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.topics.values import suggestion
 
-__all__ = ["BROKER_KEYS", "Address", "BrokerSettings", "ServerOptions", "SettingsError", "StartError", "load"]
+__all__ = [
+    "BROKER_KEYS", "OCI_KEYS", "Address", "BrokerSettings", "OciSettings", "ServerOptions", "SettingsError",
+    "StartError", "load",
+]  # fmt: skip
 
 PREFIX = "HEADRACE_"
 
@@ -216,12 +221,12 @@ def load(
     sets: Iterable[str] = (),
     config: str | None = None,
     environ: Mapping[str, str] | None = None,
-) -> tuple[ServerOptions, BrokerSettings]:
+) -> tuple[ServerOptions, BrokerSettings, OciSettings]:
     """Put together what flags, environment and file say.
 
     Args:
         flags: option name (`log-level`) -> text, None where the flag was not given.
-        sets: broker settings from `--set`, each `KEY=VALUE`.
+        sets: settings of the broker and of the OCI door from `--set`, each `KEY=VALUE`.
         config: path of the TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
         environ: the environment; None: this process's.
 
@@ -235,7 +240,9 @@ def load(
         if text is not None:
             given[name] = Given(text, f"--{name} {text}")
     settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
-    return _options(given), _broker_settings(settings)
+    broker = {name: value for name, value in settings.items() if not name.startswith(OCI_PREFIX)}
+    oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
+    return _options(given), _broker_settings(broker), _oci_settings(oci)
 
 
 def kafka_address(environ: Mapping[str, str] | None = None) -> str:
@@ -346,3 +353,12 @@ def _broker_settings(given: Mapping[str, Given]) -> BrokerSettings:
         return BrokerSettings.of({name: value.text for name, value in given.items()})
     except InvalidSetting as error:
         raise SettingsError(str(error)) from None
+
+
+def _oci_settings(given: Mapping[str, Given]) -> OciSettings:
+    for name, value in given.items():
+        try:
+            OciSettings.check(name, value.text)
+        except InvalidOciSetting as error:
+            raise SettingsError(f"{value.where}: {error}") from None
+    return OciSettings.of({name: value.text for name, value in given.items()})

@@ -51,17 +51,18 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     the flags without dashes in front, and broker settings stand in a table [set].
     """
     try:
-        options, broker = settings.load({name.replace("_", "-"): text for name, text in flags.items()}, sets, config)
+        given = {name.replace("_", "-"): text for name, text in flags.items()}
+        options, broker, oci = settings.load(given, sets, config)
     except settings.SettingsError as error:
         raise CommandFailed(str(error), status=2) from None
     logs.configure(options.log_level, options.log_format)
     try:
-        return run(options, broker)
+        return run(options, broker, oci)
     except settings.StartError as error:
         raise CommandFailed(str(error)) from None
 
 
-def run(options: settings.ServerOptions, broker: settings.BrokerSettings) -> int:
+def run(options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings) -> int:
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
     from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
 
@@ -69,7 +70,7 @@ def run(options: settings.ServerOptions, broker: settings.BrokerSettings) -> int
         click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(app.serve(options, broker, on_ready))
+        return runner.run(app.serve(options, broker, oci, on_ready))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

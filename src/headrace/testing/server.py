@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headrace.broker.settings import BROKER_KEYS
+from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 30
 _STOP_S = 20
@@ -252,11 +253,11 @@ def server(
         redis: URL of an external Redis; None: the embedded Valkey.
         arguments: further arguments of `serve`.
         environment: further variables of its environment.
-        settings: broker settings, Kafka's names with underscores for dots: `num_partitions=3`.
+        settings: settings of the broker (Kafka's names) or the OCI door, underscores for dots: `num_partitions=3`.
 
     Raises:
         ServerFailed: it did not start, or did not stop cleanly.
-        TypeError: no such broker setting.
+        TypeError: no such setting.
     """
     given = [*arguments, *_set_arguments(settings)]
     if redis is not None:
@@ -269,11 +270,11 @@ def server(
 
 
 def _set_arguments(settings: Mapping[str, object]) -> list[str]:
-    names = {key.field: key.name for key in BROKER_KEYS}
+    names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     arguments = []
     for field, value in settings.items():
         if field not in names:
-            raise TypeError(f"server() got {field!r}, which is neither an argument nor a broker setting")
+            raise TypeError(f"server() got {field!r}, which is neither an argument nor a setting")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         arguments += ["--set", f"{names[field]}={text}"]
     return arguments

@@ -1,0 +1,60 @@
+"""One request to the door and its answer, as an operation sees them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from headrace.oci.door import Door
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks, as far as the signature tells; empty texts where signatures are off."""
+
+    tenancy: str = ""
+    user: str = ""
+
+
+class Call:
+    """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
+
+    __slots__ = ("body", "door", "endpoint", "headers", "path", "principal", "query")
+
+    def __init__(
+        self,
+        door: "Door",
+        *,
+        path: Mapping[str, str],
+        query: Any,
+        headers: Any,
+        body: Any,
+        principal: Principal,
+        endpoint: str,
+    ) -> None:
+        """Put together by the door.
+
+        Args:
+            door: what operations work on.
+            path: path parameters, decoded.
+            query: the operation's struct of query parameters.
+            headers: its struct of request headers.
+            body: the decoded body, None without one.
+            principal: who asks.
+            endpoint: the URL by which this client reached the door, such as `http://127.0.0.1:8080`.
+        """
+        self.door = door
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.principal = principal
+        self.endpoint = endpoint
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an operation answers when all went well; the status is the registration's."""
+
+    body: Any = None
+    """A value for JSON, or bytes that are JSON already; None: no body."""
+    headers: dict[str, str] = {}

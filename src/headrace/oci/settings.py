@@ -1,0 +1,153 @@
+"""Settings of the OCI door, given like the broker's: `--set oci.auth=verify`. Values only, no environment."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from headrace.topics.values import ConfigKey, ConfigType, suggestion, text_of
+
+PREFIX = "oci."
+
+OCI_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="oci.auth",
+        type=ConfigType.STRING,
+        default="parse",
+        choices=("verify", "parse", "off"),
+        doc="HTTP signatures: verified against keys (verify), only read (parse), or ignored (off).",
+    ),
+    ConfigKey(
+        name="oci.auth.keys",
+        type=ConfigType.STRING,
+        default="",
+        doc="Directory of public keys for oci.auth=verify, <tenancy>/<user>/<fingerprint>.pem with dashes for colons.",
+    ),
+    ConfigKey(
+        name="oci.auth.insecure",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Listen on other addresses than loopback although signatures are not verified.",
+    ),
+    ConfigKey(
+        name="oci.region",
+        type=ConfigType.STRING,
+        default="local",
+        doc="The region in the OCIDs of new resources.",
+    ),
+    ConfigKey(
+        name="oci.messages.endpoint",
+        type=ConfigType.STRING,
+        default="",
+        doc="The messagesEndpoint that streams tell; empty: the address by which the client asked.",
+    ),
+    ConfigKey(
+        name="oci.pools",
+        type=ConfigType.STRING,
+        default="shared",
+        choices=("shared", "compartment"),
+        doc="Whether all compartments share one default stream pool, the one Kafka clients see, or each has its own.",
+    ),
+    ConfigKey(
+        name="oci.limits",
+        type=ConfigType.STRING,
+        default="off",
+        choices=("off", "strict"),
+        doc="Rate limits as the service has them: 1 MB/s written per partition, 5 reads/s per partition and group.",
+    ),
+    ConfigKey(
+        name="oci.partitions.max",
+        type=ConfigType.INT,
+        default="0",
+        minimum=0,
+        doc="The most partitions of all streams of a tenancy together; 0: no limit (the service has 50 or 200).",
+    ),
+    ConfigKey(
+        name="oci.get.bytes",
+        type=ConfigType.INT,
+        default="1048576",
+        minimum=1,
+        doc="About how many bytes of keys and values one GetMessages answers, at least one message.",
+    ),
+    ConfigKey(
+        name="oci.cursor.expiry.ms",
+        type=ConfigType.LONG,
+        default="300000",
+        minimum=1,
+        doc="How long a cursor is good for after it was handed out.",
+    ),
+    ConfigKey(
+        name="oci.committed.offset",
+        type=ConfigType.STRING,
+        default="last",
+        choices=("last", "next"),
+        doc="What GetGroup tells as committedOffset: the last offset committed (-1: none), or the next one to read.",
+    ),
+    ConfigKey(
+        name="oci.lifecycle.delay.ms",
+        type=ConfigType.LONG,
+        default="0",
+        minimum=0,
+        doc="How long streams, pools and harnesses stay in CREATING, UPDATING and DELETING.",
+    ),
+    ConfigKey(
+        name="oci.work.requests",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether answers carry opc-work-request-id, which newer waiters need and older examples wait for in vain.",
+    ),
+    ConfigKey(
+        name="oci.faults",
+        type=ConfigType.STRING,
+        default="",
+        doc="Faults on purpose, for tests of retries: see docs/guides/oci.md.",
+    ),
+)
+
+OCI_KEY = {key.name: key for key in OCI_KEYS}
+
+
+class InvalidOciSetting(ValueError):
+    """A setting of the OCI door that does not exist, or a value it does not take."""
+
+
+class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The OCI door's settings, read and checked; each field is a key without `oci.`, its dots as underscores."""
+
+    auth: Literal["verify", "parse", "off"]
+    auth_keys: str
+    auth_insecure: bool
+    region: str
+    messages_endpoint: str
+    pools: Literal["shared", "compartment"]
+    limits: Literal["off", "strict"]
+    partitions_max: int
+    get_bytes: int
+    cursor_expiry_ms: int
+    committed_offset: Literal["last", "next"]
+    lifecycle_delay_ms: int
+    work_requests: bool
+    faults: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, str] | None = None) -> "OciSettings":
+        """Settings with what was given over the defaults; raises InvalidOciSetting, naming key, value and remedy."""
+        texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
+        values = {}
+        for key in OCI_KEYS:
+            text = texts.get(key.name, key.default)
+            assert text is not None
+            values[key.field.removeprefix("oci_")] = key.parse(text)
+        return msgspec.convert(values, cls)
+
+    @staticmethod
+    def check(name: str, text: str) -> str:
+        """A setting's text in its plain form; raises InvalidOciSetting."""
+        key = OCI_KEY.get(name)
+        if key is None:
+            hint = suggestion(name, OCI_KEY) or "docs/settings.md lists them all"
+            raise InvalidOciSetting(f"unknown setting {name}, {hint}")
+        try:
+            return text_of(key.parse(text))
+        except ValueError as error:
+            raise InvalidOciSetting(f"{name}={text}: {error}") from None
