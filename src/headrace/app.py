@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from headrace import __version__
 from headrace.broker.broker import Broker
-from headrace.broker.clock import SystemClock
+from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
 from headrace.console.listener import HttpListener
@@ -47,15 +47,23 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 async def serve(
-    options: ServerOptions, settings: BrokerSettings, oci: OciSettings, on_ready: Callable[[Ready], None]
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    on_ready: Callable[[Ready], None],
+    *,
+    clock: Clock | None = None,
+    guest: "Stop | None" = None,
 ) -> int:
-    """Run a server until SIGTERM or SIGINT.
+    """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
 
     Args:
         options: where it keeps its data and where it listens.
         settings: the broker's settings.
         oci: the OCI door's settings.
         on_ready: called once every door answers.
+        clock: the time that every door goes by; None: the machine's.
+        guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
 
     Returns:
         The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
@@ -63,9 +71,10 @@ async def serve(
     Raises:
         StartError: it could not start; the message says how to help that.
     """
-    keep_memory()
-    stop = Stop()
-    with stop.on_signals():
+    stop = guest or Stop()
+    if guest is None:
+        keep_memory()
+    with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
@@ -73,7 +82,7 @@ async def serve(
             broker = Broker(
                 storage,
                 settings,
-                SystemClock(),
+                clock or SystemClock(),
                 cluster_id=storage.cluster_id,
                 stream_of=lambda name, _, partition: Keyspace().stream(name, partition),
             )
@@ -91,7 +100,8 @@ async def serve(
             http = HttpListener(console.create(lambda: _health(storage)), http_socket)
             await http.start()
             stack.push_async_callback(http.stop)
-            settle_memory()
+            if guest is None:
+                settle_memory()
             on_ready(Ready(_text(kafka_socket), f"http://{_text(http_socket)}", storage.url))
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
