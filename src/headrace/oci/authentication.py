@@ -1,0 +1,153 @@
+"""Who asks: HTTP signatures verified, only read, or ignored, as `oci.auth` says."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from headrace.oci import signatures
+from headrace.oci.call import Principal
+from headrace.oci.errors import NOT_AUTHENTICATED, OciError
+from headrace.oci.settings import OciSettings
+from headrace.oci.signatures import ApiKey, BadSignature, Signature
+
+_log = structlog.get_logger("headrace.oci")
+
+_NOBODY = Principal()
+
+
+class Keys(Protocol):
+    """Where public keys are found."""
+
+    def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
+        """Whether this key made this signature of these bytes; False too when there is no such key."""
+
+
+class Authenticator:
+    """Tells who sent a request. One for all requests of a server."""
+
+    def __init__(self, settings: OciSettings, keys: Keys | None = None) -> None:
+        """As `oci.auth` says; `keys` stands for the directory `oci.auth.keys`, in tests."""
+        self._mode = settings.auth
+        self._keys: Keys = KeyDirectory(Path(settings.auth_keys)) if keys is None else keys
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """Who sent this request.
+
+        Args:
+            method: `GET`, ...
+            raw_target: path and query exactly as they were received, nothing decoded.
+            headers: names and values as they were received; the case of names does not count.
+            body: the whole body, empty without one.
+            signs_body: False for PutMessages, whose signature leaves the body out.
+            now_ms: the time by the wall clock, milliseconds since 1970.
+
+        Raises:
+            OciError: 401, whatever is wrong. Why is told in the log only.
+        """
+        if self._mode == "off":
+            return _NOBODY
+        try:
+            return self._read(method, raw_target, headers, body, signs_body=signs_body, now_ms=now_ms)
+        except BadSignature as error:
+            _log.info("not authenticated", reason=str(error), method=method)
+            raise OciError(401, NOT_AUTHENTICATED) from None
+
+    def _read(
+        self,
+        method: str,
+        raw_target: bytes,
+        pairs: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        headers = signatures.headers_of(pairs)
+        if "authorization" not in headers:
+            raise BadSignature("there is no Authorization header")
+        signature = signatures.parse(headers["authorization"].decode("latin-1"))
+        signatures.check_coverage(signature.names, method, headers, signs_body=signs_body)
+        if self._mode == "verify":
+            signed = signatures.signing_string(signature.names, method, raw_target, headers)
+            signatures.check_date(signature.names, headers, now_ms)
+            self._verify(signature, signed)
+            if "x-content-sha256" in signature.names:
+                signatures.check_body(headers, body)
+        return Principal(signature.key_id.tenancy, signature.key_id.user)
+
+    def _verify(self, signature: Signature, signed: bytes) -> None:
+        key = signature.key_id
+        if not isinstance(key, ApiKey):
+            # Who issued a token, or made a resource's key, is known to Oracle's services only.
+            raise BadSignature("only API keys can be verified: tokens and resource principals cannot")
+        if not self._keys.verify(key, signature.value, signed):
+            raise BadSignature(f"no key of {key.tenancy}/{key.user}/{key.fingerprint} made this signature")
+
+
+class KeyDirectory:
+    """Public keys as files: `<tenancy>/<user>/<fingerprint>.pem`, with dashes for the fingerprint's colons.
+
+    A file is read when it is first needed, and again when it has changed; one that was removed counts no more.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, tuple[tuple[int, int, int], RSAPublicKey | None]] = {}
+
+    def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
+        """RSA with SHA-256, PKCS #1 v1.5."""
+        public = self._find(key)
+        if public is None:
+            return False
+        try:
+            public.verify(signature, signed, PKCS1v15(), SHA256())
+        except InvalidSignature:
+            return False
+        return True
+
+    def _find(self, key: ApiKey) -> RSAPublicKey | None:
+        path = self._directory / key.tenancy / key.user / file_name(key.fingerprint)
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            known = self._read.get(path)
+            if known is None or known[0] != stamp:
+                known = self._read[path] = (stamp, _load(path))
+        except OSError as error:
+            self._read.pop(path, None)
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                _log.warning("a public key cannot be read", file=str(path), reason=error.strerror)
+            return None
+        return known[1]
+
+
+def file_name(fingerprint: str) -> str:
+    """The file of a key with this fingerprint; colons are not for names of files."""
+    return fingerprint.replace(":", "-") + ".pem"
+
+
+def _load(path: Path) -> RSAPublicKey | None:
+    try:
+        loaded = load_pem_public_key(path.read_bytes())
+    except (ValueError, UnsupportedAlgorithm):
+        loaded = None
+    if not isinstance(loaded, RSAPublicKey):
+        _log.warning("not an RSA public key in PEM form", file=str(path))
+        return None
+    return loaded
