@@ -1,7 +1,7 @@
 """A storage in memory for the broker's own tests. `tests/store` holds the real one to the same promises."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -17,13 +17,14 @@ from headrace.topics.model import Append, Appended, PartitionState, StoredBatch,
 
 
 class MemoryStorage:
-    """Both halves of `broker.ports`. Appends are answered when `answer` is called, as Redis answers later."""
+    """All of `broker.ports`. Appends are answered when `answer` is called, as Redis answers later."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.logs: dict[str, list[StoredBatch]] = {}
         self.starts: dict[str, int] = {}
         self.groups: dict[str, Snapshot] = {}
+        self.documents: dict[tuple[str, str], bytes] = {}
         self.mirrored: dict[tuple[str, str], int] = {}
         self.waiting: list[tuple[str, Append, AppendDone]] = []
         self.reads = 0
@@ -115,6 +116,17 @@ class MemoryStorage:
 
     async def mirror_position(self, stream: str, group: str, offset: int) -> None:
         self.mirrored[stream, group] = offset
+
+    async def load_documents(self, kind: str) -> dict[str, bytes]:
+        return {name: value for (k, name), value in sorted(self.documents.items()) if k == kind}
+
+    async def save_documents(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+        self._check()
+        for key, value in changes.items():
+            if value is None:
+                self.documents.pop(key, None)
+            else:
+                self.documents[key] = value
 
     def _check(self) -> None:
         if self.unavailable:

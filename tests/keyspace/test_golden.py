@@ -55,6 +55,7 @@ POSITIONS = {
     TopicPartition("flights", 0): Position(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
     TopicPartition("flights", 1): Position(offset=0),
 }
+DOCUMENTS = {("tags", "1f"): b'{"team":"blue"}', ("tags", "2e"): b"\x00\xff", ("pools", "1f"): b"{}"}
 
 
 def batch(count: int, time: int, producer: int = -1, epoch: int = -1, sequence: int = -1) -> Append:
@@ -89,6 +90,7 @@ async def write(url: str) -> None:
     assert await storage.delete_records(STREAMS[0], 3) == 3
     assert await storage.allocate_producer_ids(1_000) == 0
     await storage.save_group("board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS)])
+    await storage.save_documents(DOCUMENTS)
     await storage.mirror_position(STREAMS[0], "board", 5)
     await storage.mirror_position(STREAMS[1], "board", 0)
     await storage.close()
@@ -184,6 +186,8 @@ async def _read_back(url: str) -> None:
     assert (await storage.open_partition(STREAMS[1])).next_offset == 0
     (group,) = await storage.load_groups()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
+    for kind in ("tags", "pools"):
+        assert await storage.load_documents(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
     answers: list[Appended | Exception] = []
     for append in APPENDS[1:4]:
         storage.append(STREAMS[0], append, answers.append)

@@ -30,7 +30,11 @@ def test_the_version() -> None:
 def test_every_key_is_on_the_page_and_no_other() -> None:
     pattern = {
         name: re.compile(
-            re.escape(name).replace("<topic>", "[^:]+").replace("<partition>", r"\d+").replace("<group>", ".+")
+            re.escape(name)
+            .replace("<topic>", "[^:]+")
+            .replace("<partition>", r"\d+")
+            .replace("<group>", ".+")
+            .replace("<kind>", "[^:]+")
         )
         for name in column("key | type")
     }

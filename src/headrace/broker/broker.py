@@ -11,7 +11,7 @@ from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
 from headrace.broker.offsets import FoundOffset
-from headrace.broker.ports import AppendDone, GroupStorage, LogStorage
+from headrace.broker.ports import AppendDone, DocumentStorage, GroupStorage, LogStorage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
@@ -20,8 +20,8 @@ from headrace.topics.accept import accept
 from headrace.topics.errors import UnknownTopic
 
 
-class Storage(LogStorage, GroupStorage, Protocol):
-    """Both halves of the storage."""
+class Storage(LogStorage, GroupStorage, DocumentStorage, Protocol):
+    """All of the storage."""
 
 
 class Broker:

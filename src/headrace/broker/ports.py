@@ -3,7 +3,7 @@
 All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavailable`, or what they name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
@@ -73,3 +73,17 @@ class GroupStorage(Protocol):
 
     async def mirror_position(self, stream: str, group: str, offset: int) -> None:
         """Show a position as the Redis consumer group's last delivered id: `<offset>-18446744073709551615`."""
+
+
+class DocumentStorage(Protocol):
+    """Small values that doors keep, such as the OCI door's stream pools: by kind and id, whatever is in them."""
+
+    async def load_documents(self, kind: str) -> dict[str, bytes]:
+        """Every document of a kind by id. A kind is a word of letters, digits, `.`, `_` and `-`."""
+
+    async def save_documents(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+        """Apply all changes atomically, over several kinds too; durable when this returns.
+
+        Args:
+            changes: (kind, id) -> the document from now on; None removes it.
+        """

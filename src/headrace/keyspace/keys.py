@@ -24,6 +24,11 @@ def producers_of(stream: str) -> str:
     return f"{{{stream}}}:producers"
 
 
+def _check(name: str) -> None:
+    if _PLAIN.fullmatch(name) is None:
+        raise ValueError(f"{name!r} cannot be part of a key: only a-z, A-Z, 0-9, '.', '_' and '-' can")
+
+
 class Keyspace(msgspec.Struct, frozen=True):
     """The keys of one Headrace in one Redis."""
 
@@ -33,8 +38,7 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in (self.prefix, self.cluster):
-            if _PLAIN.fullmatch(name) is None:
-                raise ValueError(f"{name!r} cannot be part of a key: only a-z, A-Z, 0-9, '.', '_' and '-' can")
+            _check(name)
 
     def stream(self, topic: str, partition: int, generation: str = "") -> str:
         """Redis Stream of a new partition. Readers take the stored key from the topic registry instead.
@@ -90,6 +94,11 @@ class Keyspace(msgspec.Struct, frozen=True):
     def cluster_id(self) -> str:
         """String: the cluster id that clients are told."""
         return self._meta("cluster-id")
+
+    def documents(self, kind: str) -> str:
+        """Hash: id -> document, the documents of a kind. Raises ValueError for a kind that cannot be part of a key."""
+        _check(kind)
+        return self._meta(f"documents:{kind}")
 
     def group(self, name: str) -> str:
         """Hash: a group's header and fencing epoch."""

@@ -18,7 +18,7 @@ SCRIPTS = tuple(
     script(name)
     for name in (
         APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
-        "register_group", "remove_topic", "save_group", "take_producer_ids", "trim",
+        "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids", "trim",
     )
 )  # fmt: skip
 """Loaded on every new connection."""

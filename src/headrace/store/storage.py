@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.store.connection import Connection
+from headrace.store.documents import RedisDocuments
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
@@ -44,8 +45,8 @@ class Durability(msgspec.Struct, frozen=True):
         return found
 
 
-class RedisStorage(RedisLogs, RedisGroups):
-    """Implements both halves of `broker.ports` on one connection."""
+class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
+    """Implements all of `broker.ports` on one connection."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class RedisStorage(RedisLogs, RedisGroups):
     ) -> None:
         RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms)
         RedisGroups.__init__(self, connection, keyspace, epoch)
+        RedisDocuments.__init__(self, connection, keyspace, epoch)
         self.url = url
         self.cluster_id = cluster
         self.epoch = epoch
