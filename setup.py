@@ -1,4 +1,4 @@
-"""The C extension, which pyproject.toml cannot describe yet. Without a compiler the install goes on without it."""
+"""The C extensions, which pyproject.toml cannot describe yet. Without a compiler the install goes on without them."""
 
 from pathlib import Path
 
@@ -13,6 +13,12 @@ setup(
             sources=[str(HERE / name) for name in ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c")],
             depends=[str(HERE / "_native.h")],
             optional=True,
-        )
+        ),
+        Extension(
+            "headrace.records._streams",
+            sources=[str(HERE / name) for name in ("_streams.c", "_crc32c.c", "_record.c")],
+            depends=[str(HERE / "_native.h")],
+            optional=True,
+        ),
     ]
 )

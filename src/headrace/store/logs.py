@@ -11,6 +11,7 @@ from headrace.records.batch import peek
 from headrace.store.appends import APPEND, AppendDone, AppendQueue
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.replies import checked
+from headrace.store.native_scripts import NATIVE_SCRIPTS
 from headrace.topics.errors import TopicExists
 from headrace.topics.model import Append, PartitionState, StoredBatch, Topic
 
@@ -19,6 +20,7 @@ SCRIPTS = tuple(
     for name in (
         APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
         "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids", "trim",
+        *NATIVE_SCRIPTS,
     )
 )  # fmt: skip
 """Loaded on every new connection."""

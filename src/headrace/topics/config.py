@@ -86,6 +86,30 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         doc="How many copies acks=all waits for: there is one broker, so 1.",
     ),
     ConfigKey(
+        name="headrace.storage",
+        type=ConfigType.STRING,
+        default="log",
+        choices=("log", "native"),
+        doc="How a topic lies in Redis: `log`, an entry per record batch, or `native`, a plain Redis Stream with an "
+        "entry per record that any Redis client may write and read. Fixed when the topic is created (not in Kafka).",
+    ),
+    ConfigKey(
+        name="offset.sequence.bits",
+        type=ConfigType.INT,
+        default="10",
+        minimum=0,
+        maximum=12,
+        doc="Native topics: how many bits of an offset hold the sequence of the entry id, the rest its milliseconds. "
+        "Fixed when the topic is created (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.adopted",
+        type=ConfigType.LIST,
+        default="",
+        doc="Native topics: partitions whose streams were there before the topic, and stay when it is deleted. "
+        "Set by `headrace topics adopt` (not in Kafka).",
+    ),
+    ConfigKey(
         name="segment.bytes", type=ConfigType.INT, default="1073741824", minimum=14, doc=_UNUSED, effective=False
     ),
     ConfigKey(name="segment.ms", type=ConfigType.LONG, default="604800000", minimum=1, doc=_UNUSED, effective=False),
@@ -155,6 +179,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """True: the server's time replaces the producer's timestamps."""
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    native: bool = False
+    """True: an entry per record in a plain Redis Stream."""
+    sequence_bits: int = 10
+    """Native topics: bits of an offset that hold the sequence of the entry id."""
 
 
 class Source(Enum):
@@ -195,6 +223,8 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         log_append_time=_layers(_BY_NAME["message.timestamp.type"], config, defaults)[0][0] == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        native=_layers(_BY_NAME["headrace.storage"], config, defaults)[0][0] == "native",
+        sequence_bits=number("offset.sequence.bits"),
     )
 
 

@@ -1,0 +1,109 @@
+-- Append records to a native partition, one entry each, all or none.
+-- KEYS: stream, state, producers
+-- ARGV: fencing epoch, sequence bits, largest timestamp in ms or -1, producer id ('' for none), producer epoch,
+--       first sequence, how many records, then for each record: how many arguments follow, field names and values
+-- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
+--         SEQUENCE, EPOCH, or Redis' own.
+--
+-- The records get offsets in a row, beginning with the present millisecond or right after the last id that was given:
+-- a burst of more than 2^bits in a millisecond rolls into the next. The first XADD is what a full Redis, a key of
+-- another type or an id that somebody else used meanwhile refuses; nothing is written before it, and what follows it
+-- cannot fail.
+local stream, state_key, producers = KEYS[1], KEYS[2], KEYS[3]
+local state = redis.call('HMGET', state_key, 'e', 'n', 'x')
+if not state[1] then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if tonumber(state[1]) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
+end
+local per = 2 ^ tonumber(ARGV[2])
+local span = tonumber(ARGV[7])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+local remembered
+local producer = ARGV[4]
+if producer ~= '' then
+  -- A producer's value: its epoch, its last use, then (first sequence, last sequence, base offset) of up to five
+  -- batches, the newest first: as for logs.
+  local epoch, first_text = ARGV[5], ARGV[6]
+  local first = tonumber(first_text)
+  local last = string.format('%.0f', (first + span - 1) % 2147483648)
+  remembered = {epoch .. ' ' .. string.format('%.0f', now) .. ' ' .. first_text .. ' ' .. last .. ' ', ''}
+  local value = redis.call('HGET', producers, producer)
+  if value then
+    local known_epoch, batches, newest = string.match(value, '^(%d+) %d+ (%d+ (%d+) .+)$')
+    if known_epoch == epoch then
+      local expected = (tonumber(newest) + 1) % 2147483648
+      if first ~= expected then
+        for known_first, known_last, base in string.gmatch(batches, '(%d+) (%d+) (%d+)') do
+          if known_first == first_text and known_last == last then
+            return 'D' .. base
+          end
+        end
+        return redis.error_reply('SEQUENCE expected ' .. string.format('%.0f', expected) .. ', found ' .. first_text)
+      end
+      local four = string.match(batches, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+')
+      remembered[2] = ' ' .. (four or batches)
+    elseif tonumber(epoch) < tonumber(known_epoch) then
+      return redis.error_reply('EPOCH producer epoch ' .. epoch .. ' is over, now ' .. known_epoch)
+    elseif first ~= 0 then
+      return redis.error_reply('SEQUENCE a new producer epoch begins with sequence 0, found ' .. first_text)
+    end
+  end
+end
+
+local base = math.max(now * per, tonumber(state[2]))
+local ms, sequence = math.floor(base / per), base % per
+local place = 8
+local count = tonumber(ARGV[place])
+local arguments = {unpack(ARGV, place + 1, place + count)}
+local added = redis.pcall('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
+if type(added) == 'table' and added.err then
+  if not string.find(added.err, 'equal or smaller', 1, true) then
+    return redis.error_reply(added.err)
+  end
+  -- Somebody else's id lies ahead of the clock.
+  local info = redis.call('XINFO', 'STREAM', stream)
+  for fact = 1, #info, 2 do
+    if info[fact] == 'last-generated-id' then
+      local last_ms, last_sequence = string.match(info[fact + 1], '^(%d+)-(%d+)$')
+      ms, sequence = tonumber(last_ms), tonumber(last_sequence) + 1
+      if sequence >= per then
+        ms, sequence = ms + 1, 0
+      end
+    end
+  end
+  base = ms * per + sequence
+  if base + span > 9007199254740991 then
+    return redis.error_reply('FULL entry id ' .. string.format('%.0f', ms) .. '-0 leaves no offsets below 2^53')
+  end
+  redis.call('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
+end
+local ms_text = string.format('%.0f', ms)
+for _ = 2, span do
+  place = place + count + 1
+  count = tonumber(ARGV[place])
+  sequence = sequence + 1
+  if sequence == per then
+    ms, sequence = ms + 1, 0
+    ms_text = string.format('%.0f', ms)
+  end
+  redis.call('XADD', stream, ms_text .. '-' .. sequence, unpack(ARGV, place + 1, place + count))
+end
+
+local base_text = string.format('%.0f', base)
+redis.call('HSET', state_key, 'n', string.format('%.0f', base + span))
+-- How far timestamps run ahead of ids tells where a search by time must begin.
+local ahead = tonumber(ARGV[3]) - math.floor(base / per)
+if ahead > tonumber(state[3] or '0') then
+  redis.call('HSET', state_key, 'x', string.format('%.0f', ahead))
+end
+if state[1] ~= ARGV[1] then
+  redis.call('HSET', state_key, 'e', ARGV[1])
+end
+if remembered then
+  redis.call('HSET', producers, producer, remembered[1] .. base_text .. remembered[2])
+end
+return base_text

@@ -1,0 +1,76 @@
+-- A member begins to read a partition: see that the Redis group is there, and take over what members before it were
+-- given and have not committed.
+-- KEYS: stream, state, groups
+-- ARGV: fencing epoch, group, member, id to create the group at, most entries to take over in one go
+-- Answer: last delivered id, pending entries of the group, 1 if there is more to take over. Errors: FENCED, GONE.
+--
+-- A partition has one owner: whatever other member has entries pending here is not it any more. A Redis program's
+-- consumers are not in the groups hash, so theirs stay theirs.
+local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
+local epoch = redis.call('HGET', KEYS[2], 'e')
+if not epoch then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+
+local function find_group()
+  if redis.call('EXISTS', stream) == 0 then
+    return nil
+  end
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local facts = {}
+    for place = 1, #info, 2 do
+      facts[info[place]] = info[place + 1]
+    end
+    if facts['name'] == group then
+      return facts
+    end
+  end
+  return nil
+end
+
+local facts = find_group()
+if not facts then
+  local made = redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[4], 'MKSTREAM')
+  if type(made) == 'table' and made.err then
+    return redis.error_reply(made.err)
+  end
+  facts = find_group()
+end
+
+local left, members, mine = tonumber(ARGV[5]), {}, false
+local known = redis.call('HGET', KEYS[3], group)
+for _, other in ipairs(known and cjson.decode(known) or {}) do
+  if other == member then
+    mine = true
+    members[#members + 1] = other
+  else
+    local empty = false
+    while left > 0 and not empty do
+      local entries = redis.call('XPENDING', stream, group, '-', '+', math.min(left, 1000), other)
+      local ids = {}
+      for place, entry in ipairs(entries) do
+        ids[place] = entry[1]
+      end
+      empty = #ids == 0
+      if not empty then
+        left = left - #ids
+        -- JUSTID does not count as another delivery. What was trimmed meanwhile leaves the pending entries by this.
+        ids[#ids + 1] = 'JUSTID'
+        redis.call('XCLAIM', stream, group, member, 0, unpack(ids))
+      end
+    end
+    if empty then
+      redis.call('XGROUP', 'DELCONSUMER', stream, group, other)
+    else
+      members[#members + 1] = other
+    end
+  end
+end
+if not mine then
+  members[#members + 1] = member
+end
+redis.call('HSET', KEYS[3], group, cjson.encode(members))
+return {facts['last-delivered-id'], facts['pending'], #members > 1 and 1 or 0}

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- A member has left its group: remove its consumer where nothing is pending for it.
+-- KEYS: stream, state, groups
+-- ARGV: fencing epoch, group, member
+-- Answer: 1 if the consumer went; 0 if its entries wait for the partition's next owner. Errors: FENCED.
+local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
+local epoch = redis.call('HGET', KEYS[2], 'e')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+local known = redis.call('HGET', KEYS[3], group)
+if not known then
+  return 0
+end
+local members, found = {}, false
+for _, other in ipairs(cjson.decode(known)) do
+  if other == member then
+    found = true
+  else
+    members[#members + 1] = other
+  end
+end
+if not found then
+  return 0
+end
+local entries = redis.pcall('XPENDING', stream, group, '-', '+', 1, member)
+if not entries.err then
+  if #entries > 0 then
+    return 0
+  end
+  redis.call('XGROUP', 'DELCONSUMER', stream, group, member)
+end
+if #members == 0 then
+  redis.call('HDEL', KEYS[3], group)
+else
+  redis.call('HSET', KEYS[3], group, cjson.encode(members))
+end
+return 1

@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Open a native partition for writing: fence older servers off, and see that its key can be a stream.
+-- KEYS: stream, state
+-- ARGV: fencing epoch, 'must' where the stream has to be there already
+-- Answer: OK. Errors: FENCED, FOREIGN (no stream, or one that a log topic has written).
+--
+-- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
+local epoch = redis.call('HGET', KEYS[2], 'e')
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+local kind = redis.call('TYPE', KEYS[1])['ok']
+if kind ~= 'stream' and (kind ~= 'none' or ARGV[2] == 'must') then
+  local what = kind == 'none' and 'not there' or 'a ' .. kind
+  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' is ' .. what .. ', no Redis Stream')
+end
+if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
+  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
+end
+redis.call('HSET', KEYS[2], 'e', ARGV[1])
+redis.call('HSETNX', KEYS[2], 'n', '0')
+redis.call('HSETNX', KEYS[2], 'b', '0')
+redis.call('HSETNX', KEYS[2], 'd', '0')
+redis.call('HSETNX', KEYS[2], 'x', '0')
+return redis.status_reply('OK')

@@ -1,0 +1,94 @@
+#!lua flags=allow-oom
+-- Retention of a native partition: XTRIM by the time of the ids, by about how many bytes are kept, or up to an offset.
+-- KEYS: stream, state
+-- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
+-- Answer: how many entries went. Errors: FENCED, GONE.
+--
+-- allow-oom: this is what makes room again.
+local state = redis.call('HMGET', KEYS[2], 'e', 'b')
+if not state[1] then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if tonumber(state[1]) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
+end
+local stream, per = KEYS[1], 2 ^ tonumber(ARGV[2])
+local length = redis.call('EXISTS', stream) == 1 and redis.call('XLEN', stream) or 0
+local log_start = tonumber(state[2])
+local went = 0
+
+-- Drop what lies before an id; the log starts after the last that went, or at `least`.
+local function trim_to(first, least)
+  local last = redis.call('XREVRANGE', stream, '(' .. first, '-', 'COUNT', 1)[1]
+  if last then
+    local ms, sequence = string.match(last[1], '^(%d+)-(%d+)$')
+    local after = tonumber(sequence) + 1
+    after = after >= per and (tonumber(ms) + 1) * per or tonumber(ms) * per + after
+    went = went + redis.call('XTRIM', stream, 'MINID', '=', first)
+    log_start = math.max(log_start, after)
+  end
+  log_start = math.max(log_start, least)
+end
+
+local function size_of(entry)
+  local size = 0
+  for _, part in ipairs(entry[2]) do
+    size = size + #part
+  end
+  return size
+end
+
+if ARGV[3] ~= '' and length > 0 and tonumber(ARGV[3]) > 0 then
+  trim_to(ARGV[3] .. '-0', 0)
+end
+if ARGV[5] ~= '' then
+  local offset = tonumber(ARGV[5])
+  if length > 0 then
+    trim_to(string.format('%.0f-%.0f', math.floor(offset / per), offset % per), offset)
+  else
+    log_start = math.max(log_start, offset)
+  end
+end
+if ARGV[4] ~= '' and length > 0 then
+  -- As many entries stay as reach that size, counted from the newest: to the entry in short streams; a long one is
+  -- judged by its newest ten thousand.
+  local most, size, kept, at, enough = tonumber(ARGV[4]), 0, 0, '+', false
+  local first_kept
+  while not enough and kept < 10000 do
+    local entries = redis.call('XREVRANGE', stream, at, '-', 'COUNT', 500)
+    for _, entry in ipairs(entries) do
+      if size >= most then
+        enough = true
+        break
+      end
+      size, kept, first_kept = size + size_of(entry), kept + 1, entry[1]
+    end
+    if #entries < 500 then
+      break
+    end
+    at = '(' .. entries[#entries][1]
+  end
+  if enough then
+    trim_to(first_kept or '18446744073709551615-18446744073709551615', 0)
+  elseif kept >= 10000 then
+    local keep = math.ceil(most * kept / math.max(size, 1))
+    if keep < redis.call('XLEN', stream) then
+      went = went + redis.call('XTRIM', stream, 'MAXLEN', '=', string.format('%.0f', keep))
+      local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+      local ms, sequence = string.match(first[1], '^(%d+)-(%d+)$')
+      log_start = math.max(log_start, tonumber(ms) * per + math.min(tonumber(sequence), per - 1))
+    end
+  end
+end
+if log_start > tonumber(state[2]) or went > 0 then
+  local removed = 0
+  if redis.call('EXISTS', stream) == 1 then
+    local info, facts = redis.call('XINFO', 'STREAM', stream), {}
+    for place = 1, #info, 2 do
+      facts[info[place]] = info[place + 1]
+    end
+    removed = (facts['entries-added'] or facts['length']) - facts['length']
+  end
+  redis.call('HSET', KEYS[2], 'e', ARGV[1], 'b', string.format('%.0f', log_start), 'd', string.format('%.0f', removed))
+end
+return went

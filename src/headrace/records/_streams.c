@@ -1,0 +1,491 @@
+/* headrace.records._streams: record batches as entries of plain Redis Streams, and entries as record batches.
+ *
+ * Optional: without it `plain_streams.py` does the same. The rules are those of that file; tests hold the two together.
+ */
+
+#include "_native.h"
+
+PyObject *headrace_corrupt_batch;
+
+enum { HEADER_SIZE = 61, ATTRIBUTES_AT = 21, LONGEST_VARINT = 10 };
+
+typedef struct {
+    uint8_t *data;
+    size_t used;
+    size_t room;
+} Bytes;
+
+static int make_room(Bytes *bytes, size_t more)
+{
+    size_t wanted = bytes->used + more;
+    if (wanted <= bytes->room)
+        return 0;
+    size_t room = wanted < 2 * bytes->room ? 2 * bytes->room : wanted + 256;
+    uint8_t *data = PyMem_Realloc(bytes->data, room);
+    if (!data) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    bytes->data = data;
+    bytes->room = room;
+    return 0;
+}
+
+/* Both write where make_room has made it. */
+static inline void add(Bytes *bytes, const void *data, size_t size)
+{
+    memcpy(bytes->data + bytes->used, data, size);
+    bytes->used += size;
+}
+
+static inline void add_decimal(Bytes *bytes, int64_t number)
+{
+    char digits[20];
+    int at = sizeof digits;
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        digits[--at] = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        digits[--at] = '-';
+    add(bytes, digits + at, sizeof digits - (size_t)at);
+}
+
+/* Records of a batch -> arguments of the append script */
+
+enum { BULK_OVERHEAD = 1 + 20 + 2 + 2 };
+
+static inline void add_bulk(Bytes *out, const void *data, size_t size)
+{
+    add(out, "$", 1);
+    add_decimal(out, (int64_t)size);
+    add(out, "\r\n", 2);
+    add(out, data, size);
+    add(out, "\r\n", 2);
+}
+
+static int put_field(Bytes *out, const char *name, const void *data, int32_t size)
+{
+    size_t length = strlen(name);
+    if (make_room(out, 2 * BULK_OVERHEAD + length + (size_t)size) < 0)
+        return -1;
+    add_bulk(out, name, length);
+    add_bulk(out, data, (size_t)size);
+    return 0;
+}
+
+static PyObject *header_tuple(const Record *record)
+{
+    PyObject *headers = PyTuple_New(record->header_count);
+    if (!headers)
+        return NULL;
+    const uint8_t *at = record->headers;
+    for (int32_t index = 0; index < record->header_count; index++) {
+        Header header = {0, 0, NULL, NULL};
+        at = headrace_read_header(at, record, &header);
+        PyObject *pair = Py_BuildValue("(y#N)", (const char *)header.key, (Py_ssize_t)header.key_size,
+                                       header.value_size < 0
+                                           ? Py_NewRef(Py_None)
+                                           : PyBytes_FromStringAndSize((const char *)header.value, header.value_size));
+        if (!pair) {
+            Py_DECREF(headers);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(headers, index, pair);
+    }
+    return headers;
+}
+
+static int put_headers(Bytes *out, const Record *record, PyObject *encode_headers)
+{
+    PyObject *headers = header_tuple(record);
+    PyObject *text = headers ? PyObject_CallOneArg(encode_headers, headers) : NULL;
+    Py_XDECREF(headers);
+    if (!text)
+        return -1;
+    int result = -1;
+    if (PyBytes_Check(text))
+        result = put_field(out, "headers", PyBytes_AS_STRING(text), (int32_t)PyBytes_GET_SIZE(text));
+    else
+        PyErr_SetString(PyExc_TypeError, "headers are encoded as bytes");
+    Py_DECREF(text);
+    return result;
+}
+
+static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObject *encode_headers)
+{
+    int fields = 1 + (record->key_size >= 0) + (record->value_size >= 0) + (record->header_count > 0);
+    char digits[24];
+    if (make_room(out, BULK_OVERHEAD + 2) < 0)
+        return -1;
+    digits[0] = (char)('0' + 2 * fields);
+    add_bulk(out, digits, 1);
+    if (record->key_size >= 0 && put_field(out, "key", record->key, record->key_size) < 0)
+        return -1;
+    if (record->value_size >= 0 && put_field(out, "value", record->value, record->value_size) < 0)
+        return -1;
+    if (record->header_count > 0 && put_headers(out, record, encode_headers) < 0)
+        return -1;
+    Bytes text = {(uint8_t *)digits, 0, sizeof digits};
+    add_decimal(&text, timestamp);
+    return put_field(out, "timestamp", digits, (int32_t)text.used);
+}
+
+/* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp, encode_headers)
+ * -> (RESP bulk strings, how many) */
+static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer payload;
+    int count, last_offset_delta;
+    long long base_timestamp;
+    PyObject *fixed, *encode_headers;
+    if (!PyArg_ParseTuple(args, "y*iiLOO:xadd_arguments", &payload, &count, &last_offset_delta, &base_timestamp,
+                          &fixed, &encode_headers))
+        return NULL;
+    PyObject *result = NULL;
+    Bytes out = {0};
+    Py_ssize_t arguments = 0;
+    Walk walk;
+    long long fixed_timestamp = fixed == Py_None ? 0 : PyLong_AsLongLong(fixed);
+    if (fixed_timestamp == -1 && PyErr_Occurred())
+        goto done;
+    if (headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
+        goto done;
+    if (make_room(&out, (size_t)payload.len + (size_t)count * 64) < 0)
+        goto done;
+    while (walk.remaining > 0) {
+        Record record;
+        if (headrace_next_record(&walk, &record) < 0)
+            goto done;
+        int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
+                                             : fixed_timestamp;
+        if (put_record(&out, &record, timestamp, encode_headers) < 0)
+            goto done;
+        arguments += 3 + 2 * ((record.key_size >= 0) + (record.value_size >= 0) + (record.header_count > 0));
+    }
+    if (headrace_walk_ended(&walk) == 0)
+        result = Py_BuildValue("(y#n)", (const char *)out.data, (Py_ssize_t)out.used, arguments);
+done:
+    PyMem_Free(out.data);
+    PyBuffer_Release(&payload);
+    return result;
+}
+
+/* Entries -> record batches */
+
+typedef struct {
+    const uint8_t *key; /* NULL for null, as value */
+    const uint8_t *value;
+    Py_ssize_t key_size;
+    Py_ssize_t value_size;
+    int64_t timestamp;
+    PyObject *headers; /* borrowed; NULL when there are none */
+} Row;
+
+typedef struct {
+    Bytes bytes;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int32_t count;
+} Batch;
+
+static void write_big_endian(uint8_t *at, uint64_t number, int size)
+{
+    for (int index = size - 1; index >= 0; index--, number >>= 8)
+        at[index] = (uint8_t)number;
+}
+
+static int finish(Batch *batch, PyObject *batches)
+{
+    if (!batch->count)
+        return 0;
+    uint8_t *at = batch->bytes.data;
+    memset(at, 0, HEADER_SIZE);
+    write_big_endian(at, (uint64_t)batch->base_offset, 8);
+    write_big_endian(at + 8, batch->bytes.used - 12, 4);
+    at[16] = 2;
+    write_big_endian(at + 23, (uint64_t)(batch->last_offset - batch->base_offset), 4);
+    write_big_endian(at + 27, (uint64_t)batch->base_timestamp, 8);
+    write_big_endian(at + 35, (uint64_t)batch->max_timestamp, 8);
+    memset(at + 43, 0xff, 14); /* producer id, epoch and sequence: none */
+    write_big_endian(at + 57, (uint64_t)batch->count, 4);
+    write_big_endian(at + 17, headrace_crc32c(0, at + ATTRIBUTES_AT, batch->bytes.used - ATTRIBUTES_AT), 4);
+    PyObject *made = Py_BuildValue("(LLy#)", (long long)batch->base_offset, (long long)batch->last_offset + 1,
+                                   (const char *)at, (Py_ssize_t)batch->bytes.used);
+    batch->count = 0;
+    batch->bytes.used = 0;
+    if (!made)
+        return -1;
+    int result = PyList_Append(batches, made);
+    Py_DECREF(made);
+    return result;
+}
+
+static size_t varint(uint8_t *at, int64_t number)
+{
+    uint64_t bits = (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
+    size_t size = 0;
+    for (; bits > 127; bits >>= 7)
+        at[size++] = (uint8_t)(bits | 128);
+    at[size++] = (uint8_t)bits;
+    return size;
+}
+
+static void add_varint(Bytes *bytes, int64_t number)
+{
+    bytes->used += varint(bytes->data + bytes->used, number);
+}
+
+static void add_sized(Bytes *bytes, const uint8_t *data, Py_ssize_t size)
+{
+    add_varint(bytes, data ? size : -1);
+    if (data)
+        add(bytes, data, (size_t)size);
+}
+
+/* The headers section: how many, then name and value of each. The tuple is ((bytes, bytes or None), ...). */
+static int put_header_section(Bytes *bytes, PyObject *headers)
+{
+    Py_ssize_t count = headers ? PyTuple_GET_SIZE(headers) : 0;
+    if (make_room(bytes, LONGEST_VARINT) < 0)
+        return -1;
+    add_varint(bytes, count);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        const char *name;
+        Py_ssize_t name_size;
+        PyObject *value;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(headers, index), "y#O", &name, &name_size, &value))
+            return -1;
+        if (value != Py_None && !PyBytes_Check(value)) {
+            PyErr_SetString(PyExc_TypeError, "a header's value is bytes or None");
+            return -1;
+        }
+        Py_ssize_t value_size = value == Py_None ? 0 : PyBytes_GET_SIZE(value);
+        if (make_room(bytes, (size_t)(name_size + value_size) + 2 * LONGEST_VARINT) < 0)
+            return -1;
+        add_sized(bytes, (const uint8_t *)name, name_size);
+        add_sized(bytes, value == Py_None ? NULL : (const uint8_t *)PyBytes_AS_STRING(value), value_size);
+    }
+    return 0;
+}
+
+static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers, PyObject *batches, Py_ssize_t limit)
+{
+    headers->used = 0;
+    if (put_header_section(headers, row->headers) < 0)
+        return -1;
+    size_t most = 5 * LONGEST_VARINT + 1 + (size_t)row->key_size + (size_t)row->value_size + headers->used;
+    if (most > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "an entry of more than 2 GiB");
+        return -1;
+    }
+    if (batch->count
+        && (offset - batch->base_offset > INT32_MAX || batch->bytes.used + most > (size_t)limit
+            || batch->count == INT32_MAX)
+        && finish(batch, batches) < 0)
+        return -1;
+    if (!batch->count) {
+        batch->bytes.used = 0;
+        if (make_room(&batch->bytes, HEADER_SIZE) < 0)
+            return -1;
+        batch->bytes.used = HEADER_SIZE;
+        batch->base_offset = offset;
+        batch->base_timestamp = batch->max_timestamp = row->timestamp;
+    }
+    uint8_t deltas[1 + 2 * LONGEST_VARINT];
+    deltas[0] = 0; /* attributes */
+    size_t size = 1;
+    size += varint(deltas + size, (int64_t)((uint64_t)row->timestamp - (uint64_t)batch->base_timestamp));
+    size += varint(deltas + size, offset - batch->base_offset);
+    uint8_t scratch[LONGEST_VARINT];
+    size_t body = size + headers->used + varint(scratch, row->key ? row->key_size : -1) + (size_t)row->key_size
+                  + varint(scratch, row->value ? row->value_size : -1) + (size_t)row->value_size;
+    if (make_room(&batch->bytes, body + LONGEST_VARINT) < 0)
+        return -1;
+    add_varint(&batch->bytes, (int64_t)body);
+    add(&batch->bytes, deltas, size);
+    add_sized(&batch->bytes, row->key, row->key_size);
+    add_sized(&batch->bytes, row->value, row->value_size);
+    add(&batch->bytes, headers->data, headers->used);
+    batch->last_offset = offset;
+    if (row->timestamp > batch->max_timestamp)
+        batch->max_timestamp = row->timestamp;
+    batch->count++;
+    return 0;
+}
+
+static int read_digits(const char **at, const char *end, uint64_t *number)
+{
+    const char *start = *at;
+    uint64_t value = 0;
+    for (; *at < end && **at >= '0' && **at <= '9'; ++*at) {
+        uint64_t digit = (uint64_t)(**at - '0');
+        if (value > (UINT64_MAX - digit) / 10)
+            return -1;
+        value = value * 10 + digit;
+    }
+    *number = value;
+    return *at > start ? 0 : -1;
+}
+
+/* A whole number of at most 18 digits, as this server writes timestamps. */
+static int read_timestamp(PyObject *text, int64_t *timestamp)
+{
+    const char *at = PyBytes_AS_STRING(text), *end = at + PyBytes_GET_SIZE(text);
+    int negative = at < end && *at == '-';
+    at += negative;
+    uint64_t number;
+    if (end - at > 18 || read_digits(&at, end, &number) < 0 || at != end)
+        return -1;
+    *timestamp = negative ? -(int64_t)number : (int64_t)number;
+    return 0;
+}
+
+static int is(PyObject *name, const char *word, Py_ssize_t size)
+{
+    return PyBytes_GET_SIZE(name) == size && memcmp(PyBytes_AS_STRING(name), word, (size_t)size) == 0;
+}
+
+static void set_bytes(PyObject *value, const uint8_t **data, Py_ssize_t *size)
+{
+    *data = (const uint8_t *)PyBytes_AS_STRING(value);
+    *size = PyBytes_GET_SIZE(value);
+}
+
+/* 1 when the fields are a record without headers, 0 when Python must look at them. */
+static int read_plain(PyObject *fields, int64_t ms, Row *row)
+{
+    Py_ssize_t count = PyList_GET_SIZE(fields);
+    *row = (Row){.timestamp = ms};
+    int seen_key = 0, seen_value = 0, seen_timestamp = 0;
+    for (Py_ssize_t index = 0; index < count; index++)
+        if (!PyBytes_Check(PyList_GET_ITEM(fields, index)))
+            return 0;
+    if (count < 2 || count % 2)
+        return 0;
+    if (count == 2 && !is(PyList_GET_ITEM(fields, 0), "timestamp", 9)) {
+        set_bytes(PyList_GET_ITEM(fields, 1), &row->value, &row->value_size);
+        return 1;
+    }
+    for (Py_ssize_t index = 0; index < count; index += 2) {
+        PyObject *name = PyList_GET_ITEM(fields, index), *value = PyList_GET_ITEM(fields, index + 1);
+        if (is(name, "value", 5) && !seen_value++)
+            set_bytes(value, &row->value, &row->value_size);
+        else if (is(name, "key", 3) && !seen_key++)
+            set_bytes(value, &row->key, &row->key_size);
+        else if (!(is(name, "timestamp", 9) && !seen_timestamp++ && read_timestamp(value, &row->timestamp) == 0))
+            return 0;
+    }
+    return 1;
+}
+
+/* What Python made of the fields: (key, value, timestamp, headers). */
+static int read_tuple(PyObject *made, Row *row)
+{
+    PyObject *key, *value, *headers;
+    long long timestamp;
+    if (!PyArg_ParseTuple(made, "OOLO!;a record is (key, value, timestamp, headers)", &key, &value, &timestamp,
+                          &PyTuple_Type, &headers))
+        return -1;
+    if ((key != Py_None && !PyBytes_Check(key)) || (value != Py_None && !PyBytes_Check(value))) {
+        PyErr_SetString(PyExc_TypeError, "key and value are bytes or None");
+        return -1;
+    }
+    *row = (Row){.timestamp = timestamp, .headers = headers};
+    if (key != Py_None)
+        set_bytes(key, &row->key, &row->key_size);
+    if (value != Py_None)
+        set_bytes(value, &row->value, &row->value_size);
+    return 0;
+}
+
+static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *headers, PyObject *read_fields, PyObject *batches,
+                     PyObject *unfit, PyObject *gone, Py_ssize_t limit)
+{
+    if (!PyList_Check(entry) || PyList_GET_SIZE(entry) != 2 || !PyBytes_Check(PyList_GET_ITEM(entry, 0))) {
+        PyErr_SetString(PyExc_ValueError, "an entry is a list of its id and its fields");
+        return -1;
+    }
+    PyObject *id = PyList_GET_ITEM(entry, 0), *fields = PyList_GET_ITEM(entry, 1);
+    const char *at = PyBytes_AS_STRING(id), *end = at + PyBytes_GET_SIZE(id);
+    uint64_t ms, sequence;
+    if (read_digits(&at, end, &ms) < 0 || at == end || *at++ != '-' || read_digits(&at, end, &sequence) < 0 || at != end) {
+        PyErr_Format(PyExc_ValueError, "%R is no entry id", id);
+        return -1;
+    }
+    if (!PyList_Check(fields)) /* delivered once, deleted since */
+        return PyList_Append(gone, id);
+    if (sequence >> bits || ms >= (UINT64_C(1) << (62 - bits)))
+        return PyList_Append(unfit, id);
+    int64_t offset = (int64_t)(ms << bits | sequence);
+    Row row;
+    if (read_plain(fields, (int64_t)ms, &row))
+        return put_row(batch, offset, &row, headers, batches, limit);
+    PyObject *number = PyLong_FromUnsignedLongLong(ms);
+    PyObject *made = number ? PyObject_CallFunctionObjArgs(read_fields, fields, number, NULL) : NULL;
+    Py_XDECREF(number);
+    if (!made)
+        return -1;
+    int result = read_tuple(made, &row) < 0 ? -1 : put_row(batch, offset, &row, headers, batches, limit);
+    Py_DECREF(made);
+    return result;
+}
+
+/* build_batches(entries, bits, limit, read_fields) -> ([(base offset, next offset, batch)], [unfit id], [gone id]) */
+static PyObject *build_batches(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *entries, *read_fields;
+    int bits;
+    Py_ssize_t limit;
+    if (!PyArg_ParseTuple(args, "O!inO:build_batches", &PyList_Type, &entries, &bits, &limit, &read_fields))
+        return NULL;
+    if (bits < 0 || bits > 20) {
+        PyErr_SetString(PyExc_ValueError, "sequence bits are 0 to 20");
+        return NULL;
+    }
+    Batch batch = {.bytes = {0}};
+    Bytes headers = {0};
+    PyObject *batches = PyList_New(0), *unfit = PyList_New(0), *gone = PyList_New(0), *result = NULL;
+    if (!batches || !unfit || !gone)
+        goto done;
+    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(entries); index++)
+        if (put_entry(PyList_GET_ITEM(entries, index), bits, &batch, &headers, read_fields, batches, unfit, gone, limit)
+            < 0)
+            goto done;
+    if (finish(&batch, batches) == 0)
+        result = PyTuple_Pack(3, batches, unfit, gone);
+done:
+    PyMem_Free(batch.bytes.data);
+    PyMem_Free(headers.data);
+    Py_XDECREF(batches);
+    Py_XDECREF(unfit);
+    Py_XDECREF(gone);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"xadd_arguments", xadd_arguments, METH_VARARGS, "The records of a batch as arguments of the append script."},
+    {"build_batches", build_batches, METH_VARARGS, "Entries of a stream as record batches."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "headrace.records._streams",
+    .m_doc = "Records to and from entries of Redis Streams, in C.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__streams(void)
+{
+    headrace_crc32c_prepare();
+    PyObject *errors = PyImport_ImportModule("headrace.records.errors");
+    if (!errors)
+        return NULL;
+    headrace_corrupt_batch = PyObject_GetAttrString(errors, "CorruptBatch");
+    Py_DECREF(errors);
+    return headrace_corrupt_batch ? PyModule_Create(&definition) : NULL;
+}

@@ -1,0 +1,18 @@
+# Types of the optional C extension; the code is in _streams.c.
+
+
+from typing import Any
+
+from headrace.records.plain import Buffer
+from headrace.records.plain_streams import Built, Encoder, Reader
+
+def xadd_arguments(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    encode_headers: Encoder,
+    /,
+) -> tuple[bytes, int]: ...
+def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader, /) -> Built: ...

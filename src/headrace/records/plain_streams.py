@@ -1,0 +1,149 @@
+"""Records as entries of plain Redis Streams, and back as record batches, in Python; `_streams` does the same in C."""
+
+import re
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any
+
+from headrace.records import native
+from headrace.records.plain import HEADER_SIZE, Buffer
+from headrace.records.walk import Record
+
+ByteHeaders = tuple[tuple[bytes, bytes | None], ...]
+Row = tuple[bytes | None, bytes | None, int, ByteHeaders]
+"""Key, value, timestamp (ms), headers."""
+Encoder = Callable[[ByteHeaders], bytes]
+Reader = Callable[[Sequence[bytes], int], Row]
+Built = tuple[list[tuple[int, int, bytes]], list[bytes], list[bytes]]
+"""Batches with base and next offset; ids that are no offsets; ids of entries that are gone."""
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC = Struct(">I")
+_CRC_AT, _CRC_STARTS = 17, 21
+_MAX_DELTA = 2**31 - 1
+_WHOLE = re.compile(rb"-?[0-9]{1,18}")
+_ID = re.compile(rb"([0-9]+)-([0-9]+)")
+
+
+def xadd_arguments(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    encode_headers: Encoder,
+    /,
+) -> tuple[bytes, int]:
+    """The records of an opened batch as RESP bulk strings, and how many strings that are.
+
+    For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch.
+    """
+    out: list[bytes] = []
+    for record in native.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
+        fields: list[bytes] = []
+        if record.key is not None:
+            fields += (b"key", record.key)
+        if record.value is not None:
+            fields += (b"value", record.value)
+        if record.headers:
+            fields += (b"headers", encode_headers(tuple((name.encode(), value) for name, value in record.headers)))
+        fields += (b"timestamp", b"%d" % record.timestamp)
+        out.append(b"%d" % len(fields))
+        out += fields
+    return b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in out), len(out)
+
+
+def read_plain(fields: Sequence[bytes], ms: int) -> Row | None:
+    """The record of an entry without headers; None when its fields want a closer look."""
+    if len(fields) == 2 and fields[0] != b"timestamp":
+        return None, fields[1], ms, ()
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    if len(named) * 2 != len(fields) or not named.keys() <= {b"key", b"value", b"timestamp"}:
+        return None
+    text = named.get(b"timestamp")
+    if text is not None and _WHOLE.fullmatch(text) is None:
+        return None
+    return named.get(b"key"), named.get(b"value"), ms if text is None else int(text), ()
+
+
+def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader, /) -> Built:
+    """Entries as record batches of about `limit` bytes at most, each record at its id's offset.
+
+    Args:
+        entries: `[id, [name, value, ...]]` in order, or `[id, None]` for one that was deleted.
+        bits: of an offset that hold the sequence.
+        limit: bytes; a record that is larger has a batch of its own.
+        read_fields: makes a record of fields that are not simply key, value and timestamp.
+
+    Returns:
+        Batches; ids whose sequence or time is too large for an offset; ids of deleted entries.
+    """
+    batches: list[tuple[int, int, bytes]] = []
+    unfit: list[bytes] = []
+    gone: list[bytes] = []
+    rows: list[tuple[int, Row]] = []
+    size = HEADER_SIZE
+    for entry_id, fields in entries:
+        found = _ID.fullmatch(entry_id)
+        if found is None:
+            raise ValueError(f"{entry_id!r} is no entry id")
+        ms, sequence = int(found[1]), int(found[2])
+        if fields is None:
+            gone.append(entry_id)
+            continue
+        if sequence >> bits or ms >= 1 << (62 - bits):
+            unfit.append(entry_id)
+            continue
+        offset = ms << bits | sequence
+        row = read_plain(fields, ms) or read_fields(fields, ms)
+        header_bytes = len(_headers(row[3]))
+        most = 51 + len(row[0] or b"") + len(row[1] or b"") + header_bytes
+        if rows and (offset - rows[0][0] > _MAX_DELTA or size + most > limit):
+            batches.append(_batch(rows))
+            rows, size = [], HEADER_SIZE
+        size += len(_record(offset, row, rows[0] if rows else (offset, row)))
+        rows.append((offset, row))
+    if rows:
+        batches.append(_batch(rows))
+    return batches, unfit, gone
+
+
+def _varint(number: int) -> bytes:
+    number = (number << 1 ^ number >> 63) & (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _wrap(number: int) -> int:
+    """The number as Java's long would hold it."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
+
+
+def _headers(headers: ByteHeaders) -> bytes:
+    return _varint(len(headers)) + b"".join(_sized(name) + _sized(value) for name, value in headers)
+
+
+def _record(offset: int, row: Row, first: tuple[int, Row]) -> bytes:
+    key, value, timestamp, headers = row
+    deltas = _varint(_wrap(timestamp - first[1][2])) + _varint(offset - first[0])
+    body = b"\0" + deltas + _sized(key) + _sized(value) + _headers(headers)
+    return _varint(len(body)) + body
+
+
+def _batch(rows: list[tuple[int, Row]]) -> tuple[int, int, bytes]:
+    first, last = rows[0], rows[-1][0]
+    section = b"".join(_record(offset, row, first) for offset, row in rows)
+    times = [row[2] for _, row in rows]
+    batch = bytearray(HEADER_SIZE) + section
+    fields = (last - first[0], times[0], max(times), -1, -1, -1, len(rows))
+    _HEADER.pack_into(batch, 0, first[0], len(batch) - 12, 0, 2, 0, 0, *fields)
+    _CRC.pack_into(batch, _CRC_AT, native.crc32c(bytes(batch[_CRC_STARTS:])))
+    return first[0], last + 1, bytes(batch)
