@@ -13,11 +13,12 @@ import structlog
 
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.ports import GroupStorage
-from headrace.groups.classic import ClassicGroup
+from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Join, Leave, Request, TimerFired
+from headrace.groups.group import ConsumerGroup
 from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
@@ -77,7 +78,7 @@ class Runner:
         self._timers: dict[TimerKey, Timer] = {}
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
-        self.machine, effects = ClassicGroup.restore(stored, table.settings, table.clock.now_ms())
+        self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.clock.now_ms())
         self._carry_out(effects)
 
     # Events in
@@ -163,7 +164,7 @@ class Runner:
         # The write may have happened all the same: the next one says everything anew.
         self._rewrite = True
         self._writing = None
-        self.machine, effects = ClassicGroup.restore(
+        self.machine, effects = ConsumerGroup.restore(
             self._snapshot.stored, self._table.settings, self._table.clock.now_ms()
         )
         self._carry_out(effects)
@@ -172,6 +173,31 @@ class Runner:
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Positions that storage has."""
         return self._snapshot.positions
+
+    def reservations(self, topic: str) -> list[Reservation] | None:
+        """A balanced section's partitions as storage has them; None when there is no such section.
+
+        Until when a partition is reserved is in memory only: it moves with every request.
+        """
+        section = self._snapshot.sections.get(topic)
+        if section is None:
+            return None
+        until = {each.instance: each.reserved_until_ms for each in self.machine.reservations(topic) or ()}
+        return [
+            Reservation(
+                partition=index,
+                committed=None if index in section.starts or position is None else position.offset,
+                instance=None if owner is None else owner.instance,
+                reserved_until_ms=None if owner is None else until.get(owner.instance),
+            )
+            for index, owner in enumerate(section.owners)
+            for position in (self.positions.get(TopicPartition(topic, index)),)
+        ]
+
+    @property
+    def sections(self) -> Iterable[str]:
+        """Topics that have a balanced section, as storage has them."""
+        return self._snapshot.sections
 
     @property
     def idle_and_empty(self) -> bool:
@@ -204,7 +230,8 @@ class GroupTable:
         for group in stored:
             runner = self._runners[group.name] = Runner(group, self)
             # A crash may have come between a topic's deletion and that of the positions in it.
-            gone = {partition.topic for partition in group.positions if self.stream_of(partition) is None}
+            partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
+            gone = {partition.topic for partition in partitions if self.stream_of(partition) is None}
             for topic in sorted(gone):
                 runner.post(DropTopic(topic))
         return len(stored)
@@ -213,7 +240,16 @@ class GroupTable:
         """A member id nobody has had: the client's id and a random part, as Kafka makes them."""
         return f"{client_id}-{uuid4()}"
 
-    def _runner(self, name: str) -> Runner:
+    def runner(self, name: str) -> Runner | None:
+        """The runner of a group that is known."""
+        return self._runners.get(name)
+
+    def runners(self) -> Iterable[Runner]:
+        """Every group's runner, in name order."""
+        return [self._runners[name] for name in sorted(self._runners)]
+
+    def runner_or_new(self, name: str) -> Runner:
+        """A group's runner; a new group's leaves no trace until something is stored."""
         runner = self._runners.get(name)
         if runner is None:
             empty = StoredGroup(name=name, header=None, members=(), positions={})
@@ -225,7 +261,7 @@ class GroupTable:
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
         _tell_reasons(group, event)
-        return await self._runner(group).request(event)
+        return await self.runner_or_new(group).request(event)
 
     def settled(self, runner: Runner) -> None:
         """A runner has nothing to do: forget it if its group is nothing."""

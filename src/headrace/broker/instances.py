@@ -1,22 +1,56 @@
-"""Balanced groups as doors use them: cursors in, records and cursors out."""
+"""Balanced groups as doors use them: cursors in, records and cursors out.
 
-from headrace.broker.groups import GroupTable
-from headrace.broker.reading import Sink
+The rules are `headrace.groups.balanced`'s. Here is what they cannot do themselves: find out where a group is to start,
+read what they say is to be read, and tell them before the answer goes out what went into it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from headrace.broker.groups import GroupTable, Runner
+from headrace.broker.log import Partition
+from headrace.broker.offsets import FoundOffset
+from headrace.broker.reading import Sink, read
 from headrace.broker.topics import LiveTopic
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
+from headrace.groups.balanced.events import (
+    Beat,
+    CommitCursor,
+    CreateCursor,
+    CursorResult,
+    Delivered,
+    Get,
+    InstanceRefused,
+    InstanceRequest,
+    Plan,
+    ReadFrom,
+    TopicFacts,
+    Update,
+)
 from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
+from headrace.groups.effects import Result
+from headrace.groups.model import StoredStart
+from headrace.topics.errors import OffsetOutOfRange, TopicError, UnknownTopic
 
 __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Reservation", "Sink", "Start", "StartKind"]
 
 MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
 
+FindOffset = Callable[[Partition, int], Awaitable[FoundOffset]]
+"""The first record of a partition with a timestamp (ms) or a later one; offset -1 where there is none."""
+
 
 class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
-    def __init__(self, groups: GroupTable) -> None:
+    def __init__(self, groups: GroupTable, find_offset: FindOffset) -> None:
         self._groups = groups
+        self._find_offset = find_offset
+        self._being_made: dict[tuple[str, str], int] = {}
 
     async def create_cursor(
         self,
@@ -45,7 +79,17 @@ class Instances:
             InstanceError: TOO_MANY_GROUPS; GROUP_IN_USE, for a new group under the name of a classic one that has
                 members; UNAVAILABLE.
         """
-        raise NotImplementedError
+        while True:
+            try:
+                if self._has(topic, group):
+                    return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
+                with self._place_for(topic, group, max_groups), _storage_errors():
+                    starts = await self._starts(topic, start)
+                    return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
+            except InstanceError as error:
+                # It went, unused for too long, at the very moment: it is made anew.
+                if error.kind is not InstanceProblem.UNKNOWN_GROUP:
+                    raise
 
     async def get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor:
         """Rebalance if needed, commit what the cursor carries if it says so, then read into `sink`.
@@ -64,15 +108,26 @@ class Instances:
                 UNAVAILABLE. The sink's content is then void.
             UnknownTopic: the topic was deleted meanwhile.
         """
-        raise NotImplementedError
+        runner = self._runner(topic, cursor.group)
+        plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
+        delivered: tuple[tuple[int, int], ...] = ()
+        try:
+            with _storage_errors():
+                delivered = await self._read(topic, plan, sink, max_offsets)
+        finally:
+            # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
+            runner.post(Delivered(topic.topic.name, plan.read, delivered))
+        offsets = {**dict(plan.cursor.offsets), **dict(delivered)}
+        return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
 
     async def commit(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
         """Commit what the cursor carries and keep the instance alive; the next cursor, which carries nothing.
 
         Raises:
-            InstanceError: as `get`, but for BEHIND_LOG_START.
+            InstanceError: as `get`, but for BEHIND_LOG_START and GROUP_IN_USE.
         """
-        raise NotImplementedError
+        runner = self._runner(topic, cursor.group)
+        return await _cursor(runner, CommitCursor(token=object(), topic=_facts(topic), cursor=cursor))
 
     async def heartbeat(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
         """Keep the instance alive, or take it in; commits nothing. The next cursor, which carries the same.
@@ -80,7 +135,8 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP, GROUP_IN_USE, INVALID_CURSOR, UNAVAILABLE.
         """
-        raise NotImplementedError
+        runner = self._runner(topic, cursor.group)
+        return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
 
     async def update(self, topic: LiveTopic, group: str, start: Start) -> None:
         """Set the whole group to a new start. What was delivered before can no longer be committed.
@@ -88,12 +144,173 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP; GROUP_IN_USE while classic members are in it; UNAVAILABLE.
         """
-        raise NotImplementedError
+        runner = self._runner(topic, group)
+        with _storage_errors():
+            starts = await self._starts(topic, start)
+        _accepted(await runner.request(Update(token=object(), topic=_facts(topic), starts=starts)))
 
     def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
         """Every partition of the topic with its position and holder. Raises InstanceError UNKNOWN_GROUP."""
-        raise NotImplementedError
+        found = self._runner(topic, group).reservations(topic.topic.name)
+        if found is None:
+            raise _unknown(topic, group)
+        return found
 
     def groups_of(self, topic: LiveTopic) -> list[str]:
         """Names of the topic's balanced groups, sorted."""
-        raise NotImplementedError
+        return [runner.name for runner in self._groups.runners() if topic.topic.name in runner.sections]
+
+    # groups
+
+    def _has(self, topic: LiveTopic, group: str) -> bool:
+        runner = self._groups.runner(group)
+        return runner is not None and topic.topic.name in runner.sections
+
+    def _runner(self, topic: LiveTopic, group: str) -> Runner:
+        runner = self._groups.runner(group)
+        if runner is None:
+            raise _unknown(topic, group)
+        return runner
+
+    @contextmanager
+    def _place_for(self, topic: LiveTopic, group: str, limit: int | None) -> Iterator[None]:
+        """Keep a place for a group while it is being made; raises InstanceError TOO_MANY_GROUPS."""
+        name = topic.topic.name
+        wanted = (name, group)
+        others = {each for made_on, each in self._being_made if made_on == name}
+        others.update(self.groups_of(topic))
+        others.discard(group)
+        if limit is not None and len(others) >= limit:
+            raise InstanceError(InstanceProblem.TOO_MANY_GROUPS, f"{name!r} has {limit} groups, the most it may have")
+        self._being_made[wanted] = self._being_made.get(wanted, 0) + 1
+        try:
+            yield
+        finally:
+            self._being_made[wanted] -= 1
+            if not self._being_made[wanted]:
+                del self._being_made[wanted]
+
+    async def _create(
+        self,
+        topic: LiveTopic,
+        group: str,
+        instance: str,
+        starts: tuple[StoredStart, ...] | None,
+        timeout_ms: int,
+        commit_on_get: bool,
+    ) -> GroupCursor:
+        request = CreateCursor(
+            token=object(),
+            topic=_facts(topic),
+            instance=instance,
+            timeout_ms=timeout_ms,
+            commit_on_get=commit_on_get,
+            starts=starts,
+        )
+        return await _cursor(self._groups.runner_or_new(group), request)
+
+    async def _starts(self, topic: LiveTopic, start: Start) -> tuple[StoredStart, ...]:
+        """Where each partition begins, as of now."""
+        return tuple(await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions)))
+
+    async def _start(self, partition: Partition, start: Start) -> StoredStart:
+        # Before the look-up: what comes meanwhile lies behind it.
+        end = partition.log_end
+        if start.kind is StartKind.TRIM_HORIZON:
+            return StoredStart(partition.log_start, start.kind)
+        if start.kind is StartKind.LATEST:
+            return StoredStart(end, start.kind)
+        assert start.time_ms is not None, "AT_TIME without a time: the door lets none pass"
+        found = await self._find_offset(partition, start.time_ms)
+        if found.offset >= 0:
+            return StoredStart(found.offset, start.kind)
+        return StoredStart(end, start.kind, start.time_ms)
+
+    # reading
+
+    async def _plan(self, runner: Runner, request: Get) -> Plan:
+        answer = runner.request(request)
+        try:
+            plan = _accepted(await asyncio.shield(answer))
+        except asyncio.CancelledError:
+            # The client has gone, but the group will still plan a read for it.
+            answer.add_done_callback(lambda done: _give_up_plan(runner, request, done))
+            raise
+        assert isinstance(plan, Plan)
+        return plan
+
+    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int) -> tuple[tuple[int, int], ...]:
+        """Read what is planned as far as the sink wants it; (partition, next offset) of what it took."""
+        offsets = dict(plan.cursor.offsets)
+        taken: list[tuple[int, int]] = []
+        for each in plan.reads:
+            if sink.room() <= 0:
+                break
+            if each.partition not in offsets and len(offsets) >= max_offsets:
+                continue
+            partition = topic.partitions[each.partition]
+            offset = await self._beginning(partition, each)
+            if offset is None:
+                continue
+            following = await _read_on(partition, offset, sink, each)
+            if following > offset:
+                offsets[each.partition] = following
+                taken.append((each.partition, following))
+        return tuple(taken)
+
+    async def _beginning(self, partition: Partition, each: ReadFrom) -> int | None:
+        """The offset to read from; None when there is nothing to read."""
+        if each.offset >= partition.log_end and not partition.deleted:
+            return None
+        if each.not_before_ms is None:
+            return max(each.offset, partition.log_start) if each.follows_log_start else each.offset
+        found = await self._find_offset(partition, each.not_before_ms)
+        return None if found.offset < 0 else max(found.offset, each.offset)
+
+
+async def _read_on(partition: Partition, offset: int, sink: Sink, each: ReadFrom) -> int:
+    try:
+        return await read(partition, offset, sink)
+    except OffsetOutOfRange:
+        if not each.follows_log_start or offset >= partition.log_start:
+            raise
+        # Retention came between.
+        return await read(partition, partition.log_start, sink)
+
+
+def _give_up_plan(runner: Runner, request: Get, answer: "asyncio.Future[Result]") -> None:
+    if not answer.cancelled() and isinstance(plan := answer.result(), Plan):
+        runner.post(Delivered(request.topic.name, plan.read, ()))
+
+
+def _facts(topic: LiveTopic) -> TopicFacts:
+    return TopicFacts(topic.topic.name, len(topic.partitions), topic.config.retention_ms)
+
+
+def _accepted(result: Result) -> Result:
+    if isinstance(result, InstanceRefused):
+        raise result.error()
+    return result
+
+
+async def _cursor(runner: Runner, request: InstanceRequest) -> GroupCursor:
+    result = _accepted(await runner.request(request))
+    assert isinstance(result, CursorResult)
+    return result.cursor
+
+
+def _unknown(topic: LiveTopic, group: str) -> InstanceError:
+    return InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {group!r} on {topic.topic.name!r}")
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """What the log says, in the words for instances."""
+    try:
+        yield
+    except UnknownTopic:
+        raise
+    except OffsetOutOfRange as error:
+        raise InstanceError(InstanceProblem.BEHIND_LOG_START, str(error)) from error
+    except TopicError as error:
+        raise InstanceError(InstanceProblem.UNAVAILABLE, str(error)) from error

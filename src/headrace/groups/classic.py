@@ -14,20 +14,20 @@ from headrace.groups.description import GroupDescription, MemberDescription
 from headrace.groups.effects import DeleteGroupResult, Effect
 from headrace.groups.errors import GroupError
 from headrace.groups.events import (
+    ClassicEvent,
+    ClassicRequest,
     Commit,
     DeleteGroup,
     DeletePositions,
     DropTopic,
-    Event,
     Heartbeat,
     Join,
     Leave,
-    Request,
     Sync,
     TimerFired,
 )
 from headrace.groups.member import Member
-from headrace.groups.membership import Membership
+from headrace.groups.membership import Membership, OtherDoors
 from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
@@ -39,12 +39,28 @@ from headrace.groups.turn import Deadlines, Turn
 class ClassicGroup:
     """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist."""
 
-    def __init__(self, name: str, settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: GroupSettings,
+        positions: Positions | None = None,
+        deadlines: Deadlines | None = None,
+        others: OtherDoors | None = None,
+    ) -> None:
+        """A group of its own, or the classic part of one: then positions and timers are shared.
+
+        Args:
+            name: the group's name.
+            settings: limits and times.
+            positions: the group's positions.
+            deadlines: the group's timers.
+            others: who else uses the group.
+        """
         self.name = name
         self._settings = settings
-        self._group = Membership()
-        self._positions = Positions()
-        self._deadlines: Deadlines = {}
+        self._group = Membership(others)
+        self._positions = Positions() if positions is None else positions
+        self._deadlines: Deadlines = {} if deadlines is None else deadlines
 
     @classmethod
     def restore(cls, stored: StoredGroup, settings: GroupSettings, now_ms: int) -> "tuple[ClassicGroup, list[Effect]]":
@@ -53,12 +69,15 @@ class ClassicGroup:
         A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
         its members to rejoin. Members that never return expire.
         """
-        group = cls(stored.name, settings)
-        group._positions = Positions(stored.positions)
+        group = cls(stored.name, settings, Positions(stored.positions))
         turn = Turn(now_ms, group._deadlines)
-        group._restore_members(stored, turn)
-        committing.schedule_retention(group._group, group._positions, settings, turn)
+        group.take_up(stored, turn)
         return group, turn.effects()
+
+    def take_up(self, stored: StoredGroup, turn: Turn) -> None:
+        """Become what was stored; see `restore`. The positions are there already."""
+        self._restore_members(stored, turn)
+        self.watch_positions(turn)
 
     def _restore_members(self, stored: StoredGroup, turn: Turn) -> None:
         group, header = self._group, stored.header
@@ -85,9 +104,14 @@ class ClassicGroup:
 
     # events
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+    def handle(self, event: ClassicEvent, now_ms: int) -> list[Effect]:
         """Take one event at `now_ms`; what is to be done about it, in order."""
         turn = Turn(now_ms, self._deadlines)
+        self.take(event, turn)
+        return turn.effects()
+
+    def take(self, event: ClassicEvent, turn: Turn) -> None:
+        """Take one event as (a part of) a turn."""
         match event:
             case TimerFired(key):
                 if turn.take_timer(key):
@@ -98,9 +122,22 @@ class ClassicGroup:
                 self._answer(event, turn)
         if self._group.has_departed:
             turn.save(*self._group.unsettled_changes())
-        return turn.effects()
 
-    def _answer(self, request: Request, turn: Turn) -> None:
+    def watch_positions(self, turn: Turn) -> None:
+        """See when positions may expire: another door has begun or ceased to keep some."""
+        committing.schedule_retention(self._group, self._positions, self._settings, turn)
+
+    def end_if_nothing(self, turn: Turn) -> None:
+        """Go, if nothing is left: another door has just ceased to use the group."""
+        if committing.is_nothing(self._group, self._positions):
+            turn.save(DropGroup())
+            self._die(turn)
+
+    def uses(self, topic: str) -> bool:
+        """Whether members read a topic, as far as one can tell."""
+        return bool(self._group.members) and (self._group.subscribed is None or topic in self._group.subscribed)
+
+    def _answer(self, request: ClassicRequest, turn: Turn) -> None:
         if self._group.state is GroupState.DEAD:
             # The sender tries again, and finds or makes a group that is alive.
             turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
@@ -151,7 +188,7 @@ class ClassicGroup:
     def _delete(self, request: DeleteGroup, turn: Turn) -> None:
         if not committing.exists(self._group, self._positions):
             turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND)
-        elif self._group.state is not GroupState.EMPTY:
+        elif self._group.state is not GroupState.EMPTY or self._group.others.any_read:
             turn.refuse(request, GroupError.NON_EMPTY_GROUP)
         else:
             turn.save(DropGroup())
@@ -161,7 +198,7 @@ class ClassicGroup:
     def _die(self, turn: Turn) -> None:
         for key in tuple(self._deadlines):
             turn.cancel_timer(key)
-        self._positions = Positions()
+        self._positions.clear()
         self._group.move_to(GroupState.DEAD)
 
     # what others may see

@@ -32,7 +32,7 @@ def commit(group: Membership, positions: Positions, settings: GroupSettings, req
 
 
 def _check(group: Membership, positions: Positions, request: Commit) -> GroupError | None:
-    if request.generation < 0 and group.state is GroupState.EMPTY:
+    if request.generation < 0 and group.state is GroupState.EMPTY and not group.others.any_read:
         return None
     if not exists(group, positions):
         return GroupError.ILLEGAL_GENERATION
@@ -48,7 +48,7 @@ def _check(group: Membership, positions: Positions, request: Commit) -> GroupErr
 
 def exists(group: Membership, positions: Positions) -> bool:
     """Whether there is such a group at all, for those who ask about it."""
-    return bool(group.is_stored or group.members or group.pending or len(positions))
+    return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.any_kept)
 
 
 def delete_positions(
@@ -72,7 +72,7 @@ def delete_positions(
 
 def _in_use(group: Membership, topic: str) -> bool:
     """When the subscriptions cannot be read, any topic may be in use."""
-    return group.subscribed is None or topic in group.subscribed
+    return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
 
 
 def drop_topic(group: Membership, positions: Positions, settings: GroupSettings, topic: str, turn: Turn) -> None:
@@ -99,7 +99,7 @@ def retention_over(group: Membership, positions: Positions, settings: GroupSetti
     expired = positions.expire(
         lambda partition, position: _unused_since(group, partition, position), settings, turn.now_ms
     )
-    if group.state is GroupState.EMPTY and not len(positions) and not group.pending:
+    if is_nothing(group, positions):
         turn.save(DropGroup())
         return True
     turn.save(*expired)
@@ -107,12 +107,20 @@ def retention_over(group: Membership, positions: Positions, settings: GroupSetti
     return False
 
 
+def is_nothing(group: Membership, positions: Positions) -> bool:
+    """Whether the group has nothing left that anybody could come back for."""
+    return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.any_kept)
+
+
 def _unused_since(group: Membership, partition: TopicPartition, position: Position) -> int | None:
     """Since when nobody needs a position (ms): Kafka's rule, but never from before its own commit.
 
-    A simple consumer's group has no members to go by, so each commit counts for itself. An empty group's positions
-    count from when it emptied. A stable group's members need the topics they subscribe to and no others.
+    Never where another door keeps its positions. A simple consumer's group has no members to go by, so each commit
+    counts for itself. An empty group's positions count from when it emptied. A stable group's members need the topics
+    they subscribe to and no others.
     """
+    if group.others.is_kept(partition.topic):
+        return None
     if group.state is GroupState.EMPTY:
         return max(group.empty_since_ms or 0, position.committed_ms)
     unused = group.state is GroupState.STABLE and not _in_use(group, partition.topic)

@@ -1,8 +1,15 @@
 """A group as tools see it (DescribeGroups, the command line, the console)."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
+from headrace.groups.membership import CONSUMER_PROTOCOL
 from headrace.groups.states import GroupState
+from headrace.groups.subscriptions import assignment, subscription
+
+BALANCED_PROTOCOL = "balanced"
+"""What stands where a classic group has the name of its assignor."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,3 +33,37 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     leader: str | None
     members: tuple[MemberDescription, ...]
+
+
+def described_as_balanced(
+    name: str, generation: int, shares: Mapping[str, Mapping[str, Sequence[int]]]
+) -> GroupDescription:
+    """A group with instances in the terms of Kafka's tools: consumers of one topic each, stable.
+
+    Args:
+        name: the group.
+        generation: rises with every change of ownership.
+        shares: topic -> instance -> the partitions it holds.
+    """
+    members = tuple(
+        MemberDescription(
+            # The same name may be in the sections of several topics: to the tools those are several members.
+            member_id=f"{topic}/{instance}",
+            instance_id=None,
+            client_id=instance,
+            client_host="",
+            metadata=subscription((topic,)),
+            assignment=assignment({topic: partitions}),
+        )
+        for topic, instances in shares.items()
+        for instance, partitions in instances.items()
+    )
+    return GroupDescription(
+        name=name,
+        state=GroupState.STABLE,
+        generation=generation,
+        protocol_type=CONSUMER_PROTOCOL,
+        protocol=BALANCED_PROTOCOL,
+        leader=None,
+        members=members,
+    )

@@ -4,6 +4,8 @@ from collections.abc import Hashable
 
 import msgspec
 
+from headrace.groups.balanced.errors import InstanceProblem
+from headrace.groups.balanced.events import InstanceRefused, InstanceResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.model import GroupChange, TopicPartition
@@ -81,9 +83,10 @@ class DeletePositionsResult(msgspec.Struct, frozen=True, kw_only=True):
     partitions: dict[TopicPartition, GroupError | None] = {}
 
 
-Result = (
+ClassicResult = (
     JoinResult | SyncResult | HeartbeatResult | LeaveResult | CommitResult | DeleteGroupResult | DeletePositionsResult
 )
+Result = ClassicResult | InstanceResult
 
 
 class Persist(msgspec.Struct, frozen=True):
@@ -116,7 +119,7 @@ Effect = Persist | SetTimer | CancelTimer | Reply
 
 
 def refusal(request: Request, error: GroupError) -> Result:  # noqa: PLR0911 - one line per request
-    """The answer that refuses the whole request with `error`."""
+    """The answer that refuses the whole request with `error`. Instances are told to ask again."""
     match request:
         case Join():
             return JoinResult(error=error, member_id=request.member_id)
@@ -132,3 +135,5 @@ def refusal(request: Request, error: GroupError) -> Result:  # noqa: PLR0911 - o
             return DeleteGroupResult(error=error)
         case DeletePositions():
             return DeletePositionsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
+        case _:
+            return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {error.name}")

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 
 import msgspec
 
+from headrace.groups.balanced.events import Delivered, InstanceRequest
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.timers import TimerKey
 
@@ -114,5 +115,7 @@ class DropTopic(msgspec.Struct, frozen=True):
     topic: str
 
 
-Request = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions
-Event = Request | TimerFired | DropTopic
+ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions
+ClassicEvent = ClassicRequest | TimerFired | DropTopic
+Request = ClassicRequest | InstanceRequest
+Event = ClassicEvent | InstanceRequest | Delivered

@@ -22,7 +22,7 @@ def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) 
         forget_pending(group, request.member_id, turn)
         end_if_complete(group, turn)
         turn.reply(request.token, JoinResult(error=GroupError.GROUP_MAX_SIZE_REACHED))
-    elif not group.supports(request.protocol_type, request.protocols):
+    elif group.others.any_read or not group.supports(request.protocol_type, request.protocols):
         turn.refuse(request, GroupError.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id:
         _join_known(group, settings, request, turn)

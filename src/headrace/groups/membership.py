@@ -6,6 +6,7 @@ liveness) do that. Nothing here is slower than one pass over the members, and wh
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Protocol
 
 from headrace.groups.effects import JoinMember
 from headrace.groups.errors import GroupError
@@ -18,10 +19,44 @@ from headrace.groups.subscriptions import subscribed_topics
 CONSUMER_PROTOCOL = "consumer"
 
 
+class OtherDoors(Protocol):
+    """What a classic group must know of those who use the same group in another way."""
+
+    def is_kept(self, topic: str) -> bool:
+        """Whether positions in a topic are theirs, too."""
+
+    def is_read(self, topic: str) -> bool:
+        """Whether they have members that read a topic."""
+
+    @property
+    def any_kept(self) -> bool:
+        """Whether any topic is kept."""
+
+    @property
+    def any_read(self) -> bool:
+        """Whether any topic is read."""
+
+
+class NoOtherDoors:
+    """Nobody else uses the group."""
+
+    any_kept = False
+    any_read = False
+
+    def is_kept(self, topic: str) -> bool:
+        """Nothing is."""
+        return False
+
+    def is_read(self, topic: str) -> bool:
+        """Nothing is."""
+        return False
+
+
 class Membership:
     """Members, pending members, state and generation of one classic group."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: OtherDoors | None = None) -> None:
+        self.others: OtherDoors = others or NoOtherDoors()
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None

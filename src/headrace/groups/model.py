@@ -2,6 +2,8 @@
 
 import msgspec
 
+from headrace.groups.balanced.model import StartKind
+
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
     """A member of a classic group as it must survive a restart of the server."""
@@ -45,6 +47,57 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
     partition: int
 
 
+class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a balanced section as it must survive a restart of the server."""
+
+    name: str
+    incarnation: int
+    """The CreateGroupCursor whose cursors may commit."""
+    timeout_ms: int
+    commit_on_get: bool
+    joined: int
+    """The section's generation when it came in; older cursors of its name are from before it was lost."""
+    lost: dict[int, int] = {}
+    """Partition -> the generation in which it was taken from the instance by force."""
+
+
+class StoredOwner(msgspec.Struct, frozen=True):
+    """Who holds a partition of a balanced section."""
+
+    instance: str
+    generation: int
+    """The generation in which it was granted."""
+
+
+class StoredStart(msgspec.Struct, frozen=True):
+    """Where a partition of a balanced section began; kept until something is committed there."""
+
+    offset: int
+    kind: StartKind
+    not_before_ms: int | None = None
+    """The partition had no record of this time or later yet: the first one that is, is where it begins."""
+
+
+class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
+    """A balanced section: the part of a group that shares out one topic. Its positions are the group's."""
+
+    topic: str
+    epoch: int
+    generation: int
+    incarnations: int
+    """How many cursors were created."""
+    retention_ms: int
+    """How long the section stays without being used; below 0: for ever."""
+    used_ms: int
+    """When it was last used, coarsely."""
+    instances: tuple[StoredInstance, ...]
+    """In the order in which they joined."""
+    owners: tuple[StoredOwner | None, ...]
+    """By partition."""
+    starts: dict[int, StoredStart]
+    """By partition; only those where nothing was committed yet."""
+
+
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Everything kept of a group."""
 
@@ -52,6 +105,8 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     header: GroupHeader | None
     members: tuple[StoredMember, ...]
     positions: dict[TopicPartition, Position]
+    balanced: tuple[StoredBalanced, ...] = ()
+    """One section per topic."""
 
 
 class SaveHeader(msgspec.Struct, frozen=True):
@@ -84,8 +139,22 @@ class DropPositions(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
+class SaveBalanced(msgspec.Struct, frozen=True):
+    """Add or replace a balanced section."""
+
+    section: StoredBalanced
+
+
+class DropBalanced(msgspec.Struct, frozen=True):
+    """Remove a balanced section; its positions stay."""
+
+    topic: str
+
+
 class DropGroup(msgspec.Struct, frozen=True):
     """Remove the group with everything it has."""
 
 
-GroupChange = SaveHeader | SaveMember | DropMember | SavePositions | DropPositions | DropGroup
+GroupChange = (
+    SaveHeader | SaveMember | DropMember | SavePositions | DropPositions | SaveBalanced | DropBalanced | DropGroup
+)

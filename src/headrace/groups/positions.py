@@ -49,6 +49,10 @@ class Positions:
         self._positions.update(taken)
         return ([SavePositions(taken)] if taken else []), outcome
 
+    def clear(self) -> None:
+        """Forget everything; for a group that is dropped as a whole."""
+        self._positions.clear()
+
     def drop(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
         """Remove positions; the changes to make durable, none where nothing was kept."""
         gone = tuple(partition for partition in partitions if self._positions.pop(partition, None) is not None)

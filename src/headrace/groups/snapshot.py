@@ -4,15 +4,18 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from headrace.groups.model import (
+    DropBalanced,
     DropGroup,
     DropMember,
     DropPositions,
     GroupChange,
     GroupHeader,
     Position,
+    SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
+    StoredBalanced,
     StoredGroup,
     StoredMember,
     TopicPartition,
@@ -27,6 +30,7 @@ class Snapshot:
         self._header: GroupHeader | None = stored.header
         self._members: dict[str, StoredMember] = {member.member_id: member for member in stored.members}
         self._positions: dict[TopicPartition, Position] = dict(stored.positions)
+        self._sections: dict[str, StoredBalanced] = {section.topic: section for section in stored.balanced}
 
     @classmethod
     def empty(cls, name: str) -> "Snapshot":
@@ -48,22 +52,36 @@ class Snapshot:
                 case DropPositions(partitions):
                     for partition in partitions:
                         self._positions.pop(partition, None)
+                case SaveBalanced(section):
+                    self._sections[section.topic] = section
+                case DropBalanced(topic):
+                    self._sections.pop(topic, None)
                 case DropGroup():
                     self._header = None
                     self._members.clear()
                     self._positions.clear()
+                    self._sections.clear()
 
     @property
     def stored(self) -> StoredGroup:
         """The group as storage would load it."""
         return StoredGroup(
-            name=self._name, header=self._header, members=tuple(self._members.values()), positions=dict(self._positions)
+            name=self._name,
+            header=self._header,
+            members=tuple(self._members.values()),
+            positions=dict(self._positions),
+            balanced=tuple(self._sections[topic] for topic in sorted(self._sections)),
         )
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
         """A view of the positions: what is durable, not what is being written."""
         return MappingProxyType(self._positions)
+
+    @property
+    def sections(self) -> Mapping[str, StoredBalanced]:
+        """A view of the balanced sections by topic: what is durable."""
+        return MappingProxyType(self._sections)
 
     def rewrite(self) -> tuple[GroupChange, ...]:
         """Changes that make storage equal to this, whatever it has now."""
@@ -73,9 +91,10 @@ class Snapshot:
         changes += [SaveMember(member) for member in self._members.values()]
         if self._positions:
             changes.append(SavePositions(dict(self._positions)))
+        changes += [SaveBalanced(section) for section in self._sections.values()]
         return tuple(changes)
 
     @property
     def nothing(self) -> bool:
         """Whether storage has nothing of the group."""
-        return self._header is None and not self._members and not self._positions
+        return self._header is None and not (self._members or self._positions or self._sections)

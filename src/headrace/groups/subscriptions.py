@@ -1,13 +1,16 @@
-"""Reads a consumer's subscription, the metadata that a member of protocol type `consumer` brings.
+"""The bytes that members of protocol type `consumer` exchange: subscriptions, which are read, and assignments.
 
-Layout (big-endian): version int16, topic count int32, each topic an int16 length and UTF-8; the rest is not needed.
+Layout of a subscription (big-endian): version int16, topic count int32, each topic an int16 length and UTF-8, then user
+data with an int32 length (-1: none). An assignment has after each topic an int32 count and as many int32 partitions.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
+_NUMBER = struct.Struct(">i")
+_NO_USER_DATA = _NUMBER.pack(-1)
 
 
 def topics_of(metadata: bytes) -> list[str] | None:
@@ -39,3 +42,21 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
             return None
         topics.update(found)
     return frozenset(topics)
+
+
+def subscription(topics: Sequence[str]) -> bytes:
+    """The metadata of a consumer of these topics (version 0)."""
+    return _HEAD.pack(0, len(topics)) + b"".join(_named(topic) for topic in topics) + _NO_USER_DATA
+
+
+def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """The assignment of partitions by topic (version 0)."""
+    parts = [_HEAD.pack(0, len(partitions))]
+    for topic, indexes in partitions.items():
+        parts += [_named(topic), _NUMBER.pack(len(indexes)), *(_NUMBER.pack(index) for index in indexes)]
+    return b"".join(parts) + _NO_USER_DATA
+
+
+def _named(topic: str) -> bytes:
+    encoded = topic.encode()
+    return _LENGTH.pack(len(encoded)) + encoded

@@ -18,6 +18,10 @@ class TimerKind(Enum):
     """The end of the time in which the members of a new generation must have synced."""
     RETENTION = "retention"
     """The next position, or empty group, to expire."""
+    INSTANCE = "instance"
+    """An instance's next request (balanced sections)."""
+    UNUSED = "unused"
+    """The next time to see whether a balanced section is still used."""
 
 
 class TimerKey(msgspec.Struct, frozen=True):
@@ -25,6 +29,8 @@ class TimerKey(msgspec.Struct, frozen=True):
 
     kind: TimerKind
     member_id: str = ""
+    section: str = ""
+    """The topic, for the timers of a balanced section."""
 
 
 def session(member_id: str) -> TimerKey:
@@ -58,3 +64,13 @@ def sync() -> TimerKey:
 def retention() -> TimerKey:
     """Runs out when a position, or a group with nothing in it, may have expired."""
     return TimerKey(TimerKind.RETENTION)
+
+
+def instance(topic: str, name: str) -> TimerKey:
+    """Runs out when an instance may have been silent for longer than its timeout; it is not moved by every request."""
+    return TimerKey(TimerKind.INSTANCE, name, topic)
+
+
+def unused(topic: str) -> TimerKey:
+    """Runs out when a section may have been unused for its topic's retention time."""
+    return TimerKey(TimerKind.UNUSED, section=topic)

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Request
+from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
 from headrace.groups.timers import TimerKey
 
@@ -64,7 +64,7 @@ class Turn:
         """Answer a request."""
         self._replies.append(Reply(token, result))
 
-    def refuse(self, request: Request, error: GroupError) -> None:
+    def refuse(self, request: ClassicRequest, error: GroupError) -> None:
         """Answer a request with nothing but an error."""
         self._replies.append(Reply(request.token, refusal(request, error)))
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.groups.model import GroupHeader, Position, StoredMember, TopicPartition
+from headrace.groups.model import GroupHeader, Position, StoredBalanced, StoredMember, TopicPartition
 from headrace.topics.model import Topic
 
 _encoder = msgspec.json.Encoder()
@@ -10,9 +10,10 @@ _topic = msgspec.json.Decoder(Topic)
 _header = msgspec.json.Decoder(GroupHeader)
 _member = msgspec.json.Decoder(StoredMember)
 _position = msgspec.json.Decoder(Position)
+_section = msgspec.json.Decoder(StoredBalanced)
 
 
-def encode(value: Topic | GroupHeader | StoredMember | Position) -> bytes:
+def encode(value: Topic | GroupHeader | StoredMember | Position | StoredBalanced) -> bytes:
     """JSON with the struct's field names."""
     return _encoder.encode(value)
 
@@ -35,6 +36,11 @@ def member(text: bytes) -> StoredMember:
 def position(text: bytes) -> Position:
     """Raises msgspec.ValidationError for something else."""
     return _position.decode(text)
+
+
+def section(text: bytes) -> StoredBalanced:
+    """Raises msgspec.ValidationError for something else."""
+    return _section.decode(text)
 
 
 def partition_field(partition: TopicPartition) -> str:

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 from headrace.groups.model import (
+    DropBalanced,
     DropGroup,
     DropMember,
     DropPositions,
     GroupChange,
+    SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
@@ -27,7 +29,7 @@ _LOADED_AT_ONCE = 64
 
 
 class RedisGroups:
-    """Members and positions of groups."""
+    """Members, positions and balanced sections of groups."""
 
     def __init__(self, connection: Connection, keyspace: Keyspace, epoch: int) -> None:
         self._connection = connection
@@ -59,7 +61,7 @@ class RedisGroups:
         return [group for group in groups if not _is_nothing(group)]
 
     async def _load(self, name: str) -> StoredGroup:
-        header, members, positions = await self._call(_LOAD, self._keys(name))
+        header, members, positions, sections = await self._call(_LOAD, self._keys(name))
         return StoredGroup(
             name=name,
             header=registry.header(header) if header else None,
@@ -68,6 +70,7 @@ class RedisGroups:
                 registry.partition(field): registry.position(text)
                 for field, text in zip(positions[::2], positions[1::2], strict=True)
             },
+            balanced=tuple(sorted((registry.section(text) for text in sections), key=lambda each: each.topic)),
         )
 
     async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
@@ -86,10 +89,10 @@ class RedisGroups:
 
 
 def _is_nothing(group: StoredGroup) -> bool:
-    return group.header is None and not group.members and not group.positions
+    return group.header is None and not (group.members or group.positions or group.balanced)
 
 
-def _encoded(change: GroupChange) -> list[str | bytes]:
+def _encoded(change: GroupChange) -> list[str | bytes]:  # noqa: PLR0911 - one line per change
     match change:
         case SaveHeader(header):
             return ["H", registry.encode(header)]
@@ -105,5 +108,9 @@ def _encoded(change: GroupChange) -> list[str | bytes]:
             ]
         case DropPositions(partitions):
             return [part for partition in partitions for part in ("p", registry.partition_field(partition))]
+        case SaveBalanced(section):
+            return ["B", section.topic, registry.encode(section)]
+        case DropBalanced(topic):
+            return ["b", topic]
         case DropGroup():
             return ["X"]

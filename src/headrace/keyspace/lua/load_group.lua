@@ -2,7 +2,7 @@
 -- Read a group, and fence older servers off it: what one of them still has under way no longer counts.
 -- KEYS: group, members, positions
 -- ARGV: fencing epoch
--- Answer: header ('' for none), members, positions (field, value, ...). Error: FENCED.
+-- Answer: header ('' for none), members, positions (field, value, ...), balanced sections. Error: FENCED.
 --
 -- allow-oom: a server that starts while Redis is full must come up.
 local epoch = redis.call('HGET', KEYS[1], 'e')
@@ -10,5 +10,14 @@ if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 redis.call('HSET', KEYS[1], 'e', ARGV[1])
-local header = redis.call('HGET', KEYS[1], 'header')
-return {header or '', redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])}
+local header = ''
+local sections = {}
+local fields = redis.call('HGETALL', KEYS[1])
+for place = 1, #fields, 2 do
+  if fields[place] == 'header' then
+    header = fields[place + 1]
+  elseif string.sub(fields[place], 1, 9) == 'balanced:' then
+    table.insert(sections, fields[place + 1])
+  end
+end
+return {header, redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3]), sections}

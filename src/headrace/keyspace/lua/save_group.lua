@@ -2,7 +2,7 @@
 -- Apply changes to a group, all of them, in their order.
 -- KEYS: group, members, positions
 -- ARGV: fencing epoch, then changes: 'H' header | 'M' member id, member | 'm' member id |
---       'P' partition, position | 'p' partition | 'X' (drop all it has)
+--       'P' partition, position | 'p' partition | 'B' topic, section | 'b' topic | 'X' (drop all it has)
 -- Answer: OK. Error: FENCED.
 --
 -- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
@@ -29,6 +29,12 @@ while place <= #ARGV do
     place = place + 3
   elseif what == 'p' then
     redis.call('HDEL', KEYS[3], ARGV[place + 1])
+    place = place + 2
+  elseif what == 'B' then
+    redis.call('HSET', KEYS[1], 'balanced:' .. ARGV[place + 1], ARGV[place + 2])
+    place = place + 3
+  elseif what == 'b' then
+    redis.call('HDEL', KEYS[1], 'balanced:' .. ARGV[place + 1])
     place = place + 2
   else
     redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])

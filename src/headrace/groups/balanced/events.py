@@ -1,0 +1,123 @@
+"""What instances ask of a balanced section, and its answers.
+
+`token` names the request, as in `groups.events`. Each request tells how many partitions the topic has and for how long
+it keeps records: a section knows its topic only from them.
+"""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from headrace.groups.balanced.errors import InstanceError, InstanceProblem
+from headrace.groups.balanced.model import GroupCursor
+from headrace.groups.model import StoredStart
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """What a section must know of its topic."""
+
+    name: str
+    partitions: int
+    retention_ms: int
+    """How long the section may be unused before it goes; below 0: for ever."""
+
+
+class CreateCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """CreateGroupCursor: a name wants to take part. It is a member with its first get or heartbeat."""
+
+    token: Hashable
+    topic: TopicFacts
+    instance: str
+    timeout_ms: int
+    commit_on_get: bool
+    starts: tuple[StoredStart, ...] | None
+    """Where each partition of a new section begins; None: the section is thought to be there."""
+
+
+class Get(msgspec.Struct, frozen=True, kw_only=True):
+    """GetMessages: commit what the cursor carries if it says so, and tell what to read. `Delivered` must follow."""
+
+    token: Hashable
+    topic: TopicFacts
+    cursor: GroupCursor
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """What a get has read, told before it is answered. Nobody waits for an answer to this."""
+
+    topic: str
+    read: int
+    """The `Plan`'s."""
+    offsets: tuple[tuple[int, int], ...]
+    """(partition, next offset) of what goes out; empty when the get failed or its client has gone."""
+
+
+class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """ConsumerCommit: commit what the cursor carries."""
+
+    token: Hashable
+    topic: TopicFacts
+    cursor: GroupCursor
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """ConsumerHeartbeat: a sign of life."""
+
+    token: Hashable
+    topic: TopicFacts
+    cursor: GroupCursor
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """UpdateGroup: every partition's position is set anew."""
+
+    token: Hashable
+    topic: TopicFacts
+    starts: tuple[StoredStart, ...]
+
+
+InstanceRequest = CreateCursor | Get | CommitCursor | Beat | Update
+
+
+class CursorResult(msgspec.Struct, frozen=True):
+    """The cursor to go on with."""
+
+    cursor: GroupCursor
+
+
+class ReadFrom(msgspec.Struct, frozen=True):
+    """One partition to read."""
+
+    partition: int
+    offset: int
+    follows_log_start: bool
+    """Begins at the log start should that have moved beyond `offset`."""
+    not_before_ms: int | None
+    """Begins at the first record of this time or later, at or behind `offset`; until there is one it has none."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a get is to read, in this order, and the cursor it answers with once it has added what it read."""
+
+    read: int
+    cursor: GroupCursor
+    reads: tuple[ReadFrom, ...]
+
+
+class Updated(msgspec.Struct, frozen=True):
+    """The positions are set."""
+
+
+class InstanceRefused(msgspec.Struct, frozen=True):
+    """The request was refused."""
+
+    kind: InstanceProblem
+    message: str
+    partition: int | None = None
+
+    def error(self) -> InstanceError:
+        """The same as an exception."""
+        return InstanceError(self.kind, self.message, self.partition)
+
+
+InstanceResult = CursorResult | Plan | Updated | InstanceRefused

@@ -1,0 +1,218 @@
+"""One balanced section of a group: its topic's partitions, shared out among the instances that ask for records.
+
+A pure state machine like the classic one, but of requests that are answered at once: nothing is held. Where the phases
+live: `joining` (CreateGroupCursor, who is in), `committing`, `balancing` (who has what), `serving` (get, commit,
+heartbeat). `section` is what they work on. The group that it belongs to (`groups.group`) has the positions, and asks
+for durability and timers by the same turn.
+"""
+
+from headrace.groups import timers
+from headrace.groups.balanced import balancing, joining, serving
+from headrace.groups.balanced.events import (
+    Beat,
+    CommitCursor,
+    CreateCursor,
+    CursorResult,
+    Delivered,
+    Get,
+    InstanceRequest,
+    InstanceResult,
+    TopicFacts,
+    Update,
+    Updated,
+)
+from headrace.groups.balanced.holding import Holding
+from headrace.groups.balanced.model import Reservation
+from headrace.groups.balanced.section import BEGINNING, Section
+from headrace.groups.model import StoredBalanced, StoredStart
+from headrace.groups.positions import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.turn import Turn
+
+
+class BalancedGroup:
+    """A section and what may happen to it."""
+
+    def __init__(self, section: Section) -> None:
+        self._section = section
+
+    @classmethod
+    def create(
+        cls,
+        group: str,
+        topic: TopicFacts,
+        starts: tuple[StoredStart, ...],
+        positions: Positions,
+        settings: GroupSettings,
+        turn: Turn,
+    ) -> "BalancedGroup":
+        """A new section. Every partition's beginning becomes its position, but where the group has one already."""
+        section = Section(group, topic, positions, settings)
+        # Cursors of an earlier section of this name are then of an older epoch.
+        section.epoch = turn.now_ms
+        section.changed()
+        fresh = cls(section)
+        fresh._add(starts, turn)
+        return fresh
+
+    @classmethod
+    def restore(
+        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
+    ) -> "BalancedGroup":
+        """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
+        section = Section.restore(group, stored, positions, settings, turn.now_ms)
+        balancing.aim_again(section, turn.now_ms)
+        for member in section.instances.values():
+            joining.watch(section, member, turn)
+        restored = cls(section)
+        restored._watch_use(turn)
+        return restored
+
+    # what happens
+
+    def dismiss_silent(self, turn: Turn) -> None:
+        """Whoever is silent for too long is out, whether its timer has fired or not. Comes before every event."""
+        balancing.dismiss_silent(self._section, turn)
+
+    def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
+        """Take a request; raises InstanceError when it is refused."""
+        section = self._section
+        self._use(request.topic, turn)
+        match request:
+            case CreateCursor():
+                return CursorResult(joining.create_cursor(section, request, turn))
+            case Get():
+                return serving.get(section, request.cursor, turn)
+            case CommitCursor():
+                return CursorResult(serving.commit(section, request.cursor, turn))
+            case Beat():
+                return CursorResult(serving.beat(section, request.cursor, turn))
+            case Update():
+                self._update(request.starts, turn)
+                return Updated()
+
+    def delivered(self, event: Delivered) -> None:
+        """A get is about to be answered."""
+        serving.delivered(self._section, event)
+
+    def timer_fired(self, name: str, turn: Turn) -> None:
+        """An instance's timer fired and it was not silent: look again later."""
+        member = self._section.instances.get(name)
+        if member is not None:
+            joining.watch(self._section, member, turn)
+
+    def look_again(self, turn: Turn, used_ms: int) -> bool:
+        """The timer of use fired: whether the section has been unused for the retention time.
+
+        Args:
+            turn: the present one.
+            used_ms: when another door last used the topic in this group.
+        """
+        section = self._section
+        section.used_ms = max(section.used_ms, used_ms)
+        if section.retention_ms < 0:
+            return False
+        if not section.instances and turn.now_ms - section.used_ms >= section.retention_ms:
+            return True
+        if section.instances:
+            section.used_ms = turn.now_ms
+        self._watch_use(turn)
+        return False
+
+    def follow(self, index: int) -> None:
+        """A position was committed through another door: it counts as this section's, too."""
+        section = self._section
+        if index < len(section.holdings) and section.holdings[index].start is not None:
+            section.holdings[index].start = None
+            section.changed()
+
+    def position_removed(self, index: int) -> None:
+        """A position was deleted through another door: the partition begins anew, and nothing is missed."""
+        section = self._section
+        if index < len(section.holdings):
+            section.holdings[index].start = BEGINNING
+            section.changed()
+
+    def finish(self, turn: Turn) -> None:
+        """End of every turn."""
+        self._section.finish(turn)
+
+    def cancel_timers(self, turn: Turn) -> None:
+        """The section goes."""
+        turn.cancel_timer(timers.unused(self._section.topic))
+        for name in self._section.instances:
+            turn.cancel_timer(timers.instance(self._section.topic, name))
+
+    def _use(self, topic: TopicFacts, turn: Turn) -> None:
+        section = self._section
+        section.use(topic, turn.now_ms)
+        missing = topic.partitions - len(section.holdings)
+        if missing > 0:
+            self._add((BEGINNING,) * missing, turn)
+            balancing.rebalance(section, turn)
+        if section.retention_ms >= 0 and not turn.has_timer(timers.unused(section.topic)):
+            self._watch_use(turn)
+
+    def _watch_use(self, turn: Turn) -> None:
+        section = self._section
+        if section.retention_ms >= 0:
+            due_ms = section.used_ms + section.retention_ms
+            turn.set_timer(timers.unused(section.topic), due_ms - turn.now_ms)
+
+    def _add(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
+        section = self._section
+        begun: dict[int, int] = {}
+        for index, start in enumerate(starts, len(section.holdings)):
+            known = section.has_position(index)
+            section.holdings.append(Holding(None if known else start))
+            if not known:
+                begun[index] = start.offset
+        section.changed()
+        section.move_positions(begun, turn)
+
+    def _update(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
+        """Set every position anew. Owners stay; what they have in hand can no longer be committed."""
+        section = self._section
+        section.epoch += 1
+        section.changed()
+        moved = {}
+        for index, holding in enumerate(section.holdings):
+            holding.start = starts[index] if index < len(starts) else BEGINNING
+            holding.forget_flight()
+            moved[index] = holding.start.offset
+        for member in section.instances.values():
+            member.told = True
+        section.open_reads.clear()
+        section.move_positions(moved, turn)
+
+    # what others may see
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether anybody is in."""
+        return bool(self._section.instances)
+
+    @property
+    def generation(self) -> int:
+        """How often ownership has changed."""
+        return self._section.generation
+
+    def shares(self) -> dict[str, list[int]]:
+        """Instance -> the partitions it holds, in the order in which they joined."""
+        return {name: self._section.held_by(name) for name in self._section.instances}
+
+    def reservations(self) -> list[Reservation]:
+        """Every partition with its position and holder."""
+        section = self._section
+        found = []
+        for index, holding in enumerate(section.holdings):
+            member = section.instances.get(holding.owner or "")
+            found.append(
+                Reservation(
+                    partition=index,
+                    committed=None if holding.start is not None else section.position(index),
+                    instance=None if member is None else member.name,
+                    reserved_until_ms=None if member is None else member.seen_ms + member.timeout_ms,
+                )
+            )
+        return found

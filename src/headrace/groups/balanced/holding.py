@@ -1,0 +1,55 @@
+"""One partition of a balanced section while the server runs: who has it, who shall have it, what is in flight."""
+
+from headrace.groups.model import StoredOwner, StoredStart
+
+
+class Holding:
+    """A partition's owner and what hangs on it.
+
+    A tenure is the time one owner has it without a break; `granted` names it.
+    """
+
+    __slots__ = ("delivered", "granted", "owner", "readers", "since_ms", "start", "target")
+
+    def __init__(self, start: StoredStart | None, owner: StoredOwner | None = None) -> None:
+        self.start = start
+        """Where it began, as long as nothing was committed."""
+        self.owner = None if owner is None else owner.instance
+        self.granted = 0 if owner is None else owner.generation
+        """The generation in which the owner got it."""
+        self.target: str | None = None
+        """Who shall have it instead of the owner."""
+        self.since_ms = 0
+        """Since when the owner is to give it up."""
+        self.delivered = -1
+        """Next offset after what was delivered in this tenure; -1: nothing was, as far as is known."""
+        self.readers = 0
+        """Gets of this tenure that are reading it now."""
+
+    def stored_owner(self) -> StoredOwner | None:
+        """The form in which the owner survives a restart."""
+        return None if self.owner is None else StoredOwner(self.owner, self.granted)
+
+    def grant(self, owner: str, generation: int) -> None:
+        """A tenure begins."""
+        self.owner, self.granted, self.target = owner, generation, None
+        self.forget_flight()
+
+    def release(self) -> None:
+        """The tenure ends; for whom it is meant stays known."""
+        self.owner = None
+        self.forget_flight()
+
+    def forget_flight(self) -> None:
+        """What is in flight can no longer be committed."""
+        self.delivered, self.readers = -1, 0
+
+    def aim(self, target: str | None, now_ms: int) -> None:
+        """Decide who shall have it next; None: the owner keeps it."""
+        if self.target is None and target is not None:
+            self.since_ms = now_ms
+        self.target = target
+
+    def in_flight(self, position: int) -> bool:
+        """Whether records behind `position` are with the owner, or on their way to it."""
+        return self.readers > 0 or self.delivered > position

@@ -1,0 +1,164 @@
+"""What a balanced section consists of: its instances, its partitions, and the numbers that order their requests.
+
+Rule of this file, as of the classic `membership`: it keeps the parts true to each other and decides nothing. The phases
+decide: `joining`, `committing`, `balancing`, `serving`.
+"""
+
+import msgspec
+
+from headrace.groups.balanced.events import TopicFacts
+from headrace.groups.balanced.holding import Holding
+from headrace.groups.balanced.instance import Instance
+from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.model import Position, SaveBalanced, StoredBalanced, StoredStart, TopicPartition
+from headrace.groups.positions import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.turn import Turn
+
+BEGINNING = StoredStart(0, StartKind.TRIM_HORIZON)
+"""Where a partition begins that was added later, or whose position was taken away: nothing is missed."""
+_COARSEST_MS = 600_000
+_USES_PER_RETENTION = 10
+
+
+class OpenRead(msgspec.Struct, frozen=True):
+    """A get that is reading: whose, and of which tenures."""
+
+    instance: str
+    incarnation: int
+    epoch: int
+    tenures: dict[int, int]
+    """Partition -> the generation in which it was granted."""
+
+
+class Section:
+    """One topic of a group, as its instances share it."""
+
+    def __init__(self, group: str, topic: TopicFacts, positions: Positions, settings: GroupSettings) -> None:
+        self.group = group
+        self.topic = topic.name
+        self.retention_ms = topic.retention_ms
+        self.settings = settings
+        self.epoch = 0
+        self.generation = 0
+        self.incarnations = 0
+        self.used_ms = 0
+        self.instances: dict[str, Instance] = {}
+        """In the order in which they joined."""
+        self.holdings: list[Holding] = []
+        self.open_reads: dict[int, OpenRead] = {}
+        self.last_read = 0
+        self._positions = positions
+        self._stored_used_ms = 0
+        self._changed = False
+        self._moved = False
+
+    @classmethod
+    def restore(
+        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, now_ms: int
+    ) -> "Section":
+        """The section as it was stored."""
+        facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms)
+        section = cls(group, facts, positions, settings)
+        section.epoch = stored.epoch
+        section.generation = stored.generation
+        section.incarnations = stored.incarnations
+        # What was stored is at most this much too early.
+        section.used_ms = min(now_ms, stored.used_ms + section.grain_ms)
+        section._stored_used_ms = stored.used_ms
+        section.instances = {each.name: Instance.restore(each, now_ms) for each in stored.instances}
+        section.holdings = [Holding(stored.starts.get(index), owner) for index, owner in enumerate(stored.owners)]
+        return section
+
+    def stored(self) -> StoredBalanced:
+        """The form in which it survives a restart."""
+        return StoredBalanced(
+            topic=self.topic,
+            epoch=self.epoch,
+            generation=self.generation,
+            incarnations=self.incarnations,
+            retention_ms=self.retention_ms,
+            used_ms=self.used_ms,
+            instances=tuple(instance.stored() for instance in self.instances.values()),
+            owners=tuple(holding.stored_owner() for holding in self.holdings),
+            starts={index: each.start for index, each in enumerate(self.holdings) if each.start is not None},
+        )
+
+    # changes
+
+    def changed(self) -> None:
+        """Something that must survive a restart is different now."""
+        self._changed = True
+
+    def moved(self) -> int:
+        """Ownership changes in this turn: the generation that begins with it."""
+        if not self._moved:
+            self._moved = True
+            self._changed = True
+            self.generation += 1
+        return self.generation
+
+    def finish(self, turn: Turn) -> None:
+        """End a turn: make durable what has changed."""
+        if self._changed:
+            self._stored_used_ms = self.used_ms
+            turn.save(SaveBalanced(self.stored()))
+        self._changed = self._moved = False
+
+    def use(self, topic: TopicFacts, now_ms: int) -> None:
+        """A door uses the section. When it did is stored coarsely: a request must not cost a write."""
+        if topic.retention_ms != self.retention_ms:
+            self.retention_ms = topic.retention_ms
+            self._changed = True
+        self.used_ms = now_ms
+        if now_ms - self._stored_used_ms > self.grain_ms:
+            self._changed = True
+
+    @property
+    def grain_ms(self) -> int:
+        """How far the stored time of the last use may lie behind the real one."""
+        return min(_COARSEST_MS, max(self.retention_ms, 0) // _USES_PER_RETENTION)
+
+    # positions
+
+    def partition(self, index: int) -> TopicPartition:
+        """A partition of the section's topic."""
+        return TopicPartition(self.topic, index)
+
+    def position(self, index: int) -> int:
+        """The next offset to read in a partition: what was committed, else where it began."""
+        position = self._positions.get(self.partition(index))
+        return (self.holdings[index].start or BEGINNING).offset if position is None else position.offset
+
+    def has_position(self, index: int) -> bool:
+        """Whether the group has a position in a partition, by whichever door."""
+        return self._positions.get(self.partition(index)) is not None
+
+    def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
+        """Set positions, durably."""
+        if offsets:
+            positions = {self.partition(index): Position(offset=offset) for index, offset in offsets.items()}
+            changes, _ = self._positions.commit(positions, self.settings, turn.now_ms)
+            turn.save(*changes)
+
+    # who has what
+
+    def held_by(self, name: str) -> list[int]:
+        """The partitions that an instance holds, in order."""
+        return [index for index, holding in enumerate(self.holdings) if holding.owner == name]
+
+    def offsets_of(self, member: Instance, cursor: GroupCursor) -> dict[int, int]:
+        """Those of a cursor's offsets that are of the member's present life, in partitions it has held ever since."""
+        if cursor.epoch != self.epoch or cursor.incarnation != member.incarnation:
+            return {}
+        return {
+            index: offset
+            for index, offset in cursor.offsets
+            if index < len(self.holdings)
+            and self.holdings[index].owner == member.name
+            and self.holdings[index].granted <= cursor.generation
+        }
+
+    def next_cursor(self, cursor: GroupCursor, offsets: tuple[tuple[int, int], ...] = ()) -> GroupCursor:
+        """A cursor of the same life, as of now."""
+        return msgspec.structs.replace(cursor, epoch=self.epoch, generation=self.generation, offsets=offsets)

@@ -1,0 +1,126 @@
+"""GetMessages, ConsumerCommit and ConsumerHeartbeat: every request of an instance may move partitions."""
+
+from headrace.groups.balanced import committing
+from headrace.groups.balanced.balancing import hand_over
+from headrace.groups.balanced.events import Delivered, Plan, ReadFrom
+from headrace.groups.balanced.instance import Instance
+from headrace.groups.balanced.joining import check_cursor, enter, is_outdated
+from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.balanced.section import OpenRead, Section
+from headrace.groups.turn import Turn
+
+
+def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
+    """Commit what the request before delivered, rebalance, and tell what to read.
+
+    Raises:
+        InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION; then nothing has changed.
+    """
+    check_cursor(section, cursor)
+    if is_outdated(section, cursor):
+        return _for_outdated(section, cursor)
+    if cursor.commit_on_get:
+        committing.check(section, cursor)
+    member = enter(section, cursor, turn)
+    if cursor.commit_on_get:
+        committing.commit(section, member, cursor, turn)
+    committing.learn_flight(section, member, cursor)
+    member.told = True
+    hand_over(section, member, turn)
+    return _plan(section, member, cursor)
+
+
+def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
+    """Commit without reading. Raises InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION; then nothing has changed."""
+    check_cursor(section, cursor)
+    if is_outdated(section, cursor):
+        if cursor.offsets:
+            raise committing.unreserved(cursor.offsets[0][0])
+        return cursor
+    committing.check(section, cursor)
+    if cursor.instance in section.instances:
+        # A commit does not make a member, but speaks for one.
+        member = enter(section, cursor, turn)
+        committing.commit(section, member, cursor, turn)
+        committing.learn_flight(section, member, cursor)
+        member.told = True
+        hand_over(section, member, turn)
+    return section.next_cursor(cursor)
+
+
+def beat(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
+    """Keep an instance alive, or take it in. Raises InstanceError: INVALID_CURSOR.
+
+    The next cursor is the same one: heartbeats may run beside gets, on a chain of their own that is older.
+    """
+    check_cursor(section, cursor)
+    if not is_outdated(section, cursor):
+        member = enter(section, cursor, turn)
+        committing.learn_flight(section, member, cursor)
+        hand_over(section, member, turn)
+    return cursor
+
+
+def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
+    known = section.offsets_of(member, cursor)
+    carried = tuple((index, offset) for index, offset in known.items() if offset > section.position(index))
+    reads = []
+    tenures = {}
+    for index in _in_turn(section, member, cursor):
+        holding = section.holdings[index]
+        read = _read_from(section, index, known.get(index, -1))
+        if holding.target is not None and read.offset >= holding.delivered:
+            # To be given up: nothing new is read. What is in flight is read again when the answer was lost.
+            continue
+        holding.readers += 1
+        tenures[index] = holding.granted
+        reads.append(read)
+    section.last_read += 1
+    section.open_reads[section.last_read] = OpenRead(member.name, member.incarnation, section.epoch, tenures)
+    return Plan(section.last_read, section.next_cursor(cursor, carried), tuple(reads))
+
+
+def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[int]:
+    """The member's partitions, beginning behind the one it was served last; a repeated request begins where it did."""
+    last = member.last_get
+    repeated = last is not None and last[:2] == (cursor, member.commits)
+    served = last[2] if last is not None and repeated else member.served
+    member.last_get = (cursor, member.commits, served)
+    held = section.held_by(member.name)
+    return [index for index in held if index > served] + [index for index in held if index <= served]
+
+
+def _read_from(section: Section, index: int, known: int) -> ReadFrom:
+    """From where the chain of gets has come to, if it is ahead of the position."""
+    position = section.position(index)
+    start = section.holdings[index].start
+    return ReadFrom(
+        partition=index,
+        offset=max(position, known),
+        follows_log_start=start is not None and start.kind is StartKind.TRIM_HORIZON,
+        not_before_ms=start.not_before_ms if start is not None and known <= position else None,
+    )
+
+
+def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
+    """An earlier life of an instance that has restarted may look on: it commits nothing, so nothing depends on it."""
+    reads = tuple(_read_from(section, index, -1) for index in section.held_by(cursor.instance))
+    return Plan(0, section.next_cursor(cursor), reads)
+
+
+def delivered(section: Section, event: Delivered) -> None:
+    """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile."""
+    read = section.open_reads.pop(event.read, None)
+    if read is None or read.epoch != section.epoch:
+        return
+    member = section.instances.get(read.instance)
+    if member is None or member.incarnation != read.incarnation:
+        return
+    offsets = dict(event.offsets)
+    for index, granted in read.tenures.items():
+        holding = section.holdings[index]
+        if holding.owner == member.name and holding.granted == granted:
+            holding.readers = max(0, holding.readers - 1)
+            holding.delivered = max(holding.delivered, offsets.get(index, -1))
+    if event.offsets:
+        member.served = event.offsets[-1][0]

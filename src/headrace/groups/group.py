@@ -1,0 +1,205 @@
+"""A consumer group as all doors see it: one name, one set of positions, used in the classic way or in the balanced one.
+
+The classic part is Kafka's group. Each balanced section shares out one topic among OCI's instances. Only one way has
+members at a time; who comes by the other is refused until they have gone. Positions are the same for all, so a group
+can stop on one door and go on through another.
+"""
+
+from collections.abc import Hashable, Mapping
+
+from headrace.groups.balanced.errors import InstanceError, InstanceProblem
+from headrace.groups.balanced.events import (
+    Beat,
+    CommitCursor,
+    CreateCursor,
+    Delivered,
+    Get,
+    InstanceRefused,
+    InstanceRequest,
+    InstanceResult,
+    Update,
+)
+from headrace.groups.balanced.group import BalancedGroup
+from headrace.groups.balanced.model import Reservation
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.description import GroupDescription, described_as_balanced
+from headrace.groups.effects import Effect
+from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
+from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.positions import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.states import GroupState
+from headrace.groups.timers import TimerKey, TimerKind
+from headrace.groups.turn import Deadlines, Turn
+
+
+class Sections(dict[str, BalancedGroup]):
+    """The balanced sections by topic, as the classic part sees them (`membership.OtherDoors`)."""
+
+    def is_kept(self, topic: str) -> bool:
+        """Whether there is a section of the topic."""
+        return topic in self
+
+    def is_read(self, topic: str) -> bool:
+        """Whether the topic's section has instances."""
+        return topic in self and self[topic].has_instances
+
+    @property
+    def any_kept(self) -> bool:
+        """Whether there is any section."""
+        return bool(self)
+
+    @property
+    def any_read(self) -> bool:
+        """Whether any section has instances."""
+        return any(section.has_instances for section in self.values())
+
+
+class ConsumerGroup:
+    """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist.
+
+    A pure state machine: `handle(event, now)` returns effects in the order in which they must happen.
+    """
+
+    def __init__(self, name: str, settings: GroupSettings, positions: Mapping[TopicPartition, Position] | None = None):
+        self.name = name
+        self._settings = settings
+        self._positions = Positions(positions or {})
+        self._deadlines: Deadlines = {}
+        self.balanced = Sections()
+        self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
+
+    @classmethod
+    def restore(cls, stored: StoredGroup, settings: GroupSettings, now_ms: int) -> "tuple[ConsumerGroup, list[Effect]]":
+        """The group as it was stored, and the timers it needs (no effect of another kind)."""
+        group = cls(stored.name, settings, stored.positions)
+        turn = Turn(now_ms, group._deadlines)
+        for section in stored.balanced:
+            group.balanced[section.topic] = BalancedGroup.restore(
+                stored.name, section, group._positions, settings, turn
+            )
+        group.classic.take_up(stored, turn)
+        return group, turn.effects()
+
+    # events
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event at `now_ms`; what is to be done about it, in order."""
+        turn = Turn(now_ms, self._deadlines)
+        for section in self.balanced.values():
+            section.dismiss_silent(turn)
+        match event:
+            case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
+                turn.reply(event.token, self._answered(event, turn))
+            case Delivered():
+                if event.topic in self.balanced:
+                    self.balanced[event.topic].delivered(event)
+            case TimerFired(key) if key.section:
+                if turn.take_timer(key):
+                    self._fired(key, turn)
+            case DropTopic(topic):
+                dropped = self._drop_section(topic, turn)
+                self._classic(event, turn)
+                if dropped:
+                    self.classic.end_if_nothing(turn)
+            case _:
+                self._classic(event, turn)
+        for section in self.balanced.values():
+            section.finish(turn)
+        return turn.effects()
+
+    def _classic(self, event: ClassicEvent, turn: Turn) -> None:
+        """Let the classic part take an event, and the sections follow what it did to positions."""
+        before = len(turn.changes)
+        self.classic.take(event, turn)
+        if self.classic.state is GroupState.DEAD:
+            self.balanced.clear()
+            return
+        if not self.balanced:
+            return
+        for change in turn.changes[before:]:
+            match change:
+                case SavePositions(positions):
+                    for partition in positions:
+                        if partition.topic in self.balanced:
+                            self.balanced[partition.topic].follow(partition.partition)
+                case DropPositions(partitions):
+                    for partition in partitions:
+                        if partition.topic in self.balanced:
+                            self.balanced[partition.topic].position_removed(partition.partition)
+
+    def _answered(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
+        try:
+            return self._section(request, turn).answer(request, turn)
+        except InstanceError as error:
+            return InstanceRefused(error.kind, error.message, error.partition)
+
+    def _section(self, request: InstanceRequest, turn: Turn) -> BalancedGroup:
+        """The section a request is for, made if it is to be."""
+        if self.classic.state is GroupState.DEAD:
+            raise InstanceError(InstanceProblem.UNAVAILABLE, f"group {self.name!r} has just been deleted")
+        section = self.balanced.get(request.topic.name)
+        # A commit needs no check: it makes no member, and there are none.
+        if self.classic.state is not GroupState.EMPTY and (section is None or isinstance(request, Get | Beat | Update)):
+            raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self.name!r}")
+        if section is None and isinstance(request, CreateCursor) and request.starts is not None:
+            section = BalancedGroup.create(
+                self.name, request.topic, request.starts, self._positions, self._settings, turn
+            )
+            self.balanced[request.topic.name] = section
+            self.classic.watch_positions(turn)
+        if section is None:
+            raise InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {self.name!r} on {request.topic.name!r}")
+        return section
+
+    def _fired(self, key: TimerKey, turn: Turn) -> None:
+        section = self.balanced[key.section]
+        if key.kind is TimerKind.INSTANCE:
+            section.timer_fired(key.member_id, turn)
+            return
+        in_use = self.classic.uses(key.section)
+        if section.look_again(turn, turn.now_ms if in_use else self._last_commit_ms(key.section)):
+            self._drop_section(key.section, turn)
+            turn.save(*self._positions.drop_topic(key.section))
+            self.classic.watch_positions(turn)
+            self.classic.end_if_nothing(turn)
+
+    def _last_commit_ms(self, topic: str) -> int:
+        commits = (each.committed_ms for partition, each in self._positions.all().items() if partition.topic == topic)
+        return max(commits, default=0)
+
+    def _drop_section(self, topic: str, turn: Turn) -> bool:
+        section = self.balanced.pop(topic, None)
+        if section is None:
+            return False
+        section.cancel_timers(turn)
+        turn.save(DropBalanced(topic))
+        return True
+
+    # what others may see
+
+    def describe(self) -> GroupDescription:
+        """The group as tools see it: by its instances while there are any, else by its classic members."""
+        if self.balanced.any_read:
+            generation = sum(section.generation for section in self.balanced.values())
+            shares = {topic: section.shares() for topic, section in sorted(self.balanced.items())}
+            return described_as_balanced(self.name, generation, shares)
+        return self.classic.describe()
+
+    def reservations(self, topic: str) -> list[Reservation] | None:
+        """A section's partitions; None when there is no such section."""
+        section = self.balanced.get(topic)
+        return None if section is None else section.reservations()
+
+    @property
+    def deadlines(self) -> Mapping[TimerKey, int]:
+        """The timers that are set, with their deadlines (ms)."""
+        return self._deadlines
+
+    def held_tokens(self) -> tuple[Hashable, ...]:
+        """The tokens of the requests that still wait for their answer."""
+        return self.classic.held_tokens()
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        """The committed position in a partition; None when there is none."""
+        return self._positions.get(partition)
