@@ -53,7 +53,7 @@ class Broker:
         self.topics = TopicTable(storage, clock, settings.topic_defaults, settings.headrace_cache_bytes, stream_of)
         self.groups = GroupTable(storage, clock, settings.groups, self._stream)
         self.topics.deleted.append(self.groups.topic_deleted)
-        self.instances = Instances(self.groups)
+        self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self._producer_ids = ProducerIds(storage)
