@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from headrace.demo.directory import MARKER, DirectoryRefused, prepare
-from headrace.testing.server import Server
+from headrace.testing import Server
 
 
 @pytest.fixture

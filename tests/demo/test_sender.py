@@ -8,7 +8,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, TopicParti
 
 from headrace.demo.sender import Sender
 from headrace.demo.watch import Watch
-from headrace.testing.server import Server, server
+from headrace.testing import Server, server
 
 
 def all_records(kafka: str, count: int) -> list[Message]:

@@ -1,6 +1,12 @@
-"""The manual clock itself."""
+"""The clocks of tests themselves."""
 
-from headrace.testing.clock import ManualClock
+import asyncio
+import threading
+import time
+
+import pytest
+
+from headrace.testing.clock import ManualClock, MovableClock
 
 
 def test_timers_run_in_order_of_their_deadlines_each_at_its_own_time() -> None:
@@ -41,3 +47,76 @@ def test_a_timer_may_arrange_another_that_is_due_at_once() -> None:
     clock.advance(20)
 
     assert ran == [15]
+
+
+async def test_a_movable_clock_fires_what_is_due_in_order_each_at_its_own_time() -> None:
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    start = clock.now_ms()
+    ran: list[tuple[str, bool]] = []
+    clock.call_at(start + 60_000, lambda: ran.append(("late", 60_000 <= clock.now_ms() - start < 61_000)))
+    clock.call_at(start + 31_000, lambda: ran.append(("early", 31_000 <= clock.now_ms() - start < 32_000)))
+    clock.call_at(start + 90_000, lambda: ran.append(("never", False)))
+
+    await asyncio.to_thread(clock.advance, minutes=1, seconds=1)
+
+    assert ran == [("early", True), ("late", True)]
+    assert 61_000 <= clock.now_ms() - start < 62_000
+
+
+async def test_a_movable_clock_goes_on_by_itself() -> None:
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    fired = asyncio.Event()
+    called_off = clock.call_at(clock.now_ms() + 1, lambda: pytest.fail("it was called off"))
+    clock.call_at(clock.now_ms() + 5, fired.set)
+    called_off.cancel()
+
+    await asyncio.wait_for(fired.wait(), 10)
+
+
+async def test_a_movable_clock_survives_a_timer_that_fails() -> None:
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    ran: list[int] = []
+
+    def fail() -> None:
+        raise LookupError("on purpose")
+
+    clock.call_at(clock.now_ms() + 1_000, fail)
+    clock.call_at(clock.now_ms() + 2_000, lambda: ran.append(1))
+    with pytest.raises(LookupError, match="on purpose"):
+        await asyncio.to_thread(clock.advance, 10)
+    await asyncio.to_thread(clock.advance, 10)
+
+    assert ran == [1]
+
+
+def test_a_movable_clock_is_moved_without_a_loop_too() -> None:
+    clock = MovableClock()
+    start = clock.now_ms()
+    clock.advance(hours=25)
+
+    assert 25 * 3_600_000 <= clock.now_ms() - start < 25 * 3_600_000 + 5_000
+    with pytest.raises(ValueError, match="forward only, not by -1000 ms"):
+        clock.advance(-1)
+
+
+def test_many_threads_may_move_a_clock_at_once() -> None:
+    clock = MovableClock()
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    try:
+        clock.bind(loop)
+        start = time.time() * 1000
+        threads = [threading.Thread(target=clock.advance, args=(10,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 80_000 <= clock.now_ms() - start < 90_000
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        running.join()
+        loop.close()

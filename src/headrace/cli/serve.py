@@ -9,6 +9,7 @@ import click
 from headrace import settings
 from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, command
+from headrace.loop import loop_factory
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -69,14 +70,5 @@ def run(options: settings.ServerOptions, broker: settings.BrokerSettings, oci: s
     def on_ready(ready: app.Ready) -> None:
         click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(app.serve(options, broker, oci, on_ready))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed; None: asyncio's own."""
-    try:
-        import uvloop  # noqa: PLC0415  # optional
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

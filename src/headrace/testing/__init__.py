@@ -1,5 +1,25 @@
-"""For tests, ours and users': a real server on free ports."""
+"""For tests, ours and users': a real server on free ports, as a process of its own or in the test's.
 
-from headrace.testing.server import Addresses, Server, ServerFailed, server
+Names are imported when they are first asked for: pytest imports this package at every start, for its plugin.
+"""
 
-__all__ = ["Addresses", "Server", "ServerFailed", "server"]
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.testing.clock import MovableClock
+    from headrace.testing.inprocess import InProcessServer
+    from headrace.testing.process import Addresses, Server, ServerFailed, server
+
+__all__ = ["Addresses", "InProcessServer", "MovableClock", "Server", "ServerFailed", "server"]
+
+_MODULES = {"InProcessServer": "inprocess", "MovableClock": "clock"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'process')}")
+    found: object = getattr(module, name)
+    globals()[name] = found
+    return found

@@ -1,10 +1,17 @@
-"""A clock that only moves when told to, so that tests of timers take no time."""
+"""Clocks that move when told to, so that tests of timers take no time."""
 
+import asyncio
 import heapq
 from collections.abc import Callable
+from concurrent.futures import Future
 from itertools import count
 
 import msgspec
+
+from headrace.broker.clock import SystemClock
+
+_PATIENCE_S = 30
+"""How long `MovableClock.advance` waits for the server's event loop."""
 
 
 class ManualTimer(msgspec.Struct):
@@ -19,13 +26,42 @@ class ManualTimer(msgspec.Struct):
         self.callback = None
 
 
+class _Timers:
+    """Arranged calls in the order of their deadlines, and of their arrangement where these are equal."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, ManualTimer]] = []
+        self._numbers = count()
+
+    def add(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
+        timer = ManualTimer(deadline_ms, next(self._numbers), callback)
+        heapq.heappush(self._heap, (timer.deadline_ms, timer.number, timer))
+        return timer
+
+    def first(self) -> int | None:
+        """The deadline of the next call; None: there is none."""
+        while self._heap and self._heap[0][2].callback is None:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def run_first(self) -> None:
+        """Make the next call. There must be one."""
+        _, _, timer = heapq.heappop(self._heap)
+        callback, timer.callback = timer.callback, None
+        assert callback is not None
+        callback()
+
+    @property
+    def pending(self) -> int:
+        return sum(timer.callback is not None for _, _, timer in self._heap)
+
+
 class ManualClock:
     """Implements `headrace.broker.clock.Clock` by hand."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
-        self._timers: list[tuple[int, int, ManualTimer]] = []
-        self._numbers = count()
+        self._timers = _Timers()
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -33,22 +69,104 @@ class ManualClock:
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
         """Arrange `callback` for when `advance` reaches `deadline_ms`."""
-        timer = ManualTimer(deadline_ms, next(self._numbers), callback)
-        heapq.heappush(self._timers, (timer.deadline_ms, timer.number, timer))
-        return timer
+        return self._timers.add(deadline_ms, callback)
 
     def advance(self, ms: int) -> None:
         """Let time pass, running what is due in order of its deadline, each at its own time."""
         end = self._now_ms + ms
-        while self._timers and self._timers[0][0] <= end:
-            deadline_ms, _, timer = heapq.heappop(self._timers)
+        while (deadline_ms := self._timers.first()) is not None and deadline_ms <= end:
             self._now_ms = max(self._now_ms, deadline_ms)
-            callback, timer.callback = timer.callback, None
-            if callback is not None:
-                callback()
+            self._timers.run_first()
         self._now_ms = end
 
     @property
     def pending(self) -> int:
         """How many timers are arranged and not called off."""
-        return sum(timer.callback is not None for _, _, timer in self._timers)
+        return self._timers.pending
+
+
+class MovableClock(SystemClock):
+    """The machine's clock, for a server in this process, that `advance` moves on from any thread.
+
+    It goes on by itself as every clock does, and only forward: time that was passed over stays passed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_ms = 0
+        self._timers = _Timers()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: tuple[int, asyncio.TimerHandle] | None = None
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return super().now_ms() + self._ahead_ms
+
+    def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
+        """Arrange `callback` on the event loop that the clock is bound to; called from that loop only."""
+        timer = self._timers.add(deadline_ms, callback)
+        self._arm()
+        return timer
+
+    def bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Work for this event loop from now on; timers of an earlier one are forgotten. None: for no loop."""
+        self._loop = loop
+        self._timers = _Timers()
+        self._wake = None
+
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
+        """Let time pass: once this returns, every timer that is due has fired, in order, each at its own time.
+
+        What a timer sets going, such as a trimming of logs, may still be under way then.
+
+        Raises:
+            ValueError: less than nothing: time does not go back.
+        """
+        ms = round((seconds + 60 * minutes + 3600 * hours) * 1000)
+        if ms < 0:
+            raise ValueError(f"a clock goes forward only, not by {ms} ms")
+        if self._loop is None:
+            self._ahead_ms += ms
+            return
+        done: Future[None] = Future()
+
+        def pass_time() -> None:
+            try:
+                self._pass(ms)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(pass_time)
+        done.result(_PATIENCE_S)
+
+    def _pass(self, ms: int) -> None:
+        end = self._ahead_ms + ms
+        try:
+            while (deadline_ms := self._timers.first()) is not None:
+                left = deadline_ms - self.now_ms()
+                if self._ahead_ms + left > end:
+                    break
+                self._ahead_ms += max(0, left)
+                self._timers.run_first()
+        finally:
+            self._ahead_ms = max(self._ahead_ms, end)
+            self._arm()
+
+    def _arm(self) -> None:
+        """Have the event loop wake us at the first deadline: one timer of the loop stands for all of ours."""
+        first = self._timers.first()
+        if self._wake is not None:
+            if self._wake[0] == first:
+                return
+            self._wake[1].cancel()
+            self._wake = None
+        if first is not None:
+            assert self._loop is not None, "bind the clock to an event loop first"
+            delay = max(0, first - self.now_ms()) / 1000
+            self._wake = first, self._loop.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._wake = None
+        self._pass(0)

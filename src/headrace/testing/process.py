@@ -259,7 +259,7 @@ def server(
         ServerFailed: it did not start, or did not stop cleanly.
         TypeError: no such setting.
     """
-    given = [*arguments, *_set_arguments(settings)]
+    given = [*arguments, *(argument for text in texts_of(settings) for argument in ("--set", text))]
     if redis is not None:
         given += ["--redis", redis]
     with contextlib.ExitStack() as stack:
@@ -269,12 +269,12 @@ def server(
         yield stack.enter_context(Server(data, given, environment))
 
 
-def _set_arguments(settings: Mapping[str, object]) -> list[str]:
+def texts_of(settings: Mapping[str, object]) -> list[str]:
+    """Settings as `KEY=VALUE`, from the names of their fields. Raises TypeError for one that does not exist."""
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
-    arguments = []
+    texts = []
     for field, value in settings.items():
         if field not in names:
             raise TypeError(f"server() got {field!r}, which is neither an argument nor a setting")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        arguments += ["--set", f"{names[field]}={text}"]
-    return arguments
+        texts.append(f"{names[field]}={str(value).lower() if isinstance(value, bool) else value}")
+    return texts

@@ -1,0 +1,195 @@
+"""A real server in a thread of the test's process: sockets, storage and doors as ever, and a clock that can be moved.
+
+with InProcessServer(num_partitions=3) as s:
+    producer = Producer({"bootstrap.servers": s.kafka})
+    s.clock.advance(seconds=31)
+"""
+
+import asyncio
+import logging
+import tempfile
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from headrace import settings
+from headrace.app import Ready, Stop, serve
+from headrace.loop import loop_factory
+from headrace.testing.clock import MovableClock
+from headrace.testing.process import ServerFailed, texts_of
+
+_STOP_S = 20
+_ANY_PORT = "127.0.0.1:0"
+
+
+class InProcessServer:
+    """`headrace serve` in a thread with an event loop of its own. Clients must be in other threads than that one."""
+
+    def __init__(self, data: Path | None = None, *, clock: MovableClock | None = None, **given: object) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            data: where its data lies, kept afterwards; None: a temporary directory, removed by `close`.
+            clock: the time it goes by; None: a new clock.
+            given: settings of the broker (Kafka's names) or the OCI door, underscores for dots: `num_partitions=3`.
+
+        Raises:
+            TypeError: no such setting.
+            headrace.settings.SettingsError: a setting does not take this value.
+        """
+        self.clock = clock or MovableClock()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._data = data
+        self._sets = texts_of(given)
+        self._load(_ANY_PORT, _ANY_PORT)
+        self._ready: Ready | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = Stop()
+        self._status = 0
+
+    @property
+    def kafka(self) -> str:
+        """HOST:PORT of the Kafka door."""
+        return self._known.kafka
+
+    @property
+    def http(self) -> str:
+        """URL of the HTTP doors, the OCI door's too."""
+        return self._known.http
+
+    @property
+    def storage(self) -> str:
+        """URL of the storage, as redis-py's `from_url` takes it."""
+        return self._known.storage
+
+    @property
+    def data(self) -> Path:
+        """Directory of its Valkey."""
+        if self._data is None:
+            raise ServerFailed("the server has not been started")
+        return self._data
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def _known(self) -> Ready:
+        if self._ready is None:
+            raise ServerFailed("the server has not been started")
+        return self._ready
+
+    def start(self) -> None:
+        """Start, and wait until every door answers; the ports are those of the first start.
+
+        Raises:
+            ServerFailed: it runs already.
+            headrace.settings.StartError: it could not start; the message says why.
+        """
+        if self.running:
+            raise ServerFailed("the server is running already")
+        log_to_logging()
+        if self._data is None:
+            # Short, and not under pytest's long tmp_path: the Valkey's socket lies in it.
+            self._temporary = tempfile.TemporaryDirectory(prefix="headrace-")
+            self._data = Path(self._temporary.name) / "data"
+        started: Future[Ready] = Future()
+        self._stop = Stop()
+        # A daemon: a test run that is torn off in the middle must not wait for it.
+        self._thread = threading.Thread(target=self._run, args=(started,), name="headrace", daemon=True)
+        self._thread.start()
+        try:
+            self._ready = started.result()
+        except BaseException:
+            self._thread.join(_STOP_S)
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """End it in order; raises ServerFailed when it does not end, or lost its storage. Nothing when not running."""
+        if self._thread is None:
+            return
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.ask, "stopped by the test")
+        self._thread.join(_STOP_S)
+        if self._thread.is_alive():
+            raise ServerFailed(f"the server did not stop within {_STOP_S} s")
+        self._thread = None
+        if self._status != 0:
+            raise ServerFailed(f"the server ended with status {self._status}: {self._stop.reason}")
+
+    def restart(self) -> None:
+        """Stop in order, and start again on the same data, ports and clock."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove its data unless the directory was given. Raises what `stop` raises."""
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                self._temporary.cleanup()
+                self._temporary = self._data = None
+
+    def __enter__(self) -> Self:
+        if not self.running:
+            self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _load(
+        self, kafka: str, http: str
+    ) -> tuple[settings.ServerOptions, settings.BrokerSettings, settings.OciSettings]:
+        """The settings of a start; neither the environment nor a file has a say in tests."""
+        data = None if self._data is None else str(self._data)
+        return settings.load({"data": data, "kafka": kafka, "http": http}, self._sets, environ={})
+
+    def _run(self, started: "Future[Ready]") -> None:
+        kafka, http = _ANY_PORT, _ANY_PORT
+        if self._ready is not None:
+            kafka, http = self._ready.kafka, self._ready.http.removeprefix("http://")
+
+        async def run() -> int:
+            self._loop = asyncio.get_running_loop()
+            self.clock.bind(self._loop)
+            options, broker, oci = self._load(kafka, http)
+            return await serve(options, broker, oci, started.set_result, clock=self.clock, guest=self._stop)
+
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                self._status = runner.run(run())
+        except BaseException as error:
+            if started.done():
+                self._status = 1
+                self._stop.ask(f"{type(error).__name__}: {error}")
+                raise
+            started.set_exception(error)
+        finally:
+            self.clock.bind(None)
+            self._loop = None
+
+
+def log_to_logging() -> None:
+    """Send the server's log to `logging`, where pytest catches it, unless this process has set up structlog itself."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    logging.getLogger("headrace").setLevel(logging.INFO)

@@ -1,0 +1,129 @@
+"""A server in a thread of this process: it is the real one, leaves the process alone, and goes by a clock of ours."""
+
+import gc
+import signal
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import redis
+
+from headrace.kafka.codec.messages import JoinGroupRequest
+from headrace.settings import SettingsError
+from headrace.testing import InProcessServer, MovableClock, ServerFailed
+from headrace.testing.wire import Wire, batch, opened
+
+
+def health(server: InProcessServer) -> bytes:
+    with urllib.request.urlopen(server.http + "/healthz", timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def test_a_restart_keeps_addresses_records_and_the_moved_clock() -> None:
+    with InProcessServer() as server:
+        with Wire(server.kafka) as wire:
+            wire.create("kept")
+            assert wire.produce("kept", batch(b"one", timestamp=server.clock.now_ms())).error_code == 0
+        addresses = server.kafka, server.http
+        server.clock.advance(hours=1)
+        before = server.clock.now_ms()
+        server.restart()
+        assert (server.kafka, server.http) == addresses
+        assert server.clock.now_ms() >= before
+        with Wire(server.kafka) as wire:
+            assert [record.value for record in opened(wire.fetch("kept", 0).records)] == [b"one"]
+        assert b'"ok"' in health(server)
+
+
+def test_a_given_directory_is_kept_and_a_temporary_one_goes(tmp_path: Path) -> None:
+    with InProcessServer(tmp_path / "data") as server:
+        assert server.running
+    assert (tmp_path / "data").is_dir()
+    with InProcessServer() as server:
+        data = server.data
+        assert data.is_dir()
+    assert not data.exists()
+    assert not server.running
+
+
+def test_time_that_passes_ends_a_session() -> None:
+    with InProcessServer(group_initial_rebalance_delay_ms=0) as server, Wire(server.kafka) as wire:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        first = wire.ask(join, 3)
+        assert first.error_code == 0
+        assert wire.generation("g") == first.generation_id
+        server.clock.advance(seconds=46)
+        # With nobody in it any more the next member starts a generation of its own, alone.
+        second = wire.ask(join, 3)
+        assert second.error_code == 0
+        assert [member.member_id for member in second.members] == [second.member_id]
+        assert second.generation_id > first.generation_id
+
+
+def test_the_process_is_left_alone() -> None:
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    frozen, thresholds, threads = gc.get_freeze_count(), gc.get_threshold(), set(threading.enumerate())
+    with InProcessServer():
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+        assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, thresholds)
+    assert set(threading.enumerate()) <= threads
+
+
+def test_its_log_is_caught_by_pytest(caplog: pytest.LogCaptureFixture) -> None:
+    with InProcessServer():
+        pass
+    assert any("stopped by the test" in record.getMessage() for record in caplog.records)
+
+
+def test_two_servers_do_not_know_of_each_other() -> None:
+    clock = MovableClock()
+    with InProcessServer(clock=clock) as one, InProcessServer() as other:
+        with Wire(one.kafka) as wire:
+            wire.create("here")
+        with Wire(other.kafka) as wire:
+            assert wire.metadata("here").topics[0].error_code != 0
+        clock.advance(hours=1)
+        assert one.clock.now_ms() - other.clock.now_ms() >= 3_599_000
+
+
+def test_what_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'no_such_setting'"):
+        InProcessServer(no_such_setting=1)
+    with pytest.raises(SettingsError, match=r"oci\.limits"):
+        InProcessServer(oci_limits="sometimes")
+    (tmp_path / "file").touch()
+    with pytest.raises(Exception, match="cannot keep data"):
+        InProcessServer(tmp_path / "file").start()
+
+
+def test_misuse_is_told() -> None:
+    server = InProcessServer()
+    with pytest.raises(ServerFailed, match="has not been started"):
+        _ = server.kafka
+    with server, pytest.raises(ServerFailed, match="running already"):
+        server.start()
+    server.stop()
+
+
+def test_a_lost_storage_is_told_at_the_end() -> None:
+    server = InProcessServer()
+    server.start()
+    with redis.Redis.from_url(server.storage) as link:
+        link.shutdown(nosave=True)
+    deadline = time.monotonic() + 20
+    while server.running:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    with pytest.raises(ServerFailed, match="ended with status 1: the embedded Valkey"):
+        server.close()
