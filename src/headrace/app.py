@@ -13,6 +13,7 @@ import msgspec
 import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.broker import Broker
@@ -22,6 +23,8 @@ from headrace.console import app as console
 from headrace.console.listener import HttpListener
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.oci.asgi import OciApp, is_ours
+from headrace.oci.door import Door
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey
@@ -97,7 +100,9 @@ async def serve(
             )
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
-            http = HttpListener(console.create(lambda: _health(storage)), http_socket)
+            door = Door(broker, oci)
+            await door.start()
+            http = HttpListener(_http_doors(OciApp(door), console.create(lambda: _health(storage))), http_socket)
             await http.start()
             stack.push_async_callback(http.stop)
             if guest is None:
@@ -106,6 +111,16 @@ async def serve(
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
     return stop.status
+
+
+def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
+    """Both doors on one socket, told apart by the path."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        door: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
+        await door(scope, receive, send)
+
+    return application
 
 
 class Stop:

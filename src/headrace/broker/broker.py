@@ -84,11 +84,19 @@ class Broker:
     # Records
 
     def append(
-        self, topic: str, index: int, batch: bytearray | memoryview, done: AppendDone, *, zstd_allowed: bool = True
+        self,
+        topic: str,
+        index: int,
+        batch: bytearray | memoryview,
+        done: AppendDone,
+        *,
+        zstd_allowed: bool = True,
+        most_bytes: int | None = None,
     ) -> None:
         """Check one record batch and append it; `done` gets its place or the error.
 
-        The batch's buffer must be writable and is the broker's from here on.
+        The batch's buffer must be writable and is the broker's from here on. `most_bytes` bounds it in place of the
+        topic's `max.message.bytes`.
 
         Raises:
             UnknownTopic, and what `topics.accept.accept` names: the batch was refused, `done` is not called.
@@ -96,7 +104,7 @@ class Broker:
         live = self.topics.get(topic)
         if not 0 <= index < len(live.partitions):
             raise UnknownTopic(f"topic {topic!r} has {len(live.partitions)} partitions, no partition {index}")
-        append = accept(batch, live.config, self.clock.now_ms(), zstd_allowed=zstd_allowed)
+        append = accept(batch, live.config, self.clock.now_ms(), zstd_allowed=zstd_allowed, most_bytes=most_bytes)
         live.partitions[index].append(append, done)
 
     def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from headrace.records import by_aiokafka, plain, plain_columns, plain_encode
+from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages
 from headrace.records.plain import Buffer
 from headrace.records.plain_encode import Fields
 
@@ -38,8 +38,44 @@ class ColumnBuilder(Protocol):
         """The columns so far, as buffers (C) or `plain_columns.Rows`; they are empty then."""
 
 
+class MessageWriter(Protocol):
+    """Messages of a REST answer; see `plain_messages.PlainMessages`."""
+
+    @property
+    def count(self) -> int:
+        """Messages so far."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of their keys and values."""
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more."""
+
+    def write(
+        self,
+        payload: Buffer,
+        count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        fixed_timestamp: int | None,
+        first_offset: int,
+        not_before: int | None,
+        prefix: bytes,
+        /,
+    ) -> int:
+        """Take the records of a batch; the offset to go on from. Raises CorruptBatch."""
+
+    def take(self) -> bytes:
+        """The JSON array so far; it is empty then."""
+
+
 open_columns: Callable[[int, int, bool], ColumnBuilder]
 """Given rows and bytes that the columns may have at most, and whether headers are wanted."""
+open_messages: Callable[[int, int], MessageWriter]
+"""Given how many messages, and how many bytes of keys and values, are wanted."""
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
 
@@ -54,6 +90,7 @@ except ImportError:  # no compiler when Headrace was installed
     encode = plain_encode.encode
     records = by_aiokafka.records
     open_columns = plain_columns.PlainColumns
+    open_messages = plain_messages.PlainMessages
 else:
     available = True
     description = f"C extension (CRC-32C: {_native.CRC32C})"
@@ -63,3 +100,4 @@ else:
     encode = _native.encode
     records = _native.records
     open_columns = _native.Columns
+    open_messages = plain_messages.PlainMessages

@@ -17,7 +17,14 @@ ZSTD = 4
 LOG_APPEND_TIME = 1
 
 
-def accept(batch: bytearray | memoryview, config: TopicConfig, now_ms: int, *, zstd_allowed: bool = True) -> Append:
+def accept(
+    batch: bytearray | memoryview,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    zstd_allowed: bool = True,
+    most_bytes: int | None = None,
+) -> Append:
     """Check a batch against the format and the topic's limits.
 
     With `message.timestamp.type=LogAppendTime` the batch is changed in place: its time becomes `now_ms`.
@@ -27,13 +34,15 @@ def accept(batch: bytearray | memoryview, config: TopicConfig, now_ms: int, *, z
         config: the topic's configuration.
         now_ms: milliseconds since the epoch.
         zstd_allowed: false for Produce requests below version 7 (KIP-110).
+        most_bytes: the batch's bound in place of `max.message.bytes`, for a door that has limits of its own.
 
     Raises:
         MessageTooLarge, CorruptBatch, UnsupportedFormat, InvalidRecord, UnsupportedCompression, InvalidTimestamp.
     """
     size = len(batch)
-    if size > config.max_message_bytes:
-        raise MessageTooLarge(f"a record batch of {size} bytes is over max.message.bytes={config.max_message_bytes}")
+    bound = config.max_message_bytes if most_bytes is None else most_bytes
+    if size > bound:
+        raise MessageTooLarge(f"a record batch of {size} bytes is over max.message.bytes={bound}")
     try:
         header = check(batch)
     except batch_errors.UnsupportedMagic as error:

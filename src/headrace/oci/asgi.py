@@ -1,0 +1,178 @@
+"""The way of a request through the door, as an ASGI application: route, read, authenticate, run, answer.
+
+Plain ASGI, no framework: PutMessages and GetMessages come thousands of times a second. Every answer is JSON in Oracle's
+form, every failure an error body with a code, and nothing that a client sends ends in a trace.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Protocol
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from headrace.oci import operations
+from headrace.oci.call import Answer, Call, Principal
+from headrace.oci.door import Door
+from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error
+from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
+from headrace.oci.registry import OPERATIONS, Nothing, Operation
+from headrace.oci.routing import BASE, Router
+from headrace.topics.errors import TopicError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MOST_BODY = 1 << 20
+"""Bytes of a body, where the operation says nothing else."""
+MOST_BODY_OF = {"PutMessages": 40 << 20}
+"""Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
+
+_log = structlog.get_logger("headrace.oci")
+_REQUEST_ID = re.compile(r"[!-~]{1,256}")
+_JSON = (b"content-type", b"application/json")
+_encode = msgspec.json.Encoder().encode
+_NOBODY = Principal()
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+class Authenticator(Protocol):
+    """Tells who sent a request."""
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """Who sent this. Raises OciError 401."""
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path belongs to this door."""
+    rest = path.lstrip("/")
+    return rest.startswith(BASE) and rest[len(BASE) : len(BASE) + 1] in {"", "/"}
+
+
+class OciApp:
+    """The door as an ASGI application, for the paths that `is_ours` says."""
+
+    def __init__(self, door: Door, authenticator: Authenticator | None = None) -> None:
+        """Take every registered operation.
+
+        Args:
+            door: what they work on.
+            authenticator: who sent a request; None: nobody asks.
+        """
+        operations.load()
+        self._door = door
+        self._authenticator = authenticator
+        self._router = Router(OPERATIONS.values())
+        self._bodies = {each.name: BodyReader(each.body) for each in OPERATIONS.values() if each.body is not None}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = header_map(scope["headers"])
+        request_id = headers.get("opc-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = uuid4().hex.upper()
+        try:
+            status, answer = await self._run(scope, headers, receive)
+        except OciError as error:
+            status, answer = _failed(error)
+        except TopicError as error:
+            status, answer = _failed(of_topic_error(error))
+        except _Gone:
+            return
+        except Exception:
+            _log.exception("an operation failed", method=scope["method"], path=scope["path"], request=request_id)
+            status, answer = _failed(OciError(500, "Internal server error"))
+        await _send(send, status, answer, request_id)
+
+    async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
+        method: str = scope["method"]
+        raw_path: bytes = scope["raw_path"]
+        match = self._router.match(method, raw_path.decode("latin-1"))
+        operation = match.operation
+        if method in _WITHOUT_BODY:
+            content = b""
+        else:
+            content = await _body(receive, headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
+        query: bytes = scope["query_string"]
+        principal = _NOBODY
+        if self._authenticator is not None:
+            principal = self._authenticator.authenticate(
+                method,
+                raw_path + b"?" + query if query else raw_path,
+                scope["headers"],
+                content,
+                signs_body=operation.signs_body,
+                now_ms=self._door.clock.now_ms(),
+            )
+        call = Call(
+            self._door,
+            path=match.path,
+            query=_query(operation, query),
+            headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
+            body=self._bodies[operation.name].read(content) if operation.body is not None else None,
+            principal=principal,
+            endpoint=f"{scope['scheme']}://{headers.get('host', '')}",
+        )
+        return operation.status, await operation.handler(call)
+
+
+class _Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+def _query(operation: Operation, text: bytes) -> Any:
+    return None if operation.query is Nothing else query_of(operation.query, text)
+
+
+async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
+    """The whole body. Raises OciError 400 as soon as it is known to be too large."""
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise OciError(400, REQUEST_TOO_LARGE)
+    chunks = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _Gone
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise OciError(400, REQUEST_TOO_LARGE)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _failed(error: OciError) -> tuple[int, Answer]:
+    return error.status, Answer({"code": error.code, "message": error.message}, error.headers)
+
+
+async def _send(send: Send, status: int, answer: Answer, request_id: str) -> None:
+    body = answer.body
+    if body is None or isinstance(body, bytes):
+        content = body or b""
+    else:
+        content = _encode(body)
+    headers = [(b"opc-request-id", request_id.encode("latin-1"))]
+    if body is not None:
+        headers.append(_JSON)
+    if status != 204:
+        headers.append((b"content-length", b"%d" % len(content)))
+    for name, value in answer.headers.items():
+        headers.append((name.encode("latin-1"), value.encode("latin-1")))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

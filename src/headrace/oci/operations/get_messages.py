@@ -1,0 +1,90 @@
+"""GetMessages: read on from a cursor, a single reader's or that of a group's instance."""
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.log import Partition
+from headrace.broker.reading import read
+from headrace.broker.topics import LiveTopic
+from headrace.oci.answering import MessageSink
+from headrace.oci.call import Answer, Call
+from headrace.oci.cursors import PartitionCursor
+from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
+from headrace.oci.registry import operation
+
+MOST_MESSAGES = 10_000
+
+
+class GetMessagesQuery(msgspec.Struct, rename="camel"):
+    """From where, and how many."""
+
+    cursor: str
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_MESSAGES)] | None = None
+
+
+class Message(msgspec.Struct, rename="camel"):
+    """A message as it is read. Without key `key` is null; one that Kafka stored without value has an empty one."""
+
+    stream: str
+    partition: str
+    key: str | None
+    value: str
+    offset: int
+    timestamp: str
+
+
+@operation(
+    "GetMessages",
+    "GET",
+    "/streams/{streamId}/messages",
+    client="StreamClient",
+    query=GetMessagesQuery,
+    answer=list[Message],
+    answer_headers=("opc-next-cursor",),
+)
+async def get_messages(call: Call) -> Answer:
+    """Read messages from a cursor on; `opc-next-cursor` goes on behind them, also when there were none.
+
+    The answer has as many messages as `oci.get.bytes` and `limit` allow, at least one if there is one. With a group's
+    cursor it commits what the request before was answered with (`commitOnGet`), and draws on the partitions that the
+    instance holds now.
+    """
+    query: GetMessagesQuery = call.query
+    door = call.door
+    broker, topic = door.stream(call.path["streamId"])
+    cursor = door.read_cursor(topic, query.cursor)
+    sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes)
+    assert isinstance(cursor, PartitionCursor)
+    following = await _read_partition(call, broker, topic, cursor, sink)
+    return Answer(sink.answer(), {"opc-next-cursor": following})
+
+
+async def _read_partition(
+    call: Call, broker: Broker, topic: LiveTopic, cursor: PartitionCursor, sink: MessageSink
+) -> str:
+    if cursor.partition >= len(topic.partitions):
+        raise invalid(CURSOR_INVALID)
+    partition = topic.partitions[cursor.partition]
+    offset, not_before_ms = await _start(broker, partition, cursor)
+    if offset < partition.log_start:
+        raise invalid(CURSOR_BEHIND)
+    if offset > partition.log_end:
+        raise invalid(CURSOR_INVALID)
+    if not_before_ms is None:
+        offset = await read(partition, offset, sink)
+    following = PartitionCursor(cursor.stream, call.door.cursor_expiry_ms(), cursor.partition, offset, not_before_ms)
+    return call.door.signer.sign(following)
+
+
+async def _start(broker: Broker, partition: Partition, cursor: PartitionCursor) -> tuple[int, int | None]:
+    """Where to read, and the time that is still waited for."""
+    if cursor.not_before_ms is None:
+        return cursor.offset, None
+    before = max(partition.log_end, cursor.offset)
+    found = await broker.find_offset(partition, max(cursor.not_before_ms, 0))
+    if not 0 <= found.offset < partition.log_end:
+        # Nothing up to here is late enough: it need not be looked at again, nor be there any more.
+        return before, cursor.not_before_ms
+    return max(found.offset, cursor.offset), None
