@@ -16,8 +16,8 @@ from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
-from headrace.broker.broker import Broker
 from headrace.broker.clock import Clock, SystemClock
+from headrace.broker.clusters import Clusters
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
 from headrace.console.listener import HttpListener
@@ -82,17 +82,18 @@ async def serve(
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
             storage = await stack.enter_async_context(_storage(options, settings, stop))
-            broker = Broker(
+            clusters = Clusters(
                 storage,
                 settings,
                 clock or SystemClock(),
                 cluster_id=storage.cluster_id,
                 stream_of=lambda name, _, partition: Keyspace().stream(name, partition),
             )
+            broker = clusters.default
             advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])
             broker.advertised["PLAINTEXT"] = (advertised.host, advertised.port)
-            await broker.start(_show_partitions)
-            stack.push_async_callback(broker.stop)
+            await clusters.start(_show_partitions)
+            stack.push_async_callback(clusters.stop)
             kafka = KafkaListener(
                 broker,
                 max_request_bytes=settings.socket_request_max_bytes,

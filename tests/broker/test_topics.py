@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from headrace.broker.cache import CacheBudget
 from headrace.broker.topics import TopicTable
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults
@@ -19,10 +20,12 @@ from headrace.topics.model import PartitionState, Topic
 
 from .conftest import MemoryStorage
 
+BUDGET = CacheBudget(1 << 20)
+
 
 @pytest.fixture
 def table(storage: MemoryStorage, clock: ManualClock) -> TopicTable:
-    return TopicTable(storage, clock, TopicDefaults(), 1 << 20, lambda name, _, index: f"headrace:{name}:{index}")
+    return TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda name, _, index: f"headrace:{name}:{index}")
 
 
 async def test_a_created_topic_is_stored_and_found_by_name_and_id(table: TopicTable, storage: MemoryStorage) -> None:
@@ -95,7 +98,7 @@ async def test_stored_topics_are_opened_at_the_start(
 ) -> None:
     await table.create("t", 2, {})
     await table.create("u", 1, {})
-    again = TopicTable(storage, clock, TopicDefaults(), 1 << 20, lambda *_: "unused")
+    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda *_: "unused")
     seen: list[tuple[int, int]] = []
     await again.load(lambda opened, total: seen.append((opened, total)))
 
@@ -126,7 +129,7 @@ class SlowStorage(MemoryStorage):
 
 async def test_a_change_is_finished_when_the_one_who_asked_has_gone(clock: ManualClock) -> None:
     storage = SlowStorage()
-    table = TopicTable(storage, clock, TopicDefaults(), 1 << 20, lambda name, _, index: f"headrace:{name}:{index}")
+    table = TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda name, _, index: f"headrace:{name}:{index}")
 
     for change in (table.create_if_missing("t", 1), table.delete("t")):
         storage.asked.clear()

@@ -2,26 +2,22 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
 from headrace.broker import offsets, retention
+from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
 from headrace.broker.offsets import FoundOffset
-from headrace.broker.ports import AppendDone, DocumentStorage, GroupStorage, LogStorage
+from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
 from headrace.groups.model import TopicPartition
 from headrace.topics.accept import accept
 from headrace.topics.errors import UnknownTopic
-
-
-class Storage(LogStorage, GroupStorage, DocumentStorage, Protocol):
-    """All of the storage."""
 
 
 class Broker:
@@ -35,6 +31,7 @@ class Broker:
         *,
         cluster_id: str,
         stream_of: StreamName,
+        cache: CacheBudget | None = None,
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -44,13 +41,15 @@ class Broker:
             clock: the time.
             cluster_id: the id that Metadata tells; stable over restarts.
             stream_of: names the Redis key of a new partition's stream.
+            cache: budget of the cached tails where several brokers share one; None: one of its own.
         """
         self.settings = settings
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.clock = clock
         self.storage = storage
-        self.topics = TopicTable(storage, clock, settings.topic_defaults, settings.headrace_cache_bytes, stream_of)
+        self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
+        self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of)
         self.groups = GroupTable(storage, clock, settings.groups, self._stream)
         self.topics.deleted.append(self.groups.topic_deleted)
         self.instances = Instances(self.groups, self.find_offset)
@@ -67,6 +66,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         interval = self.settings.log_retention_check_interval_ms
         self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.storage, self.clock, interval)))
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
+        self.settings = settings
+        self.topics.set_defaults(settings.topic_defaults)
 
     async def stop(self) -> None:
         """Stop timers and background work."""

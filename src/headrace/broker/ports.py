@@ -87,3 +87,17 @@ class DocumentStorage(Protocol):
         Args:
             changes: (kind, id) -> the document from now on; None removes it.
         """
+
+
+class Storage(LogStorage, GroupStorage, DocumentStorage, Protocol):
+    """All that one virtual cluster keeps. Documents, producer ids and the fence are common to all clusters."""
+
+
+class ClusterStorage(Storage, Protocol):
+    """The storage of a server with several virtual clusters; itself it is the default one's."""
+
+    def in_cluster(self, name: str) -> Storage:
+        """The storage as another virtual cluster sees it: topics and groups of its own."""
+
+    async def move_topic(self, topic: Topic, source: str, target: str) -> None:
+        """Take a topic from one virtual cluster to another; its streams stay. Raises UnknownTopic, TopicExists."""

@@ -36,7 +36,7 @@ class TopicTable:
     """Every topic of this server. Changes are serialised; look-ups are plain dictionary reads."""
 
     def __init__(
-        self, storage: LogStorage, clock: Clock, defaults: TopicDefaults, cache_bytes: int, stream_of: StreamName
+        self, storage: LogStorage, clock: Clock, defaults: TopicDefaults, budget: CacheBudget, stream_of: StreamName
     ) -> None:
         """Start empty.
 
@@ -44,19 +44,23 @@ class TopicTable:
             storage: where topics are kept.
             clock: for the time of creation.
             defaults: what a topic's configuration falls back to.
-            cache_bytes: budget of all cached tails together.
+            budget: of all cached tails together.
             stream_of: names a new partition's stream.
         """
         self._storage = storage
         self._clock = clock
         self._defaults = defaults
-        self._budget = CacheBudget(cache_bytes)
+        self._budget = budget
         self._stream_of = stream_of
         self._by_name: dict[str, LiveTopic] = {}
         self._by_id: dict[UUID, LiveTopic] = {}
         self._changes = asyncio.Lock()
         self.deleted: list[Callable[[str], None]] = []
-        """Called with the name of each topic that goes away."""
+        """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
+        self.added: list[Callable[[LiveTopic], None]] = []
+        """Called with each topic that is there from now on: loaded, created or moved here."""
+        self.removed: list[Callable[[LiveTopic], None]] = []
+        """Called with each topic that was deleted; not with one that has moved."""
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
@@ -77,9 +81,20 @@ class TopicTable:
             for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
                 partitions.append(Partition(topic.name, index, stream, state, self._storage, self._budget))
         live = LiveTopic(topic, resolve(topic.config, self._defaults), partitions)
-        self._by_name[topic.name] = live
-        self._by_id[topic.id] = live
+        self._add(live)
         return live
+
+    def _add(self, live: LiveTopic) -> None:
+        self._by_name[live.topic.name] = live
+        self._by_id[live.topic.id] = live
+        for listener in self.added:
+            listener(live)
+
+    def _remove(self, live: LiveTopic) -> None:
+        del self._by_name[live.topic.name]
+        del self._by_id[live.topic.id]
+        for listener in self.deleted:
+            listener(live.topic.name)
 
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(list(self._by_name.values()))
@@ -173,12 +188,42 @@ class TopicTable:
             live = self.get(name)
             # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
             await self._storage.delete_topic(live.topic)
-            del self._by_name[name]
-            del self._by_id[live.topic.id]
             for partition in live.partitions:
                 partition.close()
-            for listener in self.deleted:
-                listener(name)
+            self._remove(live)
+            for listener in self.removed:
+                listener(live)
+
+    def set_defaults(self, defaults: TopicDefaults) -> None:
+        """What topics' configurations fall back to from now on, those that exist included."""
+        self._defaults = defaults
+        for live in self:
+            live.config = resolve(live.topic.config, defaults)
+
+    async def move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
+        """Hand a topic over to another table, with its open partitions and what is under way to them.
+
+        Args:
+            name: the topic's name, which it keeps.
+            target: the table it goes to.
+            store: writes the move down; nothing has changed when it raises.
+
+        Raises:
+            UnknownTopic; TopicExists: the target has one of that name; what `store` raises.
+        """
+        await _to_the_end(self._move(name, target, store))
+
+    async def _move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
+        # The caller makes one move at a time, so two tables never wait for each other.
+        async with self._changes, target._changes:
+            live = self.get(name)
+            if name in target._by_name:
+                raise TopicExists(f"topic {name!r} exists already")
+            config = resolve(live.topic.config, target._defaults)
+            await store(live.topic)
+            self._remove(live)
+            live.config = config
+            target._add(live)
 
 
 async def _to_the_end(change: Coroutine[Any, Any, T]) -> T:

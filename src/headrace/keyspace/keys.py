@@ -55,20 +55,23 @@ class Keyspace(msgspec.Struct, frozen=True):
     def _meta(self, name: str) -> str:
         return f"{self.prefix}:{{meta}}:{name}"
 
+    def _of_cluster(self, name: str) -> str:
+        return self._meta(name if self.cluster == DEFAULT_CLUSTER else f"{name}:{self.cluster}")
+
     @property
     def topics(self) -> str:
-        """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`)."""
-        return self._meta("topics")
+        """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`); of this virtual cluster."""
+        return self._of_cluster("topics")
 
     @property
     def deleted(self) -> str:
-        """Hash: topic id -> topic as JSON, of deleted topics whose records are still to be removed."""
-        return self._meta("deleted")
+        """Hash: topic id -> topic as JSON, of this cluster's deleted topics whose records are still to go."""
+        return self._of_cluster("deleted")
 
     @property
     def groups(self) -> str:
-        """Set: names of all groups."""
-        return self._meta("groups")
+        """Set: names of all groups of this virtual cluster."""
+        return self._of_cluster("groups")
 
     @property
     def producer_ids(self) -> str:
@@ -101,7 +104,7 @@ class Keyspace(msgspec.Struct, frozen=True):
         return self._meta(f"documents:{kind}")
 
     def group(self, name: str) -> str:
-        """Hash: a group's header and fencing epoch."""
+        """Hash: a group's header, balanced sections and fencing epoch."""
         return f"{self.prefix}:group:{{{self.cluster}/{name}}}"
 
     def members(self, name: str) -> str:

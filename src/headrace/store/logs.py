@@ -18,8 +18,8 @@ from headrace.topics.model import Append, PartitionState, StoredBatch, Topic
 SCRIPTS = tuple(
     script(name)
     for name in (
-        APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "open", "put_topic",
-        "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids", "trim",
+        APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "move_topic",
+        "open", "put_topic", "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids", "trim",
         *NATIVE_SCRIPTS,
     )
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
+from copy import copy
 from typing import Any, Self
 from uuid import uuid4
 
@@ -9,12 +10,16 @@ from redis.exceptions import RedisError
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
-from headrace.store.connection import Connection
+from headrace.keyspace.scripts import script
+from headrace.store.connection import Connection, encode
 from headrace.store.documents import RedisDocuments
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
+from headrace.topics.errors import TopicExists, UnknownTopic
+from headrace.topics.model import Topic
 
+_MOVE_TOPIC = script("move_topic")
 _OLDEST_REDIS = (7, 0)
 
 
@@ -96,7 +101,29 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
             raise Unreachable(f"Redis at {url} does not answer as it should: {error}") from None
         connection = Connection(url, load_commands())
         await connection.open()
-        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms)
+        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone)
+
+    def in_cluster(self, name: str) -> Self:
+        """The same storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
+        # Everything but the names of keys is shared, above all the queue of appends: a topic that moves takes with it
+        # what is still under way.
+        view = copy(self)
+        view._keyspace = msgspec.structs.replace(self._keyspace, cluster=name)
+        view._registered = set()
+        return view
+
+    async def move_topic(self, topic: Topic, source: str, target: str) -> None:
+        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        keys = [
+            self.in_cluster(source)._keyspace.topics,
+            self.in_cluster(target)._keyspace.topics,
+            self._keyspace.epoch,
+        ]
+        moved = await self._run(_MOVE_TOPIC, keys, self._epoch, topic.name)
+        if moved == 0:
+            raise UnknownTopic(f"no topic {topic.name!r} in {source!r}")
+        if moved < 0:
+            raise TopicExists(f"topic {topic.name!r} exists already in {target!r}")
 
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""

@@ -1,0 +1,225 @@
+"""Virtual clusters: several brokers over one storage, each with topics and groups of its own.
+
+The default cluster is always there and is what a client sees that chooses none. Others are made by name, such as one
+for each stream pool of the OCI door. Producer ids, the budget of cached tails and the advertised addresses are common.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+import structlog
+
+from headrace.broker.broker import Broker
+from headrace.broker.clock import Clock
+from headrace.broker.ports import ClusterStorage, Storage
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.topics import LiveTopic, Progress, StreamName
+from headrace.groups.model import DropGroup
+from headrace.topics.model import Topic
+
+DEFAULT = "default"
+_CLUSTERS, _MOVED = "clusters", "moved-topics"
+"""Kinds of documents: cluster -> its settings; `<cluster>/<topic>` of topics that moved on and kept their streams."""
+
+ClusterStreamName = Callable[[str, str, int, str], str]
+"""(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
+TopicListener = Callable[[Broker, LiveTopic], None]
+
+_settings = msgspec.json.Decoder(dict[str, str])
+_log = structlog.get_logger("headrace.clusters")
+
+
+class UnknownCluster(LookupError):
+    """No virtual cluster of that name."""
+
+
+class Clusters:
+    """Every virtual cluster of this server."""
+
+    def __init__(
+        self,
+        storage: ClusterStorage,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        stream_of: ClusterStreamName,
+    ) -> None:
+        """Put the default cluster together; `start` loads what is stored.
+
+        Args:
+            storage: where everything is kept.
+            settings: the server's settings; clusters may have some of their own over them.
+            clock: the time.
+            cluster_id: what the default cluster tells as its id.
+            stream_of: names the Redis key of a new partition's stream.
+        """
+        self.clock = clock
+        self.settings = settings
+        self._storage = storage
+        self._cluster_id = cluster_id
+        self._stream_of = stream_of
+        self._moved: set[str] = set()
+        self._changes = asyncio.Lock()
+        self._brokers: dict[str, Broker] = {}
+        self._own: dict[str, dict[str, str]] = {}
+        self.topic_added: list[TopicListener] = []
+        """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
+        self.topic_removed: list[TopicListener] = []
+        """Called with each topic that was deleted."""
+        self.removed: list[Callable[[str], None]] = []
+        """Called with the name of each cluster that was deleted."""
+        self.default = self._open(DEFAULT, storage, cluster_id)
+
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
+        self._moved = set(await self._storage.load_documents(_MOVED))
+        stored = await self._storage.load_documents(_CLUSTERS)
+        self._own = {name: _settings.decode(text) for name, text in stored.items()}
+        self.default.configure(self._settings_of(DEFAULT))
+        await self.default.start(progress)
+        for name in self._own:
+            if name != DEFAULT:
+                await self._open(name, self._storage.in_cluster(name), name).start()
+
+    async def stop(self) -> None:
+        """Stop all of them."""
+        for broker in self._brokers.values():
+            await broker.stop()
+
+    def _open(self, name: str, storage: Storage, cluster_id: str) -> Broker:
+        broker = Broker(
+            storage,
+            self._settings_of(name),
+            self.clock,
+            cluster_id=cluster_id,
+            stream_of=self._namer(name),
+            cache=self.default.cache if name != DEFAULT else None,
+        )
+        if name != DEFAULT:
+            broker.advertised = self.default.advertised
+        broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
+        broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        self._brokers[name] = broker
+        return broker
+
+    def _namer(self, cluster: str) -> StreamName:
+        def name(topic: str, topic_id: object, partition: int) -> str:
+            # Where a topic has moved on with its streams, a new one of that name may not get the same keys.
+            generation = getattr(topic_id, "hex", "")[:12] if f"{cluster}/{topic}" in self._moved else ""
+            return self._stream_of(cluster, topic, partition, generation)
+
+        return name
+
+    def _settings_of(self, name: str) -> BrokerSettings:
+        own = self._own.get(name, {})
+        given = {key: text for key, text in self.settings.given.items() if not _overruled(key, own)}
+        return BrokerSettings.of(given | own)
+
+    @staticmethod
+    def _tell(listeners: list[TopicListener], broker: Broker, live: LiveTopic) -> None:
+        for listener in listeners:
+            listener(broker, live)
+
+    # Look-ups
+
+    def __iter__(self) -> Iterator[tuple[str, Broker]]:
+        return iter(list(self._brokers.items()))
+
+    def get(self, name: str) -> Broker:
+        """Raises UnknownCluster."""
+        try:
+            return self._brokers[name]
+        except KeyError:
+            raise UnknownCluster(f"no virtual cluster {name!r}") from None
+
+    def settings_of(self, name: str) -> Mapping[str, str]:
+        """What is set on a cluster itself, by Kafka's names."""
+        return self._own.get(name, {})
+
+    # Changes
+
+    async def create(self, name: str, own: Mapping[str, str]) -> Broker:
+        """Make a cluster, stored when this returns; one that exists gets the settings.
+
+        Args:
+            name: letters, digits, `.`, `_` and `-`.
+            own: settings over the server's, by Kafka's names, such as `num.partitions`.
+
+        Raises:
+            InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._create(name, dict(own))))
+
+    async def _create(self, name: str, own: dict[str, str]) -> Broker:
+        async with self._changes:
+            BrokerSettings.of(own)
+            storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
+            await self._storage.save_documents({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
+            self._own[name] = own
+            broker = self._brokers.get(name)
+            if broker is not None:
+                broker.configure(self._settings_of(name))
+                return broker
+            broker = self._open(name, storage, name)
+            await broker.start()
+            return broker
+
+    async def delete(self, name: str) -> None:
+        """Delete a cluster with its topics and groups; nothing to do when it is not there. The default one stays.
+
+        A deletion that was cut short is continued by calling this again, after a restart too.
+
+        Raises:
+            ValueError: it is the default cluster; StorageUnavailable, Fenced.
+        """
+        if name == DEFAULT:
+            raise ValueError("the default cluster cannot be deleted")
+        await asyncio.shield(asyncio.ensure_future(self._delete(name)))
+
+    async def _delete(self, name: str) -> None:
+        async with self._changes:
+            broker = self._brokers.get(name)
+            if broker is None:
+                return
+            for topic in broker.topics.names():
+                await broker.topics.delete(topic)
+            await broker.stop()
+            for group in await broker.storage.load_groups():
+                await broker.storage.save_group(group.name, [DropGroup()])
+            await self._storage.save_documents({(_CLUSTERS, name): None})
+            del self._brokers[name]
+            self._own.pop(name, None)
+            _log.info("virtual cluster deleted", cluster=name)
+            for listener in self.removed:
+                listener(name)
+
+    async def move(self, topic: str, source: str, target: str) -> None:
+        """Move a topic to another cluster: its records, id and name stay, positions of groups in it do not.
+
+        Raises:
+            UnknownCluster, UnknownTopic; TopicExists: the target has a topic of that name;
+            StorageUnavailable, Fenced.
+        """
+        if source == target:
+            return
+        await asyncio.shield(asyncio.ensure_future(self._move(topic, source, target)))
+
+    async def _move(self, topic: str, source: str, target: str) -> None:
+        async def store(moving: Topic) -> None:
+            # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
+            await self._storage.save_documents({(_MOVED, f"{source}/{topic}"): b""})
+            self._moved.add(f"{source}/{topic}")
+            await self._storage.move_topic(moving, source, target)
+
+        async with self._changes:
+            await self.get(source).topics.move(topic, self.get(target).topics, store)
+
+
+_RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+
+def _overruled(key: str, own: Mapping[str, str]) -> bool:
+    """Whether a server's setting gives way: also to another unit of the same thing, of which the finest rules."""
+    return key in own or (key in _RETENTIONS and any(name in own for name in _RETENTIONS))

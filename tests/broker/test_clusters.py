@@ -1,0 +1,212 @@
+"""Virtual clusters on a storage in memory, and on a Redis for what is stored."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+import redis.asyncio
+
+from headrace.broker.broker import Broker
+from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.broker.settings import BrokerSettings, InvalidSetting
+from headrace.groups.model import Position, SavePositions, TopicPartition
+from headrace.keyspace.keys import Keyspace
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
+from headrace.testing.redis import RedisServer
+from headrace.topics.errors import TopicExists, UnknownTopic
+from headrace.topics.model import Appended
+
+
+class World:
+    """A Redis, and one server's clusters after the other on it."""
+
+    def __init__(self, url: str, given: dict[str, str] | None = None) -> None:
+        self.url = url
+        self.given = given or {}
+        self.epoch = 0
+        self.clusters: Clusters
+        self.storage: RedisStorage
+        self.told: list[tuple[str, str]] = []
+
+    async def start(self) -> Clusters:
+        self.epoch += 1
+        link = redis.asyncio.from_url(self.url)
+        await link.set(Keyspace().epoch, self.epoch)
+        self.storage = await RedisStorage.open(self.url, link, self.epoch)
+        self.clusters = Clusters(
+            self.storage,
+            BrokerSettings.of(self.given),
+            ManualClock(),
+            cluster_id="c",
+            stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
+        )
+        self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
+        self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
+        await self.clusters.start()
+        return self.clusters
+
+    def _at(self, broker: Broker, live: object) -> str:
+        name = next(name for name, each in self.clusters if each is broker)
+        return f"{name}/{live.topic.name}"  # type: ignore[attr-defined]
+
+    async def restart(self) -> Clusters:
+        await self.stop()
+        return await self.start()
+
+    async def stop(self) -> None:
+        await self.clusters.stop()
+        await self.storage.close()
+
+
+@pytest.fixture
+async def world(any_redis: RedisServer) -> AsyncIterator[World]:
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        await link.flushall()
+    world = World(any_redis.url, {"num.partitions": "2", "log.retention.minutes": "90"})
+    await world.start()
+    yield world
+    await world.stop()
+
+
+async def append(broker: Broker, topic: str, value: bytes) -> int:
+    answers: list[Appended | Exception] = []
+    broker.append(topic, 0, build([(None, value, 1, ())]), answers.append)
+    await broker.storage.load_documents("nothing")  # behind it on the same connection
+    (answer,) = answers
+    assert isinstance(answer, Appended)
+    return answer.base_offset
+
+
+async def stored(broker: Broker, topic: str) -> int:
+    partition = broker.topics.partition(topic, 0)
+    return len(await broker.storage.read(partition.stream, 0, 1_000))
+
+
+async def test_clusters_and_their_settings_survive_a_restart(world: World) -> None:
+    await world.clusters.create("blue", {"num.partitions": "7", "log.retention.hours": "48"})
+    await world.clusters.create("red", {})
+    await world.clusters.create(DEFAULT, {"auto.create.topics.enable": "false"})
+    for clusters in (world.clusters, await world.restart()):
+        assert [name for name, _ in clusters] == [DEFAULT, "blue", "red"]
+        blue, red = clusters.get("blue"), clusters.get("red")
+        assert (blue.settings.num_partitions, red.settings.num_partitions) == (7, 2)
+        assert blue.settings.topic_defaults.values["retention.ms"] == "172800000"
+        assert red.settings.topic_defaults.values["retention.ms"] == "5400000"
+        assert (clusters.default.settings.auto_create_topics_enable, red.settings.auto_create_topics_enable) == (
+            False,
+            True,
+        )
+        assert clusters.settings_of("blue") == {"num.partitions": "7", "log.retention.hours": "48"}
+        assert len({clusters.default.cluster_id, blue.cluster_id, red.cluster_id}) == 3
+        assert blue.advertised is clusters.default.advertised
+        assert blue.cache is clusters.default.cache
+
+
+async def test_the_same_name_is_another_topic_elsewhere(world: World) -> None:
+    clusters = world.clusters
+    blue = await clusters.create("blue", {})
+    for broker in (clusters.default, blue):
+        await broker.topics.create("t", 1, {})
+    await append(clusters.default, "t", b"1")
+    await append(blue, "t", b"1")
+    await append(blue, "t", b"2")
+    clusters = await world.restart()
+    assert [await stored(broker, "t") for _, broker in clusters] == [1, 2]
+    assert clusters.default.topics.get("t").topic.streams == ("headrace:t:0",)
+    assert clusters.get("blue").topics.get("t").topic.streams == ("headrace:blue:t:0",)
+
+
+async def test_settings_of_a_cluster_change_the_topics_that_have_none_of_their_own(world: World) -> None:
+    blue = await world.clusters.create("blue", {})
+    await blue.topics.create("follows", 1, {})
+    await blue.topics.create("own", 1, {"retention.ms": "1"})
+    assert await world.clusters.create("blue", {"log.retention.hours": "1"}) is blue
+    assert blue.topics.get("follows").config.retention_ms == 3_600_000
+    assert blue.topics.get("own").config.retention_ms == 1
+
+
+async def test_settings_and_names_that_cannot_be(world: World) -> None:
+    with pytest.raises(InvalidSetting):
+        await world.clusters.create("blue", {"num.partitions": "0"})
+    with pytest.raises(ValueError, match="part of a key"):
+        await world.clusters.create("a:b", {})
+    with pytest.raises(ValueError, match="default"):
+        await world.clusters.delete(DEFAULT)
+    with pytest.raises(UnknownCluster):
+        world.clusters.get("blue")
+    assert [name for name, _ in await world.restart()] == [DEFAULT]
+
+
+async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisServer) -> None:
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = set(await link.keys())
+        blue = await world.clusters.create("blue", {})
+        await blue.topics.create("t", 3, {})
+        await append(blue, "t", b"1")
+        await blue.storage.save_group("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+        gone: list[str] = []
+        world.clusters.removed.append(gone.append)
+        await world.clusters.delete("blue")
+        await world.clusters.delete("blue")
+        assert set(await link.keys()) == before
+    assert gone == ["blue"]
+    assert world.told == [("added", "blue/t"), ("removed", "blue/t")]
+    assert [name for name, _ in await world.restart()] == [DEFAULT]
+
+
+async def test_a_moved_topic_takes_its_records_along_and_leaves_positions_behind(world: World) -> None:
+    default = world.clusters.default
+    blue = await world.clusters.create("blue", {"log.retention.hours": "1"})
+    live = await default.topics.create("t", 1, {})
+    await append(default, "t", b"1")
+    await default.storage.save_group("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+    await default.groups.load()
+    world.told.clear()
+
+    await world.clusters.move("t", DEFAULT, "blue")
+    await append(blue, "t", b"2")
+    assert world.told == [("added", "blue/t")]
+    assert blue.topics.get("t") is live
+    assert blue.topics.by_id(live.topic.id) is live
+    assert live.config.retention_ms == 3_600_000
+    with pytest.raises(UnknownTopic):
+        default.topics.get("t")
+    with pytest.raises(UnknownTopic):
+        default.topics.by_id(live.topic.id)
+    clusters = await world.restart()
+    assert clusters.default.topics.names() == []
+    assert not clusters.default.groups.positions("g")
+    assert await stored(clusters.get("blue"), "t") == 2
+
+
+async def test_a_later_topic_of_that_name_has_keys_of_its_own(world: World) -> None:
+    """Otherwise its creation would clear the records of the one that moved on."""
+    await world.clusters.create("blue", {})
+    await world.clusters.default.topics.create("t", 1, {})
+    await append(world.clusters.default, "t", b"1")
+    await world.clusters.move("t", DEFAULT, "blue")
+    clusters = await world.restart()
+    later = await clusters.default.topics.create("t", 1, {})
+    assert later.topic.streams == (f"headrace:t:0@{later.topic.id.hex[:12]}",)
+    await append(clusters.default, "t", b"2")
+    await append(clusters.get("blue"), "t", b"3")
+    with pytest.raises(TopicExists):
+        await clusters.move("t", DEFAULT, "blue")
+    await clusters.get("blue").topics.delete("t")
+    await clusters.move("t", DEFAULT, "blue")
+    await clusters.default.topics.create("t", 1, {})
+    assert await stored(clusters.get("blue"), "t") == 1
+
+
+async def test_moves_that_cannot_be(world: World) -> None:
+    with pytest.raises(UnknownCluster):
+        await world.clusters.move("t", DEFAULT, "blue")
+    await world.clusters.create("blue", {})
+    with pytest.raises(UnknownTopic):
+        await world.clusters.move("t", DEFAULT, "blue")
+    live = await world.clusters.default.topics.create("t", 1, {})
+    await world.clusters.move("t", DEFAULT, DEFAULT)
+    assert world.clusters.default.topics.get("t") is live
+    assert isinstance(live.topic.id, UUID)
