@@ -1,0 +1,54 @@
+"""Removes every topic and group of a server, so that the next test finds none."""
+
+from headrace.kafka.codec.messages import (
+    DeleteGroupsRequest,
+    DeleteTopicsRequest,
+    DescribeGroupsRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MetadataRequest,
+)
+from headrace.kafka.errors import Code
+from headrace.testing.wire import Wire
+
+_TIMEOUT_MS = 20_000
+
+
+def sweep(kafka: str) -> None:
+    """Remove all topics, then all groups: members that a test forgot to close are made to leave.
+
+    Args:
+        kafka: HOST:PORT of the Kafka door.
+
+    Raises:
+        AssertionError: the server refuses to remove something.
+    """
+    with Wire(kafka) as wire:
+        _remove_topics(wire)
+        _remove_groups(wire)
+
+
+def _remove_topics(wire: Wire) -> None:
+    topics = [topic.name for topic in wire.ask(MetadataRequest(topics=None), 9).topics]
+    if not topics:
+        return
+    asked = [DeleteTopicsRequest.DeleteTopicState(name=topic) for topic in topics]
+    answer = wire.ask(DeleteTopicsRequest(topics=asked, timeout_ms=_TIMEOUT_MS), 6)
+    gone = {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert all(one.error_code in gone for one in answer.responses), answer
+
+
+def _remove_groups(wire: Wire) -> None:
+    groups = [group.group_id for group in wire.ask(ListGroupsRequest(), 4).groups]
+    if not groups:
+        return
+    for group in wire.ask(DescribeGroupsRequest(groups=groups), 5).groups:
+        members = [
+            LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=member.group_instance_id)
+            for member in group.members
+        ]
+        if members:
+            wire.ask(LeaveGroupRequest(group_id=group.group_id, members=members), 4)
+    answer = wire.ask(DeleteGroupsRequest(groups_names=groups), 2)
+    gone = {Code.NONE, Code.GROUP_ID_NOT_FOUND}
+    assert all(one.error_code in gone for one in answer.results), answer
