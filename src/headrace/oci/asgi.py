@@ -15,11 +15,11 @@ import structlog
 from headrace.oci import operations
 from headrace.oci.call import Answer, Call, Principal
 from headrace.oci.door import Door
-from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error
+from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Router
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import TopicError, UnknownTopic
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -125,7 +125,11 @@ class OciApp:
             principal=principal,
             endpoint=f"{scope['scheme']}://{headers.get('host', '')}",
         )
-        return operation.status, await operation.handler(call)
+        try:
+            return operation.status, await operation.handler(call)
+        except UnknownTopic:
+            # It was deleted while the operation was under way.
+            raise unknown_stream(match.path.get("streamId", "")) from None
 
 
 class _Gone(Exception):
@@ -161,12 +165,13 @@ def _failed(error: OciError) -> tuple[int, Answer]:
     return error.status, Answer({"code": error.code, "message": error.message}, error.headers)
 
 
+def _json(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else _encode(body)
+
+
 async def _send(send: Send, status: int, answer: Answer, request_id: str) -> None:
     body = answer.body
-    if body is None or isinstance(body, bytes):
-        content = body or b""
-    else:
-        content = _encode(body)
+    content = b"" if body is None else _json(body)
     headers = [(b"opc-request-id", request_id.encode("latin-1"))]
     if body is not None:
         headers.append(_JSON)

@@ -5,13 +5,15 @@ from typing import Annotated
 import msgspec
 
 from headrace.broker.broker import Broker
+from headrace.broker.instances import InstanceError
 from headrace.broker.log import Partition
 from headrace.broker.reading import read
 from headrace.broker.topics import LiveTopic
 from headrace.oci.answering import MessageSink
 from headrace.oci.call import Answer, Call
-from headrace.oci.cursors import PartitionCursor
+from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
+from headrace.oci.group_requests import of_instance_error, sign_instance
 from headrace.oci.registry import operation
 
 MOST_MESSAGES = 10_000
@@ -56,9 +58,20 @@ async def get_messages(call: Call) -> Answer:
     broker, topic = door.stream(call.path["streamId"])
     cursor = door.read_cursor(topic, query.cursor)
     sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes)
-    assert isinstance(cursor, PartitionCursor)
-    following = await _read_partition(call, broker, topic, cursor, sink)
+    if isinstance(cursor, PartitionCursor):
+        following = await _read_partition(call, broker, topic, cursor, sink)
+    else:
+        following = await _read_group(call, broker, topic, cursor, sink)
     return Answer(sink.answer(), {"opc-next-cursor": following})
+
+
+async def _read_group(call: Call, broker: Broker, topic: LiveTopic, cursor: InstanceCursor, sink: MessageSink) -> str:
+    most = most_offsets(cursor.group, cursor.instance, len(topic.partitions))
+    try:
+        following = await broker.instances.get(topic, cursor.cursor(), sink, most)
+    except InstanceError as error:
+        raise of_instance_error(error, by_cursor=True) from None
+    return sign_instance(call.door, topic, following)
 
 
 async def _read_partition(
