@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
+from headrace.broker.access import LoginRefused
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.registry import APIS
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: "KafkaListener") -> None:
         self.broker: Broker = listener.broker
+        self.login = Login(listener.logins)
         self.listener = listener.name
         self.client_host = "?"
         self.local_host = "?"
@@ -145,6 +148,9 @@ class Connection(asyncio.BufferedProtocol):
                 return
             position += 4
             if end - position < size:
+                if self.login.pending and size > MOST_LOGIN_BYTES:
+                    self.close(f"a frame of {size} bytes before the client has logged in")
+                    return
                 self._frame = bytearray(size)
                 self._frame_view = memoryview(self._frame)
                 self._filled = end - position
@@ -194,6 +200,8 @@ class Connection(asyncio.BufferedProtocol):
             size: its bytes.
             owned: the frame's memory is its own and may be kept; else it is overwritten by the next read.
         """
+        if self.login.pending and not self._admit(frame):
+            return
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
             api = APIS.get(key)
@@ -222,6 +230,27 @@ class Connection(asyncio.BufferedProtocol):
             return
         if later is not None:
             self._run(later, exchange)
+
+    def _admit(self, frame: memoryview) -> bool:
+        """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
+        if self.login.raw:
+            self._flush()
+            try:
+                self.broker = self.login.finish(bytes(frame))
+            except LoginRefused as refused:
+                self.close(f"login refused: {refused.reason}")
+            else:
+                self._transport.write(_SIZE.pack(0))
+            return False
+        key = int.from_bytes(frame[:2], "big")
+        if not self.login.admits(key):
+            self.close(f"API key {key} before the client has logged in")
+            return False
+        return True
+
+    def is_busy(self, beside: Exchange) -> bool:
+        """Whether another exchange than this one is without an answer."""
+        return any(not each.done for each in self._waiting if each is not beside)
 
     def _begin(self, exchange: Exchange) -> None:
         self._requests += 1

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.kafka.codec.headers import encode_response_header
+from headrace.kafka.login import Login
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -15,6 +16,8 @@ class Outlet(Protocol):
     """Where finished answers go: the connection, or a list in a test."""
 
     broker: "Broker"
+    """The virtual cluster that this connection is for; a login may choose another."""
+    login: Login
     client_host: str
     local_host: str
     """The address of ours that the client connected to."""
@@ -22,6 +25,9 @@ class Outlet(Protocol):
 
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""
+
+    def is_busy(self, beside: "Exchange") -> bool:
+        """Whether another exchange than this one is without an answer."""
 
     def close(self, reason: str) -> None:
         """Drop the connection, with a line in the log."""

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from headrace.broker.access import Logins
 from headrace.broker.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
@@ -21,7 +22,13 @@ class KafkaListener:
     """Accepts Kafka clients on one socket."""
 
     def __init__(
-        self, broker: "Broker", *, max_request_bytes: int, max_idle_ms: int = -1, name: str = "PLAINTEXT"
+        self,
+        broker: "Broker",
+        *,
+        max_request_bytes: int,
+        max_idle_ms: int = -1,
+        name: str = "PLAINTEXT",
+        logins: Logins | None = None,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -31,10 +38,12 @@ class KafkaListener:
             max_idle_ms: `connections.max.idle.ms`; a connection that sends nothing for so long, and waits for nothing,
                 is closed. Negative: never.
             name: the listener's name.
+            logins: who may log in, and to which virtual cluster; None: nobody can, and nobody has to.
         """
         apis.load()
         self.broker = broker
         self.name = name
+        self.logins = logins
         self.max_request_bytes = max_request_bytes
         # One read at a time happens on the loop, and it is parsed before the next: one buffer serves all.
         self.scratch = bytearray(SCRATCH_BYTES)

@@ -24,6 +24,21 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
         doc="Directory of public keys for oci.auth=verify, <tenancy>/<user>/<fingerprint>.pem with dashes for colons.",
     ),
     ConfigKey(
+        name="oci.auth.tokens",
+        type=ConfigType.STRING,
+        default="",
+        doc="File of auth tokens for Kafka clients with oci.auth=verify; each line is <tenancy>/[<domain>/]<user>, a "
+        "space, and the token or sha256:<its SHA-256 in hex>.",
+    ),
+    ConfigKey(
+        name="oci.auth.kafka",
+        type=ConfigType.STRING,
+        default="auto",
+        choices=("auto", "required", "optional"),
+        doc="Whether Kafka clients have to log in (SASL PLAIN); auto: with oci.auth=verify on other addresses than "
+        "loopback. Who does not log in sees the default stream pool.",
+    ),
+    ConfigKey(
         name="oci.auth.insecure",
         type=ConfigType.BOOLEAN,
         default="false",
@@ -116,6 +131,8 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     auth: Literal["verify", "parse", "off"]
     auth_keys: str
+    auth_tokens: str
+    auth_kafka: Literal["auto", "required", "optional"]
     auth_insecure: bool
     region: str
     messages_endpoint: str
