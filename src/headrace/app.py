@@ -87,7 +87,7 @@ async def serve(
                 settings,
                 clock or SystemClock(),
                 cluster_id=storage.cluster_id,
-                stream_of=lambda name, _, partition: Keyspace().stream(name, partition),
+                stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
             )
             broker = clusters.default
             advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])
