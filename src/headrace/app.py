@@ -208,7 +208,9 @@ async def _embedded(
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
     epoch = await bump_epoch(admin, Keyspace().epoch)
-    return await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms)
+    return await RedisStorage.open(
+        url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, alone=True
+    )
 
 
 async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:

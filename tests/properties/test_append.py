@@ -58,18 +58,35 @@ class Bench:
         self.admin = redis.asyncio.from_url(url)
         self.connection = Connection(url, load_commands())
         self.run(self.connection.open())
+        self.url = url
+        self.own: Connection | None = None
         self.now_ms = 0
         self.numbers = itertools.count()
 
     def run(self, action: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(action)
 
-    def server(self, epoch: int) -> RedisLogs:
+    def server(self, epoch: int, *, alone: bool = False) -> RedisLogs:
+        """A server of this epoch; one that is alone ends the connection of the one before."""
         return RedisLogs(
-            self.connection, Keyspace(), epoch, producer_expiry_ms=PRODUCER_EXPIRY_MS, now_ms=lambda: self.now_ms
+            self.run(self._connect_alone()) if alone else self.connection,
+            Keyspace(),
+            epoch,
+            producer_expiry_ms=PRODUCER_EXPIRY_MS,
+            now_ms=lambda: self.now_ms,
+            alone=alone,
         )
 
+    async def _connect_alone(self) -> Connection:
+        if self.own is not None:
+            await self.own.close()
+        self.own = Connection(self.url, load_commands())
+        await self.own.open()
+        return self.own
+
     def close(self) -> None:
+        if self.own is not None:
+            self.run(self.own.close())
         self.run(self.connection.close())
         self.run(self.admin.aclose())
         self.runner.close()
@@ -79,12 +96,13 @@ class Log(RuleBasedStateMachine):
     """One partition under everything that may happen to it."""
 
     bench: Bench
+    alone = False
 
     def __init__(self) -> None:
         super().__init__()
         self.stream = Keyspace().stream("log", next(self.bench.numbers))
         self.epoch = 1
-        self.server = self.bench.server(self.epoch)
+        self.server = self.bench.server(self.epoch, alone=self.alone)
         self.old_server: RedisLogs | None = None
         self.bench.now_ms = 0
         self.log: list[Kept] = []
@@ -234,7 +252,9 @@ class Log(RuleBasedStateMachine):
     @rule(opens=st.booleans())
     def another_server_takes_over(self, opens: bool) -> None:
         self.epoch += 1
-        self.old_server, self.server = self.server, self.bench.server(self.epoch)
+        if not self.alone:
+            self.old_server = self.server
+        self.server = self.bench.server(self.epoch, alone=self.alone)
         if opens:
             self._open()
         else:
@@ -369,11 +389,13 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.mark.timeout(300)
-def test_a_log_in_valkey_is_a_list_in_python(bench: Bench) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["by script", "alone"])
+def test_a_log_in_valkey_is_a_list_in_python(bench: Bench, alone: bool) -> None:
     class OnThisBench(Log):
         pass
 
     OnThisBench.bench = bench
+    OnThisBench.alone = alone
     run_state_machine_as_test(
         OnThisBench,
         settings=settings(

@@ -33,10 +33,10 @@ def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
         yield link
 
 
-@pytest.fixture
-async def storage(open_storage: OpenStorage) -> RedisStorage:
+@pytest.fixture(params=[False, True], ids=["", "alone"])
+async def storage(request: pytest.FixtureRequest, open_storage: OpenStorage) -> RedisStorage:
     """A storage with one open partition, STREAM."""
-    opened = await open_storage()
+    opened = await open_storage(alone=request.param)
     await opened.open_partition(STREAM)
     return opened
 
@@ -488,7 +488,9 @@ async def test_producer_ids_stay_exact(storage: RedisStorage, raw: "redis.Redis"
 # Scripts lost
 
 
-async def test_appends_go_on_after_a_script_flush(storage: RedisStorage, raw: "redis.Redis") -> None:
+async def test_appends_go_on_after_a_script_flush(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+    storage = await open_storage()
+    await storage.open_partition(STREAM)
     await append(storage, sent(1, 0))
     raw.script_flush()
     answers = await append(storage, *(sent(1, 1 + number) for number in range(5)))
@@ -504,10 +506,11 @@ async def test_appends_go_on_after_a_script_flush(storage: RedisStorage, raw: "r
 # Killed
 
 
-async def test_no_batch_is_lost_or_doubled_when_redis_is_killed() -> None:
+@pytest.mark.parametrize("alone", [False, True])
+async def test_no_batch_is_lost_or_doubled_when_redis_is_killed(alone: bool) -> None:
     """What has no answer is sent again, as a client does: each sequence is stored once, in order."""
     with RedisServer(options={"appendonly": "yes", "appendfsync": "no"}) as server:
-        storage = await RedisStorage.open(server.url, redis.asyncio.from_url(server.url), 1)
+        storage = await RedisStorage.open(server.url, redis.asyncio.from_url(server.url), 1, alone=alone)
         await storage.open_partition(STREAM)
         answered: dict[int, int] = {}
         for kill_after in (3, 40, 90):

@@ -5,9 +5,9 @@ is under way, what comes is collected, and leaves when the answer is there. At l
 the busier it gets, the larger the groups. Large batches are worth a message of their own and never wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -21,12 +21,13 @@ from headrace.topics.model import Append, Appended
 AppendDone = Callable[[Appended | Exception], None]
 
 APPEND = script("append")
-_LARGE = 64 << 10
+_SHA = APPEND.sha.encode()
+LARGE = 64 << 10
 """Bytes from which on a batch goes alone."""
-_GROUP_BYTES = 256 << 10
-_GROUP_BATCHES = 128
+GROUP_BYTES = 256 << 10
+GROUP_BATCHES = 128
 """What a group may hold before it leaves although another is under way."""
-_COPY_BELOW = 4_096
+COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
 _KEYS, _FIXED, _EACH = 3, 2, 6  # keys of a batch, and arguments of the script: once, and for each batch
 
@@ -50,22 +51,21 @@ class AppendQueue:
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
         self._under_way = 0
-        self._sha = APPEND.sha.encode()
 
     def append(self, stream: str, append: Append, done: AppendDone) -> None:
         """Send an append soon; `done` gets the answer from the connection's reader."""
         keys = self._keys.get(stream)
         if keys is None:
             names = (stream, state_of(stream), producers_of(stream))
-            keys = self._keys[stream] = b"".join(_bulk(name.encode()) for name in names)
+            keys = self._keys[stream] = b"".join(bulk(name.encode()) for name in names)
         size = len(append.batch)
-        if size >= _LARGE:
+        if size >= LARGE:
             self.flush()
             self._send([_Waiting(keys, append, done)], counted=False)
             return
         self._waiting.append(_Waiting(keys, append, done))
         self._waiting_bytes += size
-        if not self._under_way or self._waiting_bytes >= _GROUP_BYTES or len(self._waiting) >= _GROUP_BATCHES:
+        if not self._under_way or self._waiting_bytes >= GROUP_BYTES or len(self._waiting) >= GROUP_BATCHES:
             self._connection.before_flush(self.flush)
 
     def flush(self) -> None:
@@ -80,46 +80,69 @@ class AppendQueue:
         self._keys.pop(stream, None)
 
     def _send(self, group: list[_Waiting], *, counted: bool) -> None:
-        count = len(group)
-        now_ms = self._now_ms()
-        now = b"%d" % now_ms
-        # EVALSHA, its digest, the number of keys, the keys, the arguments
-        parts = 3 + (_KEYS + _EACH) * count + _FIXED
-        key_count = b"%d" % (_KEYS * count)
-        small: list[Chunk] = [
-            b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n" % (parts, self._sha, len(key_count), key_count)
-        ]
-        small += [waiting.keys for waiting in group]
-        small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(self._epoch), self._epoch, len(now), now))
-        chunks: list[Chunk] = []
-        for _, append, _ in group:
-            batch = append.batch
-            # Records without a time are as old as their arrival: retention must not take them for ancient ones.
-            newest = b"%d" % append.max_timestamp if append.max_timestamp >= 0 else now
-            span = b"%d" % append.span
-            size = len(batch)
-            small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (len(span), span, len(newest), newest, size))
-            if size < _COPY_BELOW:
-                small.append(batch)
-            else:
-                chunks += (b"".join(small), batch)
-                small = []
-            small.append(_producer(append))
-        chunks.append(b"".join(small))
         self._under_way += counted
-        self._connection.send(chunks, partial(self._answered, group, counted))
+        call = script_call(group, self._epoch, b"%d" % self._now_ms())
+        self._connection.send(call, partial(self._answered, group, counted))
 
     def _answered(self, group: list[_Waiting], counted: bool, reply: Reply) -> None:
         self._under_way -= counted
-        answers = reply if type(reply) is list else [_refused(reply)] * len(group)
+        answers = reply if type(reply) is list else [refused(reply)] * len(group)
         for (_, _, done), answer in zip(group, answers, strict=True):
             try:
-                done(_result(answer))
+                done(result_of(answer))
             except Exception:
                 # One request's trouble; every other one still gets its own answer.
                 _log.exception("the answer to an append could not be handled")
         if self._waiting and not self._under_way:
             self._connection.before_flush(self.flush)
+
+
+class Waiting(Protocol):
+    """An append that is to be sent."""
+
+    @property
+    def keys(self) -> bytes:
+        """The script's keys for its log, as RESP."""
+
+    @property
+    def append(self) -> Append:
+        """The batch."""
+
+
+def script_call(group: Sequence[Waiting], epoch: bytes, now: bytes) -> list[Chunk]:
+    """One call of the append script in pieces, large batches uncopied.
+
+    Args:
+        group: what to append, in order.
+        epoch: the server's fencing epoch.
+        now: milliseconds since the epoch.
+    """
+    count = len(group)
+    # EVALSHA, its digest, the number of keys, the keys, the arguments
+    parts = 3 + (_KEYS + _EACH) * count + _FIXED
+    key_count = b"%d" % (_KEYS * count)
+    small: list[Chunk] = [
+        b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%b\r\n" % (parts, _SHA, len(key_count), key_count)
+    ]
+    small += [waiting.keys for waiting in group]
+    small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(epoch), epoch, len(now), now))
+    chunks: list[Chunk] = []
+    for waiting in group:
+        append = waiting.append
+        batch = append.batch
+        # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+        newest = b"%d" % append.max_timestamp if append.max_timestamp >= 0 else now
+        span = b"%d" % append.span
+        size = len(batch)
+        small.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n" % (len(span), span, len(newest), newest, size))
+        if size < COPY_BELOW:
+            small.append(batch)
+        else:
+            chunks += (b"".join(small), batch)
+            small = []
+        small.append(_producer(append))
+    chunks.append(b"".join(small))
+    return chunks
 
 
 _NO_PRODUCER = b"\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n"
@@ -136,11 +159,12 @@ def _producer(append: Append) -> bytes:
     )  # fmt: skip
 
 
-def _bulk(text: bytes) -> bytes:
+def bulk(text: bytes) -> bytes:
+    """One part of a command in RESP."""
     return encode([text]).partition(b"\r\n")[2]
 
 
-def _refused(reply: Reply) -> Exception:
+def refused(reply: Reply) -> Exception:
     """The error of a whole group: nothing is written where memory was full; else nobody knows how far it came."""
     error = error_of(reply)
     if isinstance(error, StorageFull | StorageUnavailable):
@@ -148,7 +172,8 @@ def _refused(reply: Reply) -> Exception:
     return StorageUnavailable(f"Redis broke off an append: {error}")
 
 
-def _result(answer: bytes | Exception) -> Appended | Exception:
+def result_of(answer: bytes | Exception) -> Appended | Exception:
+    """What the script says of one batch."""
     if type(answer) is not bytes:
         return answer  # type: ignore[return-value]
     if answer.startswith(b"-"):

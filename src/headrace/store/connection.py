@@ -80,6 +80,15 @@ class _Link(asyncio.Protocol):
         self._out += chunks
         self.flush_soon()
 
+    def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
+        if self.lost.done():
+            for callback in callbacks:
+                callback(StorageUnavailable("no connection to Redis"))
+            return
+        self._waiting += callbacks
+        self._out += chunks
+        self.flush_soon()
+
     def flush_soon(self) -> None:
         """Write at the end of this turn of the loop."""
         if not self._flushing:
@@ -218,6 +227,8 @@ class Connection:
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
+        self.made = 0
+        """How many connections there have been; raised before the first request of each."""
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
@@ -232,6 +243,7 @@ class Connection:
             await _ask_or_abort(link, (*self._target.greeting, *self._prepare))
         if link.lost.done():
             raise StorageUnavailable("Redis closed the connection")
+        self.made += 1
         return link
 
     def link_lost(self, link: _Link, reason: Exception | None) -> None:
@@ -308,6 +320,15 @@ class Connection:
             callback(StorageUnavailable("no connection to Redis"))
         else:
             link.send(chunks, callback)
+
+    def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
+        """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
+        link = self._link
+        if link is None:
+            for callback in callbacks:
+                callback(StorageUnavailable("no connection to Redis"))
+        else:
+            link.send_several(chunks, callbacks)
 
     async def call(self, *arguments: str | bytes | int) -> Reply:
         """Send a command and wait for its answer; a `hiredis.ReplyError` is returned, not raised.

@@ -10,6 +10,7 @@ from headrace.keyspace.scripts import Script, script
 from headrace.records.batch import peek
 from headrace.store.appends import APPEND, AppendDone, AppendQueue
 from headrace.store.connection import Connection, Reply, encode
+from headrace.store.direct import DirectAppends
 from headrace.store.replies import checked
 from headrace.store.native_scripts import NATIVE_SCRIPTS
 from headrace.topics.errors import TopicExists
@@ -51,7 +52,10 @@ def load_commands() -> list[bytes]:
 
 
 class RedisLogs:
-    """Topics and logs. `epoch` is this server's fencing epoch: scripts refuse an older one."""
+    """Topics and logs. `epoch` is this server's fencing epoch: scripts refuse an older one.
+
+    `alone` says that nobody else's writes can reach this Redis (see `RedisStorage.open`).
+    """
 
     def __init__(
         self,
@@ -61,13 +65,16 @@ class RedisLogs:
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
+        alone: bool = False,
     ) -> None:
         self._connection = connection
         self._keyspace = keyspace
         self._epoch = epoch
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
-        self._appends = AppendQueue(connection, epoch, self._now)
+        self._appends: AppendQueue | DirectAppends = (
+            DirectAppends(connection, epoch, self._now) if alone else AppendQueue(connection, epoch, self._now)
+        )
 
     def _now(self) -> int:
         return self._now_ms()
@@ -131,6 +138,8 @@ class RedisLogs:
     async def _drop(self, streams: Sequence[str]) -> None:
         # Behind the appends that were given before, on the same connection: none can land in a later log.
         self._appends.flush()
+        for stream in streams:
+            self._appends.forget(stream)
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
             await asyncio.gather(
                 *(
@@ -150,6 +159,7 @@ class RedisLogs:
             # Where no retention is set nobody ever trims.
             self._forget_producers(stream),
         )
+        self._appends.forget(stream)
         log_start, next_offset, leader_epoch = opened
         return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
 
@@ -211,6 +221,7 @@ class RedisLogs:
         return int(log_start)
 
     async def _forget_producers(self, stream: str) -> None:
+        self._appends.forget(stream)
         last_use_ms = self._now_ms() - self._producer_expiry_ms
         await self._run(_FORGET, [producers_of(stream), state_of(stream)], self._epoch, last_use_ms)
 

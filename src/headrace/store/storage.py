@@ -21,6 +21,8 @@ from headrace.topics.model import Topic
 
 _MOVE_TOPIC = script("move_topic")
 _OLDEST_REDIS = (7, 0)
+_CONNECTION_NAME = "headrace-server"
+"""Tells the connections that servers write over from those of people and of readers."""
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -62,8 +64,10 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
         epoch: int,
         cluster: str,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+        *,
+        alone: bool = False,
     ) -> None:
-        RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms)
+        RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms, alone=alone)
         RedisGroups.__init__(self, connection, keyspace, epoch)
         RedisDocuments.__init__(self, connection, keyspace, epoch)
         self.url = url
@@ -80,6 +84,7 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
         keyspace: Keyspace | None = None,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+        alone: bool = False,
     ) -> Self:
         """Check the layout and connect.
 
@@ -89,6 +94,8 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
             epoch: this server's fencing epoch, from the lease or the data directory's lock.
             keyspace: the keys; the default ones if None.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            alone: no other server can write to this Redis as long as this one lives: a lock sees to that. Appends
+                then need not ask the fencing epoch each time.
 
         Raises:
             Unreachable, TooOld, WrongLayout.
@@ -97,9 +104,12 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
         try:
             await _check_version(admin)
             cluster = await _check_layout(admin, keyspace)
+            if alone:
+                await _end_older_servers(admin)
         except RedisError as error:
             raise Unreachable(f"Redis at {url} does not answer as it should: {error}") from None
-        connection = Connection(url, load_commands())
+        name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
+        connection = Connection(url, [*name, *load_commands()])
         await connection.open()
         return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone)
 
@@ -149,6 +159,13 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
         """Close the connections; what is stored stays."""
         await self._connection.close()
         await self._admin.aclose()
+
+
+async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
+    """Close what a server that is dead has left open: requests it had sent may still wait to be read."""
+    for client in await admin.client_list():
+        if client.get("name") == _CONNECTION_NAME:
+            await admin.client_kill_filter(_id=client["id"])
 
 
 def _text(value: bytes | str) -> str:
