@@ -5,12 +5,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path("src/headrace/records")
+NATIVE = ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c")
 
 setup(
     ext_modules=[
         Extension(
             "headrace.records._native",
-            sources=[str(HERE / name) for name in ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c")],
+            sources=[str(HERE / name) for name in NATIVE],
             depends=[str(HERE / "_native.h")],
             optional=True,
         ),

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode
+from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode, plain_messages
 
 try:
     import headrace.records._native as extension
@@ -19,6 +19,7 @@ PLAIN = {
     "encode": plain_encode.encode,
     "records": by_aiokafka.records,
     "open_columns": plain_columns.PlainColumns,
+    "open_messages": plain_messages.PlainMessages,
 }
 
 

@@ -206,6 +206,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__native(void)
 {
     headrace_crc32c_prepare();
+    headrace_messages_prepare();
     PyObject *errors = PyImport_ImportModule("headrace.records.errors");
     if (!errors)
         return NULL;
@@ -219,7 +220,8 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module
         && (PyModule_AddStringConstant(module, "CRC32C", headrace_crc32c_kind()) < 0
-            || PyModule_AddType(module, &headrace_columns_type) < 0))
+            || PyModule_AddType(module, &headrace_columns_type) < 0
+            || PyModule_AddType(module, &headrace_messages_type) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -135,6 +135,10 @@ static inline PyObject *take(Buffer *buffer)
     return bytes;
 }
 
+/* _messages.c */
+extern PyTypeObject headrace_messages_type;
+void headrace_messages_prepare(void);
+
 /* _columns.c */
 extern PyTypeObject headrace_columns_type;
 

@@ -30,6 +30,26 @@ _Validity: TypeAlias = bytes | None
 _BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]
 _Headers: TypeAlias = tuple[_Validity, bytes, _BytesColumn, _BytesColumn, int]
 
+class Messages:
+    count: int
+    size: int
+    full: bool
+    def __init__(self, most_count: int, most_bytes: int) -> None: ...
+    def write(
+        self,
+        payload: Buffer,
+        count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        fixed_timestamp: int | None,
+        first_offset: int,
+        not_before: int | None,
+        prefix: bytes,
+        /,
+    ) -> int: ...
+    def take(self) -> bytes: ...
+
 class Columns:
     rows: int
     def __init__(self, max_rows: int, max_bytes: int, include_headers: bool) -> None: ...

@@ -100,4 +100,4 @@ else:
     encode = _native.encode
     records = _native.records
     open_columns = _native.Columns
-    open_messages = plain_messages.PlainMessages
+    open_messages = _native.Messages

@@ -1,0 +1,297 @@
+/* Messages of a REST answer, written from batches without a Python object per record. plain_messages.py says the same. */
+
+#include "_native.h"
+
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD
+    Buffer out;
+    Py_ssize_t most_count;
+    Py_ssize_t most_bytes;
+    Py_ssize_t count;
+    Py_ssize_t size; /* bytes of keys and values */
+    char full;
+    int64_t time; /* what time_text tells: records that come together often have one time */
+    char time_text[24];
+} Messages;
+
+enum { MOST_BYTES = 1 << 30, TIME_SIZE = 24, DIGITS = 20 };
+static const int64_t LATEST_MS = 253402300799999; /* the last one of the year 9999 */
+static const int64_t DAY_MS = 86400000;
+
+/* Two characters for each 12 bits: three bytes are two look-ups. */
+static char base64_pairs[4096][2];
+
+void headrace_messages_prepare(void)
+{
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int bits = 0; bits < 4096; bits++) {
+        base64_pairs[bits][0] = alphabet[bits >> 6];
+        base64_pairs[bits][1] = alphabet[bits & 63];
+    }
+}
+
+static inline size_t base64_size(size_t size)
+{
+    return (size + 2) / 3 * 4;
+}
+
+/* Writes base64_size(size) characters. */
+static char *write_base64(char *to, const uint8_t *data, size_t size)
+{
+    for (; size >= 3; size -= 3, data += 3, to += 4) {
+        uint32_t bits = (uint32_t)data[0] << 16 | (uint32_t)data[1] << 8 | data[2];
+        memcpy(to, base64_pairs[bits >> 12], 2);
+        memcpy(to + 2, base64_pairs[bits & 4095], 2);
+    }
+    if (size) {
+        uint32_t bits = (uint32_t)data[0] << 16 | (size == 2 ? (uint32_t)data[1] << 8 : 0);
+        memcpy(to, base64_pairs[bits >> 12], 2);
+        memcpy(to + 2, base64_pairs[bits & 4095], 2);
+        memset(to + 1 + size, '=', 3 - size);
+        to += 4;
+    }
+    return to;
+}
+
+static char *write_number(char *to, int64_t number)
+{
+    char digits[DIGITS];
+    int used = 0;
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        digits[used++] = (char)('0' + left % 10);
+    while (left /= 10);
+    if (number < 0)
+        *to++ = '-';
+    while (used)
+        *to++ = digits[--used];
+    return to;
+}
+
+static void write_digits(char *to, int width, int64_t number)
+{
+    for (; width; number /= 10)
+        to[--width] = (char)('0' + number % 10);
+}
+
+/* RFC 3339 with milliseconds. The day is found as in Gregorian calendars whose years begin in March: leap days are then
+ * the last of a year, and months have lengths that a straight line tells. */
+static void tell_time(Messages *self, int64_t time)
+{
+    if (time < 0)
+        time = 0;
+    if (time > LATEST_MS)
+        time = LATEST_MS;
+    if (time == self->time)
+        return;
+    self->time = time;
+    int64_t days = time / DAY_MS + 719468; /* since the first of March of the year 0 */
+    int64_t ms = time % DAY_MS;
+    int64_t era = days / 146097;
+    int64_t day_of_era = days % 146097;
+    int64_t year = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    int64_t day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    int64_t month = (5 * day_of_year + 2) / 153;
+    char *text = self->time_text;
+    memcpy(text, "0000-00-00T00:00:00.000Z", TIME_SIZE);
+    write_digits(text, 4, year + 400 * era + (month > 9));
+    write_digits(text + 5, 2, month < 10 ? month + 3 : month - 9);
+    write_digits(text + 8, 2, day_of_year - (153 * month + 2) / 5 + 1);
+    write_digits(text + 11, 2, ms / 3600000);
+    write_digits(text + 14, 2, ms / 60000 % 60);
+    write_digits(text + 17, 2, ms / 1000 % 60);
+    write_digits(text + 20, 3, ms % 1000);
+}
+
+static inline char *write_text(char *to, const char *text, size_t size)
+{
+    memcpy(to, text, size);
+    return to + size;
+}
+
+#define WRITE(to, literal) write_text((to), (literal), sizeof(literal) - 1)
+
+static int put_message(Messages *self, const Record *record, int64_t offset, int64_t time, const Py_buffer *prefix)
+{
+    size_t key_size = record->key_size > 0 ? (size_t)record->key_size : 0;
+    size_t value_size = record->value_size > 0 ? (size_t)record->value_size : 0;
+    enum { AROUND = 80 + DIGITS + TIME_SIZE }; /* more than all that is neither prefix nor base64 */
+    if (reserve(&self->out, (size_t)prefix->len + base64_size(key_size) + base64_size(value_size) + AROUND) < 0)
+        return -1;
+    char *start = PyBytes_AS_STRING(self->out.bytes);
+    char *to = start + self->out.used;
+    *to++ = self->count ? ',' : '[';
+    to = write_text(to, prefix->buf, (size_t)prefix->len);
+    if (record->key_size < 0)
+        to = WRITE(to, "null");
+    else {
+        *to++ = '"';
+        to = write_base64(to, record->key, key_size);
+        *to++ = '"';
+    }
+    to = WRITE(to, ",\"value\":\"");
+    to = write_base64(to, record->value, value_size);
+    to = WRITE(to, "\",\"offset\":");
+    to = write_number(to, offset);
+    to = WRITE(to, ",\"timestamp\":\"");
+    tell_time(self, time);
+    to = write_text(to, self->time_text, TIME_SIZE);
+    to = WRITE(to, "\"}");
+    self->out.used = (size_t)(to - start);
+    self->count++;
+    self->size += (Py_ssize_t)(key_size + value_size);
+    self->full = self->count >= self->most_count || self->size >= self->most_bytes;
+    return 0;
+}
+
+static inline int has_room(const Messages *self, const Record *record)
+{
+    Py_ssize_t size = (record->key_size > 0 ? record->key_size : 0) + (record->value_size > 0 ? record->value_size : 0);
+    return self->count < self->most_count && (!self->count || self->size + size <= self->most_bytes);
+}
+
+typedef struct {
+    int64_t base_offset;
+    int64_t base_timestamp;
+    int64_t first_offset;
+    int64_t fixed_timestamp;
+    int64_t not_before;
+    int is_fixed;
+    int is_bounded;
+} Wanted;
+
+/* Take what there is room for; 0 and the offset to go on from, or -1 with CorruptBatch set. */
+static int put_batch(Messages *self, Walk *walk, const Wanted *wanted, const Py_buffer *prefix, int64_t *following)
+{
+    while (walk->remaining > 0) {
+        Record record;
+        if (headrace_next_record(walk, &record) < 0)
+            return -1;
+        int64_t offset = headrace_add_wrapping(wanted->base_offset, record.offset_delta);
+        int64_t time = wanted->is_fixed ? wanted->fixed_timestamp
+                                        : headrace_add_wrapping(wanted->base_timestamp, record.timestamp_delta);
+        if (offset < wanted->first_offset || (wanted->is_bounded && time < wanted->not_before))
+            continue;
+        if (!has_room(self, &record)) {
+            self->full = 1;
+            *following = offset;
+            return 0;
+        }
+        if (put_message(self, &record, offset, time, prefix) < 0)
+            return -1;
+    }
+    *following = headrace_add_wrapping(wanted->base_offset, (int64_t)walk->last_offset_delta + 1);
+    return headrace_walk_ended(walk);
+}
+
+static int number_or_none(PyObject *object, int64_t *number, int *is_there)
+{
+    *is_there = object != Py_None;
+    *number = *is_there ? PyLong_AsLongLong(object) : 0;
+    return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Room for all that this batch may give at once, instead of growing step by step. */
+static int reserve_batch(Messages *self, const Py_buffer *payload, int count)
+{
+    Py_ssize_t bytes = self->most_bytes - self->size;
+    Py_ssize_t messages = self->most_count - self->count;
+    bytes = payload->len < bytes ? payload->len : bytes;
+    messages = count < messages ? count : messages;
+    if (messages <= 0 || bytes <= 0)
+        return 0;
+    return reserve(&self->out, base64_size((size_t)bytes) + (size_t)messages * 128);
+}
+
+static PyObject *messages_write(Messages *self, PyObject *args)
+{
+    Py_buffer payload, prefix;
+    int count, last_offset_delta;
+    long long base_offset, base_timestamp, first_offset;
+    PyObject *fixed, *not_before;
+    if (!PyArg_ParseTuple(args, "y*iiLLOLOy*:write", &payload, &count, &last_offset_delta, &base_offset,
+                          &base_timestamp, &fixed, &first_offset, &not_before, &prefix))
+        return NULL;
+    const size_t used = self->out.used;
+    const Py_ssize_t count_before = self->count, size_before = self->size;
+    const char full_before = self->full;
+    Wanted wanted = {.base_offset = base_offset, .base_timestamp = base_timestamp, .first_offset = first_offset};
+    int64_t following = 0;
+    Walk walk;
+    int failed = number_or_none(fixed, &wanted.fixed_timestamp, &wanted.is_fixed) < 0
+                 || number_or_none(not_before, &wanted.not_before, &wanted.is_bounded) < 0
+                 || headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0
+                 || reserve_batch(self, &payload, count) < 0
+                 || put_batch(self, &walk, &wanted, &prefix, &following) < 0;
+    if (failed) {
+        self->out.used = used;
+        self->count = count_before;
+        self->size = size_before;
+        self->full = full_before;
+    }
+    PyBuffer_Release(&payload);
+    PyBuffer_Release(&prefix);
+    return failed ? NULL : PyLong_FromLongLong(following);
+}
+
+static PyObject *messages_take(Messages *self, PyObject *Py_UNUSED(ignored))
+{
+    if (reserve(&self->out, 2) < 0)
+        return NULL;
+    if (!self->count)
+        put(&self->out, "[", 1);
+    put(&self->out, "]", 1);
+    self->count = self->size = 0;
+    self->full = self->most_count <= 0;
+    return take(&self->out);
+}
+
+static int messages_init(Messages *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"most_count", "most_bytes", NULL};
+    Py_ssize_t most_count, most_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "nn:Messages", names, &most_count, &most_bytes))
+        return -1;
+    drop(&self->out);
+    self->most_count = most_count;
+    self->most_bytes = most_bytes < MOST_BYTES ? most_bytes : MOST_BYTES;
+    self->count = self->size = 0;
+    self->full = most_count <= 0;
+    self->time = -1;
+    return 0;
+}
+
+static void messages_dealloc(Messages *self)
+{
+    drop(&self->out);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef messages_methods[] = {
+    {"write", (PyCFunction)messages_write, METH_VARARGS,
+     "write(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp, first_offset, not_before, "
+     "prefix): the offset to go on from."},
+    {"take", (PyCFunction)messages_take, METH_NOARGS, "The JSON array; it is empty then."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef messages_members[] = {
+    {"count", T_PYSSIZET, offsetof(Messages, count), READONLY, "Messages so far."},
+    {"size", T_PYSSIZET, offsetof(Messages, size), READONLY, "Bytes of their keys and values."},
+    {"full", T_BOOL, offsetof(Messages, full), READONLY, "Whether it takes no more."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject headrace_messages_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.records._native.Messages",
+    .tp_basicsize = sizeof(Messages),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Messages of a REST answer, written from batches.",
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)messages_init,
+    .tp_dealloc = (destructor)messages_dealloc,
+    .tp_methods = messages_methods,
+    .tp_members = messages_members,
+};
