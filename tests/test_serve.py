@@ -99,7 +99,8 @@ def test_one_line_says_where_every_door_answers(folder: Path) -> None:
 
 
 def test_on_every_interface_it_answers_on_loopback_too(folder: Path) -> None:
-    with process("--kafka", "0.0.0.0:0", "--http", "0.0.0.0:0", "--data", str(folder / "data")) as running:
+    everywhere = ("--kafka", "0.0.0.0:0", "--http", "0.0.0.0:0", "--set", "oci.auth.insecure=true")
+    with process(*everywhere, "--data", str(folder / "data")) as running:
         told = Addresses.parse(first_line(running))
         assert told.kafka.startswith("0.0.0.0:")
         assert told.http.startswith("http://0.0.0.0:")
@@ -175,6 +176,26 @@ def test_a_signal_ends_it_at_once_whoever_is_waiting(number: signal.Signals) -> 
 
 
 # Refused
+
+
+def test_the_oci_door_is_not_opened_to_other_machines_unverified(folder: Path) -> None:
+    data = ("--data", str(folder / "data"))
+    line = refused(serve(*data, "--http", "0.0.0.0:0"), 1)
+    assert line.startswith("headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse lets everybody in")
+    assert "--set oci.auth.insecure=true" in line
+    assert not (folder / "data").exists()
+
+
+def test_verifying_needs_a_directory_of_keys(folder: Path) -> None:
+    verify = ("--data", str(folder / "data"), "--http", "0.0.0.0:0", "--set", "oci.auth=verify")
+    assert refused(serve(*verify), 1) == "headrace: oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+    line = refused(serve(*verify, "--set", f"oci.auth.keys={folder}/none"), 1)
+    assert line.startswith(f"headrace: oci.auth.keys={folder}/none is no directory")
+    with Server(folder / "data", ["--set", "oci.auth=verify", "--set", f"oci.auth.keys={folder}"]) as started:
+        with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+            urllib.request.urlopen(started.http + "/20180418/streams/x/messages?cursor=y", timeout=10)
+        with caught.value as error:
+            assert msgspec.json.decode(error.read())["code"] == "NotAuthenticated"
 
 
 def test_a_data_directory_in_use_is_refused_naming_who_uses_it(folder: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import redis.asyncio
@@ -23,7 +24,9 @@ from headrace.console import app as console
 from headrace.console.listener import HttpListener
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.oci import exposure
 from headrace.oci.asgi import OciApp, is_ours
+from headrace.oci.authentication import Authenticator
 from headrace.oci.door import Door
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
@@ -81,6 +84,7 @@ async def serve(
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
+            _check_exposure(http_socket, oci)
             storage = await stack.enter_async_context(_storage(options, settings, stop))
             clusters = Clusters(
                 storage,
@@ -103,7 +107,8 @@ async def serve(
             stack.push_async_callback(kafka.stop)
             door = Door(broker, oci)
             await door.start()
-            http = HttpListener(_http_doors(OciApp(door), console.create(lambda: _health(storage))), http_socket)
+            oci_app = OciApp(door, Authenticator(oci))
+            http = HttpListener(_http_doors(oci_app, console.create(lambda: _health(storage))), http_socket)
             await http.start()
             stack.push_async_callback(http.stop)
             if guest is None:
@@ -175,6 +180,15 @@ def _bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> so
     return bound
 
 
+def _check_exposure(http: socket.socket, oci: OciSettings) -> None:
+    """Whoever reaches the OCI door has to be verified, or it has to be meant otherwise."""
+    refusal = exposure.refusal(oci, http.getsockname()[0])
+    if refusal is not None:
+        raise StartError(refusal)
+    if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
+        raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
+
+
 def _text(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return str(Address(host, port))
@@ -208,9 +222,7 @@ async def _embedded(
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
     epoch = await bump_epoch(admin, Keyspace().epoch)
-    return await RedisStorage.open(
-        url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, alone=True
-    )
+    return await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, alone=True)
 
 
 async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:

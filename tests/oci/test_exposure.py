@@ -1,0 +1,53 @@
+"""Off loopback nobody gets in unverified, unless that was asked for in plain words."""
+
+import pytest
+
+from headrace.oci import exposure
+from headrace.oci.settings import OciSettings
+
+
+def settings(**given: str) -> OciSettings:
+    return OciSettings.of({"oci." + name.replace("_", "."): text for name, text in given.items()})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::1%lo"])
+def test_on_loopback_every_mode_will_do(host: str) -> None:
+    assert exposure.is_loopback(host)
+    for mode in ("parse", "off"):
+        assert exposure.refusal(settings(auth=mode), host) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.1", "fe80::1%eth0", "broker.example.org", ""])
+def test_anywhere_else_the_door_stays_shut_unless_signatures_are_verified(host: str) -> None:
+    assert not exposure.is_loopback(host)
+    for mode in ("parse", "off"):
+        told = exposure.refusal(settings(auth=mode), host)
+        assert told is not None
+        assert f"oci.auth={mode} lets everybody in" in told
+        assert "oci.auth.insecure=true" in told
+        assert "\n" not in told
+        assert exposure.refusal(settings(auth=mode, auth_insecure="true"), host) is None
+    assert exposure.refusal(settings(auth="verify", auth_keys="/keys"), host) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_verifying_takes_keys(host: str) -> None:
+    assert exposure.refusal(settings(auth="verify"), host) == (
+        "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "host", "required"),
+    [
+        ({}, "127.0.0.1", False),
+        ({}, "0.0.0.0", False),
+        ({"auth": "verify"}, "127.0.0.1", False),
+        ({"auth": "verify"}, "0.0.0.0", True),
+        ({"auth": "verify", "auth_kafka": "optional"}, "0.0.0.0", False),
+        ({"auth_kafka": "required"}, "127.0.0.1", True),
+        ({"auth": "off", "auth_kafka": "required"}, "0.0.0.0", True),
+    ],
+)
+def test_whether_kafka_clients_have_to_log_in(given: dict[str, str], host: str, required: bool) -> None:
+    assert exposure.kafka_login_required(settings(**given), host) is required
