@@ -137,7 +137,8 @@ class ConsumerGroup:
     def _section(self, request: InstanceRequest, turn: Turn) -> BalancedGroup:
         """The section a request is for, made if it is to be."""
         if self.classic.state is GroupState.DEAD:
-            raise InstanceError(InstanceProblem.UNAVAILABLE, f"group {self.name!r} has just been deleted")
+            # Whoever wants to make one finds, or makes, a group that is alive.
+            raise self._unknown(request)
         section = self.balanced.get(request.topic.name)
         # A commit needs no check: it makes no member, and there are none.
         if self.classic.state is not GroupState.EMPTY and (section is None or isinstance(request, Get | Beat | Update)):
@@ -149,8 +150,11 @@ class ConsumerGroup:
             self.balanced[request.topic.name] = section
             self.classic.watch_positions(turn)
         if section is None:
-            raise InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {self.name!r} on {request.topic.name!r}")
+            raise self._unknown(request)
         return section
+
+    def _unknown(self, request: InstanceRequest) -> InstanceError:
+        return InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {self.name!r} on {request.topic.name!r}")
 
     def _fired(self, key: TimerKey, turn: Turn) -> None:
         section = self.balanced[key.section]

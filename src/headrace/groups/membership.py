@@ -56,7 +56,7 @@ class Membership:
     """Members, pending members, state and generation of one classic group."""
 
     def __init__(self, others: OtherDoors | None = None) -> None:
-        self.others: OtherDoors = others or NoOtherDoors()
+        self.others: OtherDoors = NoOtherDoors() if others is None else others
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None

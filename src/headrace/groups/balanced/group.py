@@ -114,8 +114,6 @@ class BalancedGroup:
             return False
         if not section.instances and turn.now_ms - section.used_ms >= section.retention_ms:
             return True
-        if section.instances:
-            section.used_ms = turn.now_ms
         self._watch_use(turn)
         return False
 
@@ -157,6 +155,9 @@ class BalancedGroup:
         section = self._section
         if section.retention_ms >= 0:
             due_ms = section.used_ms + section.retention_ms
+            # An instance that is in keeps it, however long its timeout.
+            last_out_ms = max((each.seen_ms + each.timeout_ms + 1 for each in section.instances.values()), default=0)
+            due_ms = max(due_ms, last_out_ms)
             turn.set_timer(timers.unused(section.topic), due_ms - turn.now_ms)
 
     def _add(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
@@ -191,6 +192,15 @@ class BalancedGroup:
     def has_instances(self) -> bool:
         """Whether anybody is in."""
         return bool(self._section.instances)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody has to give up anything."""
+        return all(holding.target is None for holding in self._section.holdings)
+
+    def stored(self) -> StoredBalanced:
+        """The form in which it survives a restart."""
+        return self._section.stored()
 
     @property
     def generation(self) -> int:

@@ -1,0 +1,206 @@
+"""A partition moves without duplicates while its holder is alive, and without loss when it is not."""
+
+from headrace.groups.balanced.errors import InstanceProblem
+from headrace.testing.instances import TIMEOUT_MS, InstanceContext
+
+
+def test_the_example_of_the_product_documentation(ctx: InstanceContext) -> None:
+    """A reads 1-100, gets again (100 committed), reads 101-200, stops for over 30 s; B gets 101-200."""
+    ctx.publish(0, 200)
+    first = ctx.get(ctx.create("A"), 100)
+    assert first.by_partition() == {0: list(range(100))}
+    assert ctx.committed() is None
+
+    second = ctx.get(first.cursor, 100)
+    assert ctx.committed() == 100
+    assert second.by_partition() == {0: list(range(100, 200))}
+
+    b = ctx.get(ctx.create("B"))
+    assert b.records == ()
+    ctx.sleep(TIMEOUT_MS)
+    assert ctx.get(b.cursor).records == ()
+    ctx.sleep(1)
+    assert ctx.get(b.cursor).by_partition() == {0: list(range(100, 200))}
+
+
+def test_the_holder_gives_up_with_its_next_request_after_its_commit(four: InstanceContext) -> None:
+    a = four.get(four.create("a"))
+    b = four.get(four.create("b"))
+    assert b.records == ()
+    assert four.counts() == [0, 4]
+
+    a = four.get(a.cursor)
+    assert four.counts() == [2, 2]
+    assert [four.committed(partition) for partition in range(4)] == [10] * 4
+    assert a.records == ()
+    for partition in range(4):
+        four.publish(partition)
+    assert {*four.get(b.cursor).records, *four.get(a.cursor).records} == {(partition, 10) for partition in range(4)}
+
+
+def test_what_is_in_flight_does_not_move_until_it_is_committed(four: InstanceContext) -> None:
+    a = four.get(four.create("a", commit_on_get=False))
+    b = four.get(four.create("b"))
+    a = four.get(a.cursor)
+    assert four.counts() == [0, 4]
+    assert b.records == four.get(b.cursor).records == ()
+
+    four.commit_cursor(a.cursor)
+    assert four.counts() == [2, 2]
+
+
+def test_what_is_to_be_given_up_is_not_read_any_further(four: InstanceContext) -> None:
+    a = four.get(four.create("a", commit_on_get=False))
+    four.get(four.create("b"))
+    for partition in range(4):
+        four.publish(partition, 5)
+    further = four.get(a.cursor)
+
+    assert len(further.partitions) == 2
+    assert dict(further.cursor.offsets) == {
+        partition: 15 if partition in further.partitions else 10 for partition in range(4)
+    }
+
+
+def test_only_what_has_nothing_in_flight_moves(four: InstanceContext) -> None:
+    """The limit left two partitions unread: they go first."""
+    a = four.get(four.create("a", commit_on_get=False), 20)
+    assert a.partitions == [0, 1]
+    four.get(four.create("b"))
+    # 2 and 3 are those to be given up, and nothing of them is in flight: a heartbeat is enough.
+    four.beat(a.cursor)
+
+    assert four.shares() == {"a": [0, 1], "b": [2, 3]}
+
+
+def test_a_heartbeat_gives_up_nothing_that_is_in_flight(four: InstanceContext) -> None:
+    a = four.get(four.create("a"))
+    four.get(four.create("b"))
+    four.beat(a.cursor)
+
+    assert four.counts() == [0, 4]
+
+
+def test_a_get_that_is_still_reading_holds_on_to_its_partitions(four: InstanceContext) -> None:
+    created = four.create("a")
+    plan = four.begin_get(created)
+    four.beat(four.create("b"))
+    # The chain of heartbeats runs beside: nothing is known to be in flight, but a read is under way.
+    four.beat(created)
+    assert four.counts() == [0, 4]
+
+    a = four.answer_get(plan)
+    assert len(a.records) == 40
+    four.beat(created)
+    assert four.counts() == [0, 4]
+    four.get(a.cursor)
+    assert four.counts() == [2, 2]
+
+
+def test_a_get_that_failed_holds_on_to_nothing(four: InstanceContext) -> None:
+    created = four.create("a")
+    plan = four.begin_get(created)
+    four.beat(four.create("b"))
+    four.answer_get(plan, 0)
+    four.beat(created)
+
+    assert four.counts() == [2, 2]
+
+
+def test_an_answer_that_got_lost_does_not_lose_its_records_nor_hold_them_for_ever(four: InstanceContext) -> None:
+    created = four.create("a")
+    lost = four.get(created)
+    b = four.get(four.create("b"))
+    # The same request again: what is in flight is delivered again, also where it is to be given up.
+    again = four.get(created)
+    assert again.records == lost.records
+
+    four.get(again.cursor)
+    assert four.counts() == [2, 2]
+    assert four.get(b.cursor).records == ()
+    assert [four.committed(partition) for partition in range(4)] == [10] * 4
+
+
+def test_a_holder_that_never_commits_loses_the_partition_after_its_timeout(ctx: InstanceContext) -> None:
+    ctx.publish(0, 5)
+    a = ctx.get(ctx.create("a", commit_on_get=False))
+    two = InstanceContext(2)
+    two.publish(0, 5)
+    two.publish(1, 5)
+    holder = two.get(two.create("holder", commit_on_get=False)).cursor
+    waiting = two.get(two.create("waiting")).cursor
+    for _ in range(3):
+        two.sleep(TIMEOUT_MS // 3)
+        two.beat(waiting)
+        holder = two.beat(holder)
+    assert two.counts() == [0, 2]
+
+    two.sleep(1)
+    holder = two.beat(holder)
+    assert two.shares() == {"holder": [0], "waiting": [1]}
+    assert two.get(waiting).by_partition() == {1: [0, 1, 2, 3, 4]}
+    error = two.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: two.commit_cursor(holder))
+    assert error.partition == 1
+    assert str(error) == "Trying to commit unreserved partition 1"
+    # All or nothing, and the instance is still in.
+    assert two.committed(0) is None
+    assert "holder" in two.shares()
+    # Alone in the group nobody waits: it may take as long as it likes.
+    for _ in range(9):
+        ctx.sleep(TIMEOUT_MS)
+        ctx.beat(a.cursor)
+    ctx.commit_cursor(a.cursor)
+    assert ctx.committed() == 5
+
+
+def test_each_request_of_a_slow_holder_gives_up_what_its_own_commit_covers_first() -> None:
+    ctx = InstanceContext(2)
+    ctx.publish(0, 5)
+    ctx.publish(1, 5)
+    holder = ctx.get(ctx.create("holder")).cursor
+    waiting = ctx.get(ctx.create("waiting")).cursor
+    for _ in range(4):
+        ctx.sleep(TIMEOUT_MS // 3)
+        ctx.beat(waiting)
+        if ctx.shares()["waiting"]:
+            break
+        holder = ctx.get(holder).cursor
+
+    assert ctx.shares() == {"holder": [0], "waiting": [1]}
+    assert (ctx.committed(0), ctx.committed(1)) == (5, 5)
+
+
+def test_partitions_that_come_back_go_on_from_the_group_s_position() -> None:
+    ctx = InstanceContext(2)
+    ctx.publish(0, 4)
+    ctx.publish(1, 4)
+    a = ctx.get(ctx.create("a")).cursor
+    b = ctx.get(ctx.create("b")).cursor
+    stale = a
+    a = ctx.get(a).cursor
+    ctx.publish(1, 4)
+    b = ctx.get(b).cursor
+    ctx.get(b)
+    assert ctx.committed(1) == 8
+    ctx.sleep(20_000)
+    a = ctx.get(a).cursor
+    ctx.sleep(10_001)
+    assert ctx.shares() == {"a": [0, 1]}
+    # An old request of a arrives late: what it commits was given up in good order, and is not its any more.
+    got = ctx.get(stale)
+    assert got.records == ()
+    assert (ctx.committed(0), ctx.committed(1)) == (4, 8)
+
+
+def test_requests_of_somebody_who_left_and_returned_commit_nothing_old() -> None:
+    ctx = InstanceContext(2)
+    ctx.publish(0, 4)
+    ctx.publish(1, 4)
+    old = ctx.get(ctx.create("a", commit_on_get=False)).cursor
+    ctx.sleep(TIMEOUT_MS + 1)
+    # Without commitOnGet a get commits nothing, so there is nothing to refuse: it is taken in again.
+    got = ctx.get(old)
+    assert len(got.records) == 8
+    ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.commit_cursor(old))
+    ctx.commit_cursor(got.cursor)
+    assert (ctx.committed(0), ctx.committed(1)) == (4, 4)
