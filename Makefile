@@ -12,7 +12,7 @@ SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/recor
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-apt lint format bench docs clean
+.PHONY: help setup run test test-apt test-npm test-maven test-go lint format bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +23,7 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 	@$(BIN)/headrace demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -m "not apt" $(ARGS)
+	$(BIN)/python -m pytest -m "not apt and not npm and not maven and not go" $(ARGS)
 
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat and redis-server; installs them when missing
 	@command -v kcat >/dev/null && command -v redis-server >/dev/null || { \
@@ -32,6 +32,18 @@ test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat and redis-server
 	  $$root apt-get update --quiet --quiet && \
 	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server; }
 	$(BIN)/python -m pytest -m apt $(ARGS)
+
+test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
+	$(BIN)/python -m pytest -m npm $(ARGS)
+
+test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
+	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
+	$(BIN)/python -m pytest -m maven $(ARGS)
+
+test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
+	$(BIN)/python -m pytest -m go $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
 	$(BIN)/ruff check .

@@ -1,23 +1,10 @@
 """Clients of Oracle's `oci` package for a server in a test: a throw-away key, and no waiting for retries."""
 
 import uuid
-from functools import cache
 from typing import Any
 
 import oci
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-TENANCY = "ocid1.tenancy.oc1..headracetests"
-USER = "ocid1.user.oc1..headracetests"
-FINGERPRINT = ":".join(["00"] * 16)
-
-
-@cache
-def throw_away_key() -> str:
-    """A private RSA key as PEM, made once per process."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
+from headrace.testing.api_key import throw_away_key
 
 
 class OciClients:
@@ -27,13 +14,7 @@ class OciClients:
         """For the door at `endpoint`; `compartment_id` None: a new one."""
         self.endpoint = endpoint
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
-        self.config: dict[str, Any] = {
-            "tenancy": TENANCY,
-            "user": USER,
-            "fingerprint": FINGERPRINT,
-            "key_content": throw_away_key(),
-            "region": "us-ashburn-1",
-        }
+        self.config: dict[str, Any] = throw_away_key().configuration
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
         """A StreamAdminClient; `options` as it takes them. Without `retry_strategy` nothing is tried twice."""
@@ -57,7 +38,7 @@ class OciClients:
             try:
                 admin.delete_stream_pool(pool.id)
             except oci.exceptions.ServiceError as error:
-                if error.status != 409 and error.status != 400:  # a compartment's default pool stays
+                if error.status not in {400, 409}:  # a compartment's default pool stays
                     raise
         for harness in _all(admin.list_connect_harnesses, self.compartment_id):
             admin.delete_connect_harness(harness.id)
