@@ -100,9 +100,11 @@ def seconds(spans: Sequence[Span]) -> float:
 class Worker:
     """A process with one task, ready when this has been made; whatever happens, it is gone at the end of the block."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Any) -> None:
+        """Start the module that the task's class is of (`python -m bench.load TASK`)."""
+        module = type(task).__module__
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.load", msgspec.json.encode(task).decode()],
+            [sys.executable, "-m", module, msgspec.json.encode(task).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -293,7 +295,7 @@ def _receive(task: Receive, begin: Callable[[], int]) -> Delays:
     return Delays(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6, longest=max(counted) / 1e6)
 
 
-def _begin() -> int:
+def begin() -> int:
     """Say that all is ready, and wait for the word; the time it came."""
     print("ready", flush=True)
     if not sys.stdin.readline():
@@ -307,13 +309,13 @@ def main() -> None:
     try:
         match task:
             case Produce():
-                result = _produce(task, _begin)
+                result = _produce(task, begin)
             case Consume():
-                result = _consume(task, _begin)
+                result = _consume(task, begin)
             case Send():
-                result = _send(task, _begin)
+                result = _send(task, begin)
             case Receive():
-                result = _receive(task, _begin)
+                result = _receive(task, begin)
     except LoadFailed as error:
         raise SystemExit(str(error)) from None
     print(msgspec.json.encode(result).decode(), flush=True)

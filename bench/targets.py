@@ -4,11 +4,12 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import redis
 
-from bench.load import Span, Task, Worker, seconds
+from bench.load import Span, Worker, seconds
 from bench.processes import cpu_s, peak_mb, reset_peak
 from headrace.testing import Server, server
 from headrace.testing.wire import Wire
@@ -41,7 +42,7 @@ class Run(msgspec.Struct, frozen=True):
         return self.records / self.seconds
 
 
-def load(target: Target, tasks: Sequence[Task]) -> Run:
+def load(target: Target, tasks: Sequence[Any]) -> Run:
     """Run tasks at once, each in a process of its own. Raises LoadFailed."""
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(Worker(task)) for task in tasks]

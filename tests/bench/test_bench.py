@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("kafka", "groups", "startup", "store", "spark", "records", "codec")
+NAMES = ("kafka", "oci", "groups", "startup", "store", "spark", "records", "codec")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,6 +57,15 @@ def test_requests_and_latency() -> None:
     given = ["--parts", "requests,latency", "--requests", "200", "--rates", "500", "--lingers", "0"]
     found = rows(bench("kafka", "--quick", "--seconds", "0.2", *given))
     assert [row[0] for row in found] == ["100 B", "500 records/s"]
+    assert "-" not in [cell for row in found for cell in row]
+
+
+def test_the_oci_door() -> None:
+    given = ["--megabytes", "1", "--requests", "100", "--seconds", "0.2", "--no-sdk"]
+    found = rows(bench("oci", "--quick", *given))
+    assert [row[0] for row in found] == [
+        "PutMessages of 100", "GetMessages of 100", "PutMessages of 1", "500 requests/s",
+    ]  # fmt: skip
     assert "-" not in [cell for row in found for cell in row]
 
 
