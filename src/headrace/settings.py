@@ -250,6 +250,12 @@ def kafka_address(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get(PREFIX + "KAFKA", "127.0.0.1:9092")
 
 
+def http_url(environ: Mapping[str, str] | None = None) -> str:
+    """Where Oracle's clients look for a server of this machine: as `HEADRACE_HTTP` says, else the default."""
+    address = (os.environ if environ is None else environ).get(PREFIX + "HTTP", "127.0.0.1:8080")
+    return "http://" + re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
+
+
 def redis_url(environ: Mapping[str, str] | None = None) -> str | None:
     """Where readers of the storage look for it: `HEADRACE_REDIS`, else None."""
     return (os.environ if environ is None else environ).get(PREFIX + "REDIS")

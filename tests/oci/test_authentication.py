@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from oci._vendor.requests import Request as SdkRequest
 
 import oci
-from headrace.oci.authentication import Authenticator, file_name
+from headrace.oci.authentication import Authenticator
 from headrace.oci.call import Principal
 from headrace.oci.errors import OciError
 from headrace.oci.settings import OciSettings
@@ -68,7 +68,7 @@ def keys(tmp_path: Path, private_key: rsa.RSAPrivateKey) -> Path:
 def put_key(directory: Path, public: rsa.RSAPublicKey | ec.EllipticCurvePublicKey) -> Path:
     folder = directory / TENANCY / USER
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(FINGERPRINT)
+    path = folder / (FINGERPRINT.replace(":", "-") + ".pem")
     path.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return path
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "groups": "headrace.cli.groups:groups",
     "records": "headrace.cli.records:records",
     "archive": "headrace.cli.archive:archive",
+    "oci-config": "headrace.cli.oci_config:oci_config",
 }
 
 
@@ -58,7 +59,8 @@ Examples:
   headrace topics create flights --partitions 6
   echo 'hello' | headrace records produce flights
   headrace records tail flights --from-beginning
-  headrace groups describe billing                      who reads what, and how far behind""",
+  headrace groups describe billing                      who reads what, and how far behind
+  eval "$(headrace oci-config)"                         Oracle's oci command talks to this server""",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show versions and exit."

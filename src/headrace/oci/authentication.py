@@ -5,15 +5,11 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from headrace.oci import signatures
 from headrace.oci.call import Principal
 from headrace.oci.errors import NOT_AUTHENTICATED, OciError
+from headrace.oci.keys import KeyDirectory
 from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import ApiKey, BadSignature, Signature
 
@@ -98,56 +94,3 @@ class Authenticator:
             raise BadSignature("only API keys can be verified: tokens and resource principals cannot")
         if not self._keys.verify(key, signature.value, signed):
             raise BadSignature(f"no key of {key.tenancy}/{key.user}/{key.fingerprint} made this signature")
-
-
-class KeyDirectory:
-    """Public keys as files: `<tenancy>/<user>/<fingerprint>.pem`, with dashes for the fingerprint's colons.
-
-    A file is read when it is first needed, and again when it has changed; one that was removed counts no more.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._read: dict[Path, tuple[tuple[int, int, int], RSAPublicKey | None]] = {}
-
-    def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
-        """RSA with SHA-256, PKCS #1 v1.5."""
-        public = self._find(key)
-        if public is None:
-            return False
-        try:
-            public.verify(signature, signed, PKCS1v15(), SHA256())
-        except InvalidSignature:
-            return False
-        return True
-
-    def _find(self, key: ApiKey) -> RSAPublicKey | None:
-        path = self._directory / key.tenancy / key.user / file_name(key.fingerprint)
-        try:
-            status = path.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-            known = self._read.get(path)
-            if known is None or known[0] != stamp:
-                known = self._read[path] = (stamp, _load(path))
-        except OSError as error:
-            self._read.pop(path, None)
-            if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                _log.warning("a public key cannot be read", file=str(path), reason=error.strerror)
-            return None
-        return known[1]
-
-
-def file_name(fingerprint: str) -> str:
-    """The file of a key with this fingerprint; colons are not for names of files."""
-    return fingerprint.replace(":", "-") + ".pem"
-
-
-def _load(path: Path) -> RSAPublicKey | None:
-    try:
-        loaded = load_pem_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm):
-        loaded = None
-    if not isinstance(loaded, RSAPublicKey):
-        _log.warning("not an RSA public key in PEM form", file=str(path))
-        return None
-    return loaded
