@@ -91,7 +91,7 @@ async def serve(
                 settings,
                 clock or SystemClock(),
                 cluster_id=storage.cluster_id,
-                stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
+                stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
             )
             broker = clusters.default
             advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])

@@ -1,7 +1,7 @@
 """The broker: what every door talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headrace.broker import offsets, retention
 from headrace.broker.cache import CacheBudget
@@ -10,12 +10,15 @@ from headrace.broker.fetch import Ask, Fetch, FetchDone
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
+from headrace.broker.native.delivery import GroupReader
+from headrace.broker.native.groups import NativeGroups
+from headrace.broker.native.partition import NativePartition
 from headrace.broker.offsets import FoundOffset
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
-from headrace.groups.model import TopicPartition
+from headrace.groups.model import Position, TopicPartition
 from headrace.topics.accept import accept
 from headrace.topics.errors import UnknownTopic
 
@@ -50,8 +53,11 @@ class Broker:
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of)
-        self.groups = GroupTable(storage, clock, settings.groups, self._stream)
-        self.topics.deleted.append(self.groups.topic_deleted)
+        self.native = NativeGroups(storage, settings.headrace_native_max_pending)
+        self.groups = GroupTable(self.native, clock, settings.groups, self._stream)
+        self.topics.added.append(self.native.topic_added)
+        self.topics.adopted.append(self.native.topic_added)
+        self.topics.deleted += (self.groups.topic_deleted, self.native.topic_deleted)
         self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
@@ -126,13 +132,26 @@ class Broker:
         fetch.start()
         return fetch
 
+    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | GroupReader:
+        """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
+        return self.native.reader(partition, client_id, host)
+
+    async def positions(self, group: str, asked: Iterable[TopicPartition] | None) -> dict[TopicPartition, Position]:
+        """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
+        return await self.native.positions(group, self.groups.positions(group), asked)
+
     async def find_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
+        if isinstance(partition, NativePartition):
+            return await partition.find_offset(timestamp)
         return await offsets.find(self.storage, partition, timestamp)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""
         partition.check_readable(max(before_offset, partition.log_start))
+        if isinstance(partition, NativePartition):
+            await partition.delete_before(before_offset)
+            return partition.log_start
         partition.trimmed(await self.storage.delete_records(partition.stream, before_offset))
         return partition.log_start
 

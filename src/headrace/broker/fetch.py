@@ -6,22 +6,56 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
-from headrace.broker.log import Partition
+from headrace.broker.log import Watcher
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.fetch")
 
 
+class Readable(Protocol):
+    """A partition, as whoever fetches may read it."""
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind the last record."""
+
+    def check_readable(self, offset: int) -> None:
+        """Raise OffsetOutOfRange or UnknownTopic."""
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing."""
+
+    def cached(self, offset: int) -> bool:
+        """Whether a read can be answered from memory."""
+
+    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        """Stamped batches from memory and their size."""
+
+    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        """Stamped batches from Redis and their size."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of every batch from now on."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling."""
+
+
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """One partition of a fetch."""
 
-    partition: Partition | Exception
+    partition: Readable | Exception
     """The error stands for a partition that could not be found."""
     offset: int
     max_bytes: int
@@ -77,7 +111,7 @@ class Fetch:
         self._first = first % len(asks) if asks else 0
         self._clock = clock
         self._done: FetchDone | None = done
-        self._watched: list[Partition] = []
+        self._watched: list[Readable] = []
         self._missing = 0
         self._timer: Timer | None = None
         self._due = False
@@ -111,7 +145,7 @@ class Fetch:
             ask = asks[index]
             partition = ask.partition
             answer = found[index]
-            if not isinstance(partition, Partition):
+            if isinstance(partition, Exception):
                 answer.error = partition
                 continue
             try:
@@ -119,7 +153,7 @@ class Fetch:
             except TopicError as error:
                 answer.error = error
                 continue
-            if ask.offset == partition.log_end:
+            if partition.at_end(ask.offset):
                 continue
             if not partition.cached(ask.offset):
                 stored.append(index)
@@ -140,7 +174,7 @@ class Fetch:
         reads = []
         for index in shares:
             ask = self._asks[index]
-            assert isinstance(ask.partition, Partition)
+            assert not isinstance(ask.partition, Exception)
             reads.append(ask.partition.read_stored(ask.offset, min(ask.max_bytes, max(left, 1))))
         whole_first = left == self._max_bytes
         for index, result in zip(shares, await asyncio.gather(*reads, return_exceptions=True), strict=True):
@@ -179,7 +213,7 @@ class Fetch:
             return
         for ask, answer in zip(self._asks, found, strict=True):
             partition = ask.partition
-            if isinstance(partition, Partition) and answer.error is None:
+            if not isinstance(partition, Exception) and answer.error is None:
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
         done(found)
@@ -188,7 +222,7 @@ class Fetch:
         self._missing = missing
         if not self._watched:
             for ask in self._asks:
-                if isinstance(ask.partition, Partition):
+                if not isinstance(ask.partition, Exception):
                     ask.partition.watch(self._grown)
                     self._watched.append(ask.partition)
         if self._timer is None:

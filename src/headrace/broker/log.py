@@ -141,6 +141,10 @@ class Partition:
                 f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
             )
 
+    def at_end(self, offset: int) -> bool:
+        """Whether a read at `offset` would find nothing."""
+        return offset == self.log_end
+
     def cached(self, offset: int) -> bool:
         """Whether a read at `offset` can be answered from memory (the log end itself included)."""
         return offset >= self._tail.start

@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from headrace.broker.clock import Clock
+from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import LogStorage
 from headrace.broker.topics import TopicTable
 from headrace.topics.errors import TopicError
@@ -24,7 +25,10 @@ async def enforce(topics: TopicTable, storage: LogStorage, clock: Clock) -> int:
                 continue
             # Also where nothing can be trimmed: storage forgets idle producers on this occasion.
             before = partition.log_start
-            partition.trimmed(await storage.trim(partition.stream, before_ms=before_ms, max_bytes=max_bytes))
+            if isinstance(partition, NativePartition):
+                await partition.trim(before_ms, max_bytes)
+            else:
+                partition.trimmed(await storage.trim(partition.stream, before_ms=before_ms, max_bytes=max_bytes))
             if partition.log_start > before:
                 moved += 1
                 _log.info(

@@ -168,6 +168,20 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         minimum=0,
         doc="Memory for the newest record batches, from which consumers at the tail are served (not in Kafka).",
     ),
+    ConfigKey(
+        name="headrace.stream.prefix",
+        type=ConfigType.STRING,
+        default="headrace",
+        doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.native.max.pending",
+        type=ConfigType.INT,
+        default="100000",
+        minimum=1,
+        doc="Native topics: how many entries of a group Redis keeps as pending per partition. A member that commits "
+        "less often reads on, but what it reads beyond is recorded only by its next commit (not in Kafka).",
+    ),
 )
 """Every setting of the broker; one that is not here stops the start."""
 
@@ -207,6 +221,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
     headrace_cache_bytes: int
+    headrace_stream_prefix: str
+    headrace_native_max_pending: int
     topic_defaults: TopicDefaults
     given: dict[str, str]
     """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""

@@ -10,11 +10,22 @@ import msgspec
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.log import Partition
+from headrace.broker.native.opening import open_partition, open_partitions
 from headrace.broker.ports import LogStorage
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
-from headrace.topics.errors import InvalidPartitions, TopicExists, UnknownTopic
+from headrace.topics.errors import (
+    Fenced,
+    InvalidConfig,
+    InvalidPartitions,
+    StorageFull,
+    StorageUnavailable,
+    TopicError,
+    TopicExists,
+    UnknownTopic,
+)
 from headrace.topics.model import Topic
 from headrace.topics.names import check_name
+from headrace.topics.native import FIXED, STORAGE, with_adopted
 
 T = TypeVar("T")
 
@@ -61,6 +72,8 @@ class TopicTable:
         """Called with each topic that is there from now on: loaded, created or moved here."""
         self.removed: list[Callable[[LiveTopic], None]] = []
         """Called with each topic that was deleted; not with one that has moved."""
+        self.adopted: list[Callable[[LiveTopic], None]] = []
+        """Called with each topic that has taken over another stream."""
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
@@ -74,15 +87,20 @@ class TopicTable:
                 progress(opened, total)
 
     async def _open(self, topic: Topic) -> LiveTopic:
+        config = resolve(topic.config, self._defaults)
+        opening = open_partitions(topic, self._storage) if config.native else self._open_logs(topic)
+        live = LiveTopic(topic, config, await opening)
+        self._add(live)
+        return live
+
+    async def _open_logs(self, topic: Topic) -> list[Partition]:
         partitions: list[Partition] = []
         for start in range(0, topic.partitions, _OPENED_AT_ONCE):
             streams = topic.streams[start : start + _OPENED_AT_ONCE]
             states = await asyncio.gather(*(self._storage.open_partition(stream) for stream in streams))
             for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
                 partitions.append(Partition(topic.name, index, stream, state, self._storage, self._budget))
-        live = LiveTopic(topic, resolve(topic.config, self._defaults), partitions)
-        self._add(live)
-        return live
+        return partitions
 
     def _add(self, live: LiveTopic) -> None:
         self._by_name[live.topic.name] = live
@@ -154,6 +172,62 @@ class TopicTable:
                 raise
             return await self._open(topic)
 
+    async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+        """Make a Redis Stream that is there a partition of a native topic; the stream itself is not touched.
+
+        Args:
+            name: the topic; it is created where it does not exist, with partition 0.
+            stream: the stream's key.
+            partition: the next one of the topic, or one of its that is empty.
+            config: of a topic that is created. Unless it says otherwise nothing is ever trimmed.
+
+        Raises:
+            InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
+        """
+        return await _to_the_end(self._adopt(name, stream, partition, config))
+
+    async def _adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+        async with self._changes:
+            check_name(name)
+            for other in self:
+                if stream in other.topic.streams:
+                    raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
+            known = self._by_name.get(name)
+            if known is None:
+                config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
+                resolve(config, self._defaults)
+                topic = Topic(name=name, id=uuid4(), streams=(), config=config, created_ms=self._clock.now_ms())
+            elif not known.config.native:
+                raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")
+            else:
+                topic = known.topic
+            streams = list(topic.streams)
+            if not 0 <= partition <= len(streams):
+                raise InvalidPartitions(f"partition {partition} of {name!r}: the next one is {len(streams)}")
+            if partition < len(streams) and known is not None and known.partitions[partition].log_end > 0:
+                raise InvalidPartitions(f"partition {partition} of {name!r} has records of its own already")
+            streams[partition : partition + 1] = [stream]
+            topic = msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
+            try:
+                opened = await open_partition(topic, partition, self._storage, must_exist=True)
+            except (Fenced, StorageFull, StorageUnavailable):
+                raise
+            except TopicError as error:
+                raise InvalidConfig(f"cannot adopt: {error}") from None
+            if known is None:
+                await self._storage.create_topic(topic)
+                live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened])
+                self._add(live)
+                return live
+            await self._storage.replace_topic(topic)
+            for replaced in known.partitions[partition : partition + 1]:
+                replaced.close()
+            known.partitions[partition : partition + 1] = [opened]
+            known.topic = topic
+            for listener in self.adopted:
+                listener(known)
+            return known
+
     async def _open_stored(self, name: str) -> None:
         """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
         for topic in await self._storage.load_topics():
@@ -175,6 +249,9 @@ class TopicTable:
         async with self._changes:
             live = self.get(name)
             resolved = resolve(config, self._defaults)
+            for key in FIXED:
+                if config.get(key) != live.topic.config.get(key):
+                    raise InvalidConfig(f"{key} cannot be changed: offsets would mean something else")
             topic = msgspec.structs.replace(live.topic, config=config)
             await self._storage.replace_topic(topic)
             live.topic, live.config = topic, resolved

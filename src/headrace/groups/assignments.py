@@ -1,7 +1,7 @@
 """Reads a consumer's assignment, which the leader of a classic group makes for each member.
 
-Layout (big-endian): version int16, topic count int32, each topic an int16 length and UTF-8 and an array (int32 count) of
-int32 partitions; what follows is the clients' own.
+Layout (big-endian): version int16, topic count int32, each topic an int16 length and UTF-8 and an array (int32 count)
+of int32 partitions; what follows is the clients' own.
 """
 
 import struct

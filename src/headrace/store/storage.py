@@ -16,6 +16,7 @@ from headrace.store.documents import RedisDocuments
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
+from headrace.store.native import RedisNative
 from headrace.topics.errors import TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 
@@ -52,7 +53,7 @@ class Durability(msgspec.Struct, frozen=True):
         return found
 
 
-class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
+class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
     """Implements all of `broker.ports` on one connection."""
 
     def __init__(
@@ -70,6 +71,7 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
         RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms, alone=alone)
         RedisGroups.__init__(self, connection, keyspace, epoch)
         RedisDocuments.__init__(self, connection, keyspace, epoch)
+        self.watch_at(url)
         self.url = url
         self.cluster_id = cluster
         self.epoch = epoch
@@ -157,6 +159,7 @@ class RedisStorage(RedisLogs, RedisGroups, RedisDocuments):
 
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
+        await self.stop_watching()
         await self._connection.close()
         await self._admin.aclose()
 

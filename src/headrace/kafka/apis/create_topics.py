@@ -2,6 +2,8 @@
 
 Behavior
 - One broker holds every replica: a replication factor of 1 or -1 (the default) is taken, another is refused.
+- With the configuration `headrace.stream=KEY` a Redis Stream that is there becomes partition `headrace.partition` (0)
+  of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
 - Manual replica assignments are taken when they name this broker and nothing else.
 
 Version notes
@@ -9,6 +11,7 @@ Version notes
 """
 
 from headrace.broker.broker import Broker
+from headrace.broker.topics import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -18,6 +21,7 @@ from headrace.topics.config import describe
 from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
 
 Result = CreateTopicsResponse.CreatableTopicResult
+ADOPT_STREAM, ADOPT_PARTITION = "headrace.stream", "headrace.partition"
 
 
 @register(CreateTopicsRequest, 2, 7)
@@ -37,6 +41,8 @@ async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopi
 async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool) -> Result:
     config = {item.name: item.value for item in topic.configs if item.value is not None}
     try:
+        if ADOPT_STREAM in config:
+            return await _adopt(broker, topic, config, validate_only=validate_only)
         partitions = _partitions(broker, topic)
         if validate_only:
             broker.topics.validate(topic.name, partitions, config)
@@ -44,8 +50,24 @@ async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, 
         live = await broker.topics.create(topic.name, partitions, config)
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)
+    return _created(broker, live, partitions)
+
+
+async def _adopt(
+    broker: Broker, topic: CreateTopicsRequest.CreatableTopic, config: dict[str, str], *, validate_only: bool
+) -> Result:
+    if validate_only:
+        raise RequestError(Code.INVALID_REQUEST, "the adoption of a stream cannot be tried without doing it")
+    stream, partition = config.pop(ADOPT_STREAM), config.pop(ADOPT_PARTITION, "0")
+    if not partition.isdecimal():
+        raise InvalidPartitions(f"{ADOPT_PARTITION}={partition}: expected a partition's number")
+    live = await broker.topics.adopt(topic.name, stream, int(partition), config)
+    return _created(broker, live, len(live.partitions))
+
+
+def _created(broker: Broker, live: LiveTopic, partitions: int) -> Result:
     return Result(
-        name=topic.name,
+        name=live.topic.name,
         topic_id=live.topic.id,
         num_partitions=partitions,
         replication_factor=1,

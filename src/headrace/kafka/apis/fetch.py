@@ -14,7 +14,6 @@ Version notes
 from struct import Struct
 
 from headrace.broker.fetch import Ask, Found
-from headrace.broker.topics import TopicTable
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -38,7 +37,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
         # We never gave out a session: the client has to name everything again.
         exchange.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
         return
-    asks = [_ask(broker.topics, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
+    asks = [_ask(exchange, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
 
     def done(found: list[Found]) -> None:
         if exchange.version < _ZSTD_FROM:
@@ -57,9 +56,10 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
         exchange.cancel = fetch.cancel
 
 
-def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
+def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
+    broker = exchange.broker
     try:
-        partition = topics.partition(name, wanted.partition)
+        partition = broker.topics.partition(name, wanted.partition)
     except TopicError as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
     epoch = wanted.current_leader_epoch
@@ -70,7 +70,8 @@ def _ask(topics: TopicTable, name: str, wanted: FetchRequest.FetchPartition) -> 
             wanted.fetch_offset,
             wanted.partition_max_bytes,
         )
-    return Ask(partition, wanted.fetch_offset, wanted.partition_max_bytes)
+    reader = broker.reader(partition, exchange.client_id or "", f"/{exchange.outlet.client_host}")
+    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes)
 
 
 def _refuse_zstd(found: Found) -> None:

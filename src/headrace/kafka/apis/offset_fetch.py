@@ -3,6 +3,7 @@
 Behavior
 - Nothing committed, or no such group, is offset -1 with empty metadata and no error.
 - A null list of topics asks for every position of the group.
+- In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
 
 Version notes
 - 2: null topics. 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
@@ -14,8 +15,10 @@ from collections.abc import Iterable, Sequence
 from headrace.broker.broker import Broker
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
+from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.registry import register
+from headrace.topics.errors import StorageUnavailable
 
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _NOTHING = Position(offset=-1)
@@ -24,8 +27,9 @@ Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
 
 
-def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
-    committed = broker.groups.positions(group)
+async def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
+    wanted = None if asked is None else [TopicPartition(topic, index) for topic, indexes in asked for index in indexes]
+    committed = await broker.positions(group, wanted)
     if asked is None:
         by_topic: dict[str, list[tuple[int, Position]]] = {}
         for partition in sorted(committed):
@@ -38,13 +42,16 @@ def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
 
 
 @register(OffsetFetchRequest, 1, 8)
-def handle(request: OffsetFetchRequest, exchange: Exchange) -> None:
+async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     broker = exchange.broker
     if exchange.version >= 8:
-        exchange.answer(OffsetFetchResponse(groups=[_group(broker, asked) for asked in request.groups]))
-        return
+        return OffsetFetchResponse(groups=[await _group(broker, asked) for asked in request.groups])
     asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    try:
+        found = await _positions(broker, request.group_id, asked)
+    except StorageUnavailable:
+        return OffsetFetchResponse(topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
     topics = [
         OffsetFetchResponse.OffsetFetchResponseTopic(
             name=topic,
@@ -58,13 +65,17 @@ def handle(request: OffsetFetchRequest, exchange: Exchange) -> None:
                 for index, position in partitions
             ],
         )
-        for topic, partitions in _positions(broker, request.group_id, asked)
+        for topic, partitions in found
     ]
-    exchange.answer(OffsetFetchResponse(topics=topics))
+    return OffsetFetchResponse(topics=topics)
 
 
-def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
+async def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
+    try:
+        found = await _positions(broker, wanted.group_id, asked)
+    except StorageUnavailable:
+        return Group(group_id=wanted.group_id, topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
     return Group(
         group_id=wanted.group_id,
         topics=[
@@ -80,6 +91,6 @@ def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -
                     for index, position in partitions
                 ],
             )
-            for topic, partitions in _positions(broker, wanted.group_id, asked)
+            for topic, partitions in found
         ],
     )

@@ -1,0 +1,243 @@
+"""What one group was given of one partition: reads for the member that owns it, with XREADGROUP.
+
+Entries once given are kept here until the member asks for what follows them: an answer that was lost on the network,
+or that had no room for all, is served again from memory. Redis knows them too, as pending, and what memory loses
+(by a restart, a rebalance, a lost connection) comes from there.
+
+A fetch offset is one of three things:
+- the group's next, or in the gap before it: entries nobody was given yet (`>`);
+- where the group stands (OffsetFetch), or, after a restart or a rebalance, between there and its next: what is pending
+  for the member, then `>`;
+- anything else: a seek. It is read without the group (XRANGE), whose position stays until a commit moves it. A seek
+  back ends where the group's next begins.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+from headrace.broker.cache import Buffer
+from headrace.broker.log import Watcher
+from headrace.broker.native.partition import NativePartition, take
+from headrace.topics.errors import TopicError
+from headrace.topics.model import StoredBatch
+from headrace.topics.native import GroupGone, NativeRead
+
+_TRIES = 2
+
+
+class Mode(Enum):
+    """Where the next entries come from."""
+
+    NEW = "new"
+    """What nobody was given yet."""
+    PENDING = "pending"
+    """What the member was given and has not committed; then NEW."""
+    SEEK = "seek"
+    """Another offset: every fetch is looked at anew."""
+
+
+class Delivery:
+    """One group's reading of one partition."""
+
+    def __init__(
+        self, group: str, partition: NativePartition, committed: Callable[[], int | None], most_pending: int
+    ) -> None:
+        """Nothing has been read.
+
+        Args:
+            group: the group's name.
+            partition: what it reads.
+            committed: tells the group's last commit there.
+            most_pending: from so many entries on that are pending, further ones are read without recording that.
+        """
+        self.group = group
+        self.partition = partition
+        self.member: str | None = None
+        self.mode = Mode.SEEK
+        self._committed = committed
+        self._most_pending = most_pending
+        self._lock = asyncio.Lock()
+        self._kept: deque[StoredBatch] = deque()
+        self._start = 0
+        """From here to `_next` everything the member was given is in `_kept`."""
+        self._next = -1
+        self._pending = 0
+        self._stale = False
+
+    def reset(self) -> None:
+        """Forget what memory has: the next fetch is looked at as if it was the first."""
+        self._stale = True
+        if not self._lock.locked():
+            self._forget()
+
+    def _forget(self) -> None:
+        self.member = None
+        self.mode = Mode.SEEK
+        self._kept.clear()
+        self._start, self._next = 0, -1
+        self._stale = False
+
+    def acknowledged(self, count: int) -> None:
+        """So many entries are not pending any more."""
+        self._pending = max(0, self._pending - count)
+
+    def at_end(self, member: str, offset: int) -> bool:
+        """Whether a read would find nothing, as far as is known without asking."""
+        return (
+            self.member == member
+            and self.mode is Mode.NEW
+            and not self._stale
+            and offset == self._next
+            and not self._lock.locked()
+            and self.partition.log_end <= offset
+        )
+
+    async def read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        """Batches for `member` from `offset` on, about `limit` bytes.
+
+        Raises:
+            OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError.
+        """
+        # Whoever waits may go away; what Redis has recorded as given must be kept all the same.
+        return await asyncio.shield(asyncio.ensure_future(self._read(member, offset, limit)))
+
+    async def _read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        async with self._lock:
+            for attempt in range(_TRIES):
+                try:
+                    return await self._serve(member, offset, limit)
+                except GroupGone:
+                    # Destroyed by somebody: it is made again where the member stands.
+                    self._forget()
+                    if attempt + 1 == _TRIES:
+                        raise TopicError(f"group {self.group!r} of {self.partition.stream} is gone again") from None
+                except TopicError:
+                    # Perhaps entries were given that never came here: Redis knows which.
+                    self._forget()
+                    raise
+                finally:
+                    if self._stale:
+                        self._forget()
+            raise AssertionError("not reached")
+
+    async def _serve(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        self.partition.check_readable(offset)
+        if self.member != member or not self._start <= offset <= self._next or self.mode is Mode.SEEK:
+            before = await self._place(member, offset)
+            if self.mode is Mode.SEEK:
+                found = await self.partition.read_range(offset, limit, before)
+                if found or before is None:
+                    return take(found, limit)
+                # Nothing is left of what lay between: on with what nobody was given yet.
+                self.mode = Mode.NEW
+        while self._kept and self._kept[0].next_offset <= offset:
+            self._kept.popleft()
+        self._start = offset
+        size = sum(len(each.batch) for each in self._kept)
+        if size < limit and not await self._fill(member, limit - size) and not self._kept:
+            return take(await self.partition.read_range(offset, limit), limit)
+        return take(self._kept, limit)
+
+    async def _place(self, member: str, offset: int) -> int | None:
+        """Find out what a fetch offset is, and set the mode; for a seek back, where it ends."""
+        partition = self.partition
+        known = self.member == member
+        committed = self._committed()
+        entered = await partition.native.enter(
+            partition.place, self.group, member, offset if committed is None else committed
+        )
+        self._kept.clear()
+        self._start = self._next = offset
+        self.member, self._pending = member, entered.pending
+        if offset >= entered.next_offset:
+            gap = await partition.native.is_gap(partition.place, entered.last_id, offset)
+            self.mode = Mode.NEW if gap else Mode.SEEK
+            return None
+        position = await partition.native.native_position(partition.place, self.group, committed)
+        stands = position is not None and offset >= position and (offset == position or not known)
+        if position is not None and offset < position:
+            stands = await partition.native.is_gap(partition.place, offset, position)
+        self.mode = Mode.PENDING if stands else Mode.SEEK
+        return None if stands else entered.next_offset
+
+    async def _fill(self, member: str, limit: int) -> bool:
+        """Read more behind what is kept; false where so much is pending that it is not to be recorded."""
+        partition = self.partition
+        while self.mode is Mode.PENDING:
+            read = await partition.native.read_pending(
+                partition.place, self.group, member, self._next, partition.count_for(limit), limit
+            )
+            self._keep(read)
+            if read.batches:
+                return True
+            if not read.entries:
+                self.mode = Mode.NEW
+        if self._pending >= self._most_pending:
+            self.mode = Mode.SEEK
+            return bool(self._kept)
+        read = await partition.native.read_new(partition.place, self.group, member, partition.count_for(limit), limit)
+        self._pending += read.entries
+        start = self._next
+        self._keep(read)
+        partition.check_place(start, read.extent)
+        return True
+
+    def _keep(self, read: NativeRead) -> None:
+        self.partition.report(read)
+        for each in read.batches:
+            # Somebody may have set the group back meanwhile: what the member has had is not put behind it.
+            if each.next_offset > self._next:
+                self._kept.append(each)
+        if read.entries:
+            self._next = max(self._next, read.following)
+
+
+class GroupReader:
+    """A partition as one member of a group reads it: what `broker.fetch` asks for."""
+
+    __slots__ = ("_delivery", "_member", "partition")
+
+    def __init__(self, delivery: Delivery, member: str) -> None:
+        self._delivery = delivery
+        self._member = member
+        self.partition = delivery.partition
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+        return self.partition.log_start
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind the last record."""
+        return self.partition.log_end
+
+    def check_readable(self, offset: int) -> None:
+        """Raise UnknownTopic once the topic is deleted."""
+        self.partition.check_readable(offset)
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing, as far as is known without asking."""
+        return self._delivery.at_end(self._member, offset)
+
+    def cached(self, offset: int) -> bool:
+        """Redis is always asked."""
+        return False
+
+    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        """Nothing."""
+        return [], 0
+
+    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        """Batches for this member; see `Delivery.read`."""
+        return await self._delivery.read(self._member, offset, limit)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of new records."""
+        self.partition.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling."""
+        self.partition.unwatch(watcher)

@@ -1,0 +1,233 @@
+"""Groups on native topics: what a group's changes mean for the Redis consumer groups of the streams.
+
+Stands between the group table and the storage. A commit acknowledges (XACK) before it is stored and answered, a member
+that leaves takes its consumer along, and nothing is mirrored: the Redis group is the group.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from headrace.broker.log import Partition
+from headrace.broker.native.delivery import Delivery, GroupReader
+from headrace.broker.native.owners import Owner, Owners
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.ports import GroupStorage
+from headrace.groups.model import (
+    DropGroup,
+    DropMember,
+    DropPositions,
+    GroupChange,
+    Position,
+    SaveMember,
+    SavePositions,
+    StoredGroup,
+    TopicPartition,
+)
+from headrace.topics.errors import TopicError
+from headrace.topics.native import NotAStream
+
+if TYPE_CHECKING:
+    from headrace.broker.topics import LiveTopic
+
+_log = structlog.get_logger("headrace.native")
+
+
+class NativeGroups:
+    """The groups' storage for the group table, and the groups' reading for fetches."""
+
+    def __init__(self, storage: GroupStorage, most_pending: int) -> None:
+        """Nothing is known yet; `topic_added` and `load_groups` bring it.
+
+        Args:
+            storage: keeps the groups.
+            most_pending: see `Delivery`.
+        """
+        self._storage = storage
+        self._natives: dict[TopicPartition, NativePartition] = {}
+        self._streams: set[str] = set()
+        self._most_pending = most_pending
+        self._owners = Owners()
+        self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
+
+    # The storage of groups
+
+    async def load_groups(self) -> list[StoredGroup]:
+        """Every group; who owns what is remembered."""
+        groups = await self._storage.load_groups()
+        for group in groups:
+            self._owners.load(group)
+            for partition, position in group.positions.items():
+                self._committed[group.name, partition] = position.offset
+        return groups
+
+    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
+        """Acknowledge what is committed, store the changes, then let go who has left."""
+        for change in changes:
+            if isinstance(change, SavePositions):
+                await self._commit(group, change.positions)
+        left = {
+            change.member_id: self._owners.partitions(Owner(group, change.member_id))
+            for change in changes
+            if isinstance(change, DropMember)
+        }
+        await self._storage.save_group(group, changes)
+        self._owners.apply(group, changes)
+        self._remember(group, changes)
+        if any(isinstance(change, SaveMember) for change in changes):
+            # A new generation: each partition is looked at anew, also by a member that keeps it.
+            self._reset(group)
+        for member, partitions in left.items():
+            await self._leave(group, member, partitions)
+        if changes and isinstance(changes[-1], DropGroup):
+            await self._forget(group)
+
+    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+        """Nothing on native topics."""
+        if stream not in self._streams:
+            await self._storage.mirror_position(stream, group, offset)
+
+    # Commits
+
+    async def _commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        await asyncio.gather(
+            *(
+                self._commit_one(group, partition, native, position.offset)
+                for partition, position in positions.items()
+                if (native := self._natives.get(partition)) is not None and position.offset >= 0
+            )
+        )
+
+    async def _commit_one(self, group: str, partition: TopicPartition, native: NativePartition, offset: int) -> None:
+        previous = self._committed.get((group, partition))
+        kind = ""
+        if previous is not None and offset < previous:
+            kind = "back"
+        elif not self._owners.anybody_in(group):
+            kind = "reset"
+        try:
+            acknowledged, moved = await native.native.commit_native(native.place, group, offset, kind)
+        except NotAStream as error:
+            # The position is kept, and other partitions are not held up.
+            _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
+            return
+        delivery = self._deliveries.get((group, partition))
+        if delivery is not None:
+            delivery.acknowledged(acknowledged)
+            if moved:
+                delivery.reset()
+
+    def _remember(self, group: str, changes: Iterable[GroupChange]) -> None:
+        for change in changes:
+            match change:
+                case SavePositions(positions):
+                    for partition, position in positions.items():
+                        self._committed[group, partition] = position.offset
+                case DropPositions(partitions):
+                    for partition in partitions:
+                        self._committed.pop((group, partition), None)
+                case DropGroup():
+                    for key in [key for key in self._committed if key[0] == group]:
+                        del self._committed[key]
+                case _:
+                    pass
+
+    async def positions(
+        self, group: str, committed: Mapping[TopicPartition, Position], asked: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, Position]:
+        """Where a group stands: by Redis in native topics, else as committed.
+
+        Args:
+            group: the group.
+            committed: its committed positions.
+            asked: the partitions wanted, None for all.
+
+        Returns:
+            Positions of those partitions that have one.
+
+        Raises:
+            StorageUnavailable.
+        """
+        wanted = sorted({*committed, *self._natives}) if asked is None else list(asked)
+        natives = {partition: native for partition in wanted if (native := self._natives.get(partition)) is not None}
+        found = await asyncio.gather(
+            *(self._position(native, group, committed.get(partition)) for partition, native in natives.items())
+        )
+        positions = {partition: committed[partition] for partition in wanted if partition in committed}
+        for partition, position in zip(natives, found, strict=True):
+            if position is not None:
+                positions[partition] = position
+            else:
+                positions.pop(partition, None)
+        return positions
+
+    async def _position(self, native: NativePartition, group: str, committed: Position | None) -> Position | None:
+        known = None if committed is None else committed.offset
+        offset = await native.native.native_position(native.place, group, known)
+        if offset is None:
+            return None
+        # A note belongs to the offset it was committed with.
+        return committed if committed is not None and committed.offset == offset else Position(offset=offset)
+
+    # Members
+
+    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | GroupReader:
+        """The partition as a client's Fetch reads it: for its group, where it is the one member that owns it."""
+        if not isinstance(partition, NativePartition):
+            return partition
+        place = TopicPartition(partition.topic, partition.index)
+        owner = self._owners.find((client_id, host), place)
+        if owner is None:
+            return partition
+        key = (owner.group, place)
+        delivery = self._deliveries.get(key)
+        if delivery is None or delivery.partition is not partition:
+            delivery = self._deliveries[key] = Delivery(
+                owner.group, partition, lambda: self._committed.get(key), self._most_pending
+            )
+        return GroupReader(delivery, owner.member)
+
+    def _reset(self, group: str) -> None:
+        for (name, _), delivery in self._deliveries.items():
+            if name == group:
+                delivery.reset()
+
+    async def _leave(self, group: str, member: str, partitions: Iterable[TopicPartition]) -> None:
+        """Remove a member's consumers; where something is pending for it, that is left to the next owner."""
+        for partition in partitions:
+            native = self._natives.get(partition)
+            if native is None:
+                continue
+            try:
+                await native.native.leave(native.place, group, member)
+            except TopicError as error:
+                _log.warning("consumer not removed", group=group, stream=native.stream, reason=str(error))
+
+    async def _forget(self, group: str) -> None:
+        """The group was deleted, or nothing is left of it."""
+        for key in [key for key in self._deliveries if key[0] == group]:
+            del self._deliveries[key]
+        for native in list(self._natives.values()):
+            try:
+                await native.native.forget_group(native.place, group)
+            except TopicError as error:
+                _log.warning("Redis group not removed", group=group, stream=native.stream, reason=str(error))
+
+    # Topics
+
+    def topic_added(self, live: "LiveTopic") -> None:
+        """Its partitions are there from now on, if it is a native topic."""
+        for partition in live.partitions:
+            if isinstance(partition, NativePartition):
+                self._natives[TopicPartition(partition.topic, partition.index)] = partition
+                self._streams.add(partition.stream)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Nobody reads it any more."""
+        for partition in [each for each in self._natives if each.topic == topic]:
+            self._streams.discard(self._natives.pop(partition).stream)
+        for key in [key for key in self._deliveries if key[1].topic == topic]:
+            del self._deliveries[key]

@@ -1,0 +1,289 @@
+"""A partition of a native topic: a plain Redis Stream behind the interface of `broker.log.Partition`.
+
+Anybody may add entries, so nothing is cached, and the log end is what Redis was heard to say last: a waiting XREAD
+tells of every new entry. What is read comes with where the log starts and ends, so both are exact when they matter.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from headrace.broker.cache import Buffer, CacheBudget
+from headrace.broker.log import Partition
+from headrace.broker.native.ports import NativeStorage
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Special
+from headrace.broker.ports import AppendDone, LogStorage
+from headrace.records.batch import peek
+from headrace.records.walk import find_timestamp, max_timestamp
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
+from headrace.topics.native import Extent, NativeRead, NativeStream
+
+_REARM_S = 0.002
+"""How long after one wake-up the next is waited for: bounds what a busy stream costs."""
+_UNKNOWN_SIZE = 1 << 40
+"""Said of entries whose size is not known: enough for whoever waits to look again."""
+_MARKS = 256
+_FIRST_COUNT, _MOST_COUNT = 128, 10_000
+_SCAN_COUNT = 2_000
+_SCAN_BYTES = 1 << 20
+_log = structlog.get_logger("headrace.native")
+
+
+class _Mark(NamedTuple):
+    end: int
+    added: int
+
+
+class NativePartition(Partition):
+    """A partition whose records are entries of a plain stream."""
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        stream: NativeStream,
+        extent: Extent,
+        storage: LogStorage,
+        native: NativeStorage,
+    ) -> None:
+        state = PartitionState(log_start=extent.log_start, next_offset=extent.log_end, leader_epoch=0)
+        super().__init__(topic, index, stream.key, state, storage, CacheBudget(0))
+        self.native = native
+        self.place = stream
+        self.unfit = 0
+        """Entries met that no offset stands for."""
+        self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
+        self._entry_bytes = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self._rearm: asyncio.TimerHandle | None = None
+        self._watch_stream()
+
+    # What is known of the log
+
+    def _watch_stream(self) -> None:
+        self._rearm = None
+        if not self.deleted:
+            self.native.watch(self.place, self.log_end, self._woken)
+
+    def _woken(self, size: int) -> None:
+        """Somebody added entries, or the wait has to begin anew."""
+        if self.deleted:
+            return
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if self._rearm is None:
+            self._rearm = asyncio.get_running_loop().call_later(_REARM_S, self._watch_stream)
+
+    async def _look(self) -> None:
+        before = self.log_end
+        try:
+            self.learn(await self.native.native_extent(self.place))
+        except TopicError as error:
+            _log.warning("stream not readable", topic=self.topic, partition=self.index, reason=str(error))
+        finally:
+            self._looking = None
+        if self.log_end > before:
+            self._tell(_UNKNOWN_SIZE)
+
+    def learn(self, extent: Extent) -> None:
+        """Take over where Redis says the log starts and ends; it may come back with less than it had."""
+        if extent.log_end < self.log_end:
+            self._marks.clear()
+            _log.warning(
+                "the stream ends before records that were there: lost, or deleted and begun anew",
+                topic=self.topic,
+                partition=self.index,
+                stream=self.stream,
+            )
+        if not self._marks or extent.log_end > self._marks[-1].end:
+            self._marks.append(_Mark(extent.log_end, extent.added))
+        self.log_start, self.log_end = extent.log_start, extent.log_end
+
+    def check_place(self, offset: int, extent: Extent) -> None:
+        """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.
+
+        Before the first entry that is left there may have been others, or nothing but a gap in the offsets. Redis
+        counts the entries it ever took: where none is missing since a log end at or before `offset`, it is a gap.
+        """
+        if offset > extent.log_end:
+            raise self._outside(offset, extent)
+        if offset >= extent.log_start:
+            return
+        mark = max((mark for mark in self._marks if mark.end <= offset), default=None)
+        if mark is None or extent.length < extent.added - mark.added or extent.added < mark.added:
+            raise self._outside(offset, extent)
+
+    def _outside(self, offset: int, extent: Extent) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"{self.topic}-{self.index}: offset {offset} is outside {extent.log_start} to {extent.log_end}"
+        )
+
+    def report(self, read: NativeRead) -> None:
+        """Take note of a read: where the log is, how large entries are, and which of them no offset stands for."""
+        self.learn(read.extent)
+        records = read.entries - len(read.unfit)
+        if records > 0:
+            size = sum(len(each.batch) for each in read.batches) / records
+            self._entry_bytes = size if not self._entry_bytes else 0.7 * self._entry_bytes + 0.3 * size
+        if read.unfit:
+            self.unfit += len(read.unfit)
+            _log.warning(
+                "entries not served: their sequence has more bits than offset.sequence.bits",
+                topic=self.topic,
+                partition=self.index,
+                stream=self.stream,
+                bits=self.place.bits,
+                first=read.unfit[0],
+                entries=len(read.unfit),
+                met=self.unfit,
+            )
+
+    def count_for(self, limit: int) -> int:
+        """How many entries to ask for where `limit` bytes are wanted."""
+        if not self._entry_bytes:
+            return _FIRST_COUNT
+        return max(1, min(_MOST_COUNT, int(limit / self._entry_bytes) + 1))
+
+    # Appending
+
+    def append(self, append: Append, done: AppendDone) -> None:
+        """Store a checked batch, an entry per record; see `Partition.append`. Raises CorruptBatch, UnknownTopic."""
+        if self.deleted:
+            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+        self.native.append_native(self.place, append, partial(self._stored_native, append, done))
+
+    def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
+        if isinstance(result, Appended):
+            if not result.duplicate:
+                self.log_end = max(self.log_end, result.base_offset + append.span)
+                self._tell(len(append.batch))
+        elif isinstance(result, UnknownTopic) and not self.deleted:
+            # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody.
+            self._lost()
+            result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
+        done(result)
+
+    async def _recover(self) -> None:
+        try:
+            self.learn(await self.native.open_native(self.place))
+        except TopicError as error:
+            _log.error("partition not opened again", topic=self.topic, partition=self.index, reason=str(error))
+        finally:
+            self._recovery = None
+
+    def _tell(self, size: int) -> None:
+        for watcher in tuple(self._watchers):
+            watcher(size)
+
+    # Reading
+
+    def check_readable(self, offset: int) -> None:
+        """Raise UnknownTopic once it is deleted; whether an offset is there only Redis knows."""
+        if self.deleted:
+            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+
+    def cached(self, offset: int) -> bool:
+        """Nothing is."""
+        return False
+
+    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        """Nothing."""
+        return [], 0
+
+    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        """Batches made of the entries from `offset` on, for a reader that is in no group.
+
+        Raises:
+            OffsetOutOfRange: records from there on were removed, or the log ends before it.
+        """
+        batches = await self.read_range(offset, limit)
+        return take(batches, limit)
+
+    async def read_range(self, offset: int, limit: int, before: int | None = None) -> list[StoredBatch]:
+        """Entries from `offset` on, below `before`, about `limit` bytes of them; raises OffsetOutOfRange."""
+        at = offset
+        while True:
+            self.check_readable(at)
+            count = self.count_for(limit)
+            read = await self.native.read_native(self.place, at, count, limit, before)
+            self.report(read)
+            if at == offset:
+                self.check_place(offset, read.extent)
+            if read.batches or read.entries < count:
+                return read.batches
+            # Nothing but entries without an offset: on to those behind them.
+            at = read.following
+
+    async def find_offset(self, timestamp: int) -> FoundOffset:
+        """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
+        self.check_readable(0)
+        if timestamp in (Special.LATEST, Special.EARLIEST):
+            self.learn(await self.native.native_extent(self.place))
+            return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
+        # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
+        ahead = await self.native.ahead_ms(self.place)
+        if timestamp == Special.MAX_TIMESTAMP:
+            return await self._find_latest(ahead)
+        at = max(0, timestamp - ahead) << self.place.bits
+        while True:
+            read = await self.native.read_native(self.place, at, _SCAN_COUNT, _SCAN_BYTES)
+            for each in read.batches:
+                if peek(each.batch).max_timestamp >= timestamp:
+                    found = find_timestamp(each.batch, each.base_offset, timestamp)
+                    if found is not None:
+                        return FoundOffset(*found)
+            if not read.entries:
+                return NOT_FOUND
+            at = read.following
+
+    async def _find_latest(self, ahead: int) -> FoundOffset:
+        best: tuple[int, int] | None = None
+        self.learn(await self.native.native_extent(self.place))
+        before = self.log_end
+        while True:
+            read = await self.native.read_last(self.place, before, _SCAN_COUNT, _SCAN_BYTES)
+            for each in reversed(read.batches):
+                found = max_timestamp(each.batch, each.base_offset)
+                if found is not None and (best is None or found[1] >= best[1]):
+                    best = found
+            if not read.entries:
+                break
+            before = read.first
+            if best is not None and (before >> self.place.bits) + ahead < best[1]:
+                break
+        return NOT_FOUND if best is None else FoundOffset(*best)
+
+    # Removing
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
+        """Retention: XTRIM by the time of the ids and by bytes."""
+        self.learn(await self.native.trim_native(self.place, before_ms=before_ms, max_bytes=max_bytes))
+
+    async def delete_before(self, offset: int) -> None:
+        """Move the log start up to `offset`."""
+        self.learn(await self.native.trim_native(self.place, before_offset=offset))
+
+    def close(self) -> None:
+        """The topic is gone: wake everyone who waits."""
+        super().close()
+        self.native.unwatch(self.place)
+        if self._rearm is not None:
+            self._rearm.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+
+
+def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
+    """Batches up to `limit` bytes, the first one in any case, and their size."""
+    chunks: list[Buffer] = []
+    size = 0
+    for each in batches:
+        if chunks and size + len(each.batch) > limit:
+            break
+        chunks.append(each.batch)
+        size += len(each.batch)
+    return chunks, size

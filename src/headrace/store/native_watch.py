@@ -1,0 +1,150 @@
+"""Waits for entries of streams, whoever adds them: XREAD BLOCK on a connection of its own.
+
+One command waits for all streams that somebody watches. Where another stream comes in, CLIENT UNBLOCK ends the waiting,
+and it begins anew. A stream that nobody watches any more stays until something is added to it: consumers come back
+every few hundred milliseconds, and each change costs two commands.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import hiredis
+import structlog
+
+from headrace.keyspace.native import parts_of
+from headrace.store.connection import Connection
+from headrace.topics.errors import StorageUnavailable
+
+Woken = Callable[[int], None]
+"""Called with about how many bytes there are; with 0 when the stream has to be looked at again for another reason."""
+
+_ENTRIES = 10
+_RETRY_S = 0.05
+_UNBLOCK_AGAIN_S = 0.001
+_log = structlog.get_logger("headrace.store")
+
+
+class StreamWatcher:
+    """Wakes those who wait for entries. Its connection is made when somebody first does."""
+
+    def __init__(self, url: str, other: Connection) -> None:
+        """Prepare.
+
+        Args:
+            url: where Redis is.
+            other: a connection that is not blocked, to end the waiting by.
+        """
+        self._connection = Connection(url)
+        self._other = other
+        self._after: dict[str, str] = {}
+        self._woken: dict[str, Woken] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._client_id: int | None = None
+        self._interrupting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def watch(self, stream: str, after: str, woken: Woken) -> None:
+        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        if self._closed:
+            return
+        self._woken[stream] = woken
+        known = self._after.get(stream)
+        if known is None:
+            self._after[stream] = after
+            self._begin_anew()
+        elif _less(after, known):
+            # What lies between was told to somebody else, or to nobody.
+            asyncio.get_running_loop().call_soon(self._wake, stream, 0)
+
+    def unwatch(self, stream: str) -> None:
+        """Nobody waits for this stream."""
+        self._woken.pop(stream, None)
+
+    def _wake(self, stream: str, size: int) -> None:
+        woken = self._woken.pop(stream, None)
+        if woken is not None:
+            woken(size)
+
+    def _begin_anew(self) -> None:
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        elif self._interrupting is None:
+            self._interrupting = asyncio.get_running_loop().create_task(self._interrupt())
+
+    async def _interrupt(self) -> None:
+        """End the waiting, also where it is only just about to begin."""
+        try:
+            while self._changed.is_set():
+                if self._client_id is not None:
+                    with contextlib.suppress(StorageUnavailable):
+                        await self._other.call("CLIENT", "UNBLOCK", self._client_id)
+                await asyncio.sleep(_UNBLOCK_AGAIN_S)
+        finally:
+            self._interrupting = None
+
+    async def _run(self) -> None:
+        with contextlib.suppress(Exception):
+            await self._connection.open()
+        while True:
+            try:
+                await self._wait()
+            except StorageUnavailable:
+                self._client_id = None
+                # What was added meanwhile is seen by those who look again.
+                for stream in tuple(self._woken):
+                    self._wake(stream, 0)
+                self._after.clear()
+                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                _log.exception("waiting for entries failed")
+                await asyncio.sleep(_RETRY_S)
+
+    async def _wait(self) -> None:
+        if not self._after:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._connection.connected:
+            raise StorageUnavailable("no connection to Redis")
+        if self._client_id is None:
+            self._client_id = await self._connection.call("CLIENT", "ID")
+        self._changed.clear()
+        streams = list(self._after)
+        places = [self._after[stream] for stream in streams]
+        reply = await self._connection.call("XREAD", "COUNT", _ENTRIES, "BLOCK", 0, "STREAMS", *streams, *places)
+        if isinstance(reply, hiredis.ReplyError):
+            await self._refused(reply)
+            return
+        for key, entries in reply or ():
+            stream = key.decode()
+            if stream in self._woken:
+                self._after[stream] = entries[-1][0].decode()
+                self._wake(stream, sum(len(part) for _, fields in entries for part in fields))
+            else:
+                self._after.pop(stream, None)
+
+    async def _refused(self, reply: Exception) -> None:
+        """One of the keys is no stream any more, above all: whoever waits finds out by reading."""
+        if not str(reply).startswith("UNBLOCKED"):
+            _log.warning("cannot wait for entries", reason=str(reply))
+        self._after.clear()
+        for stream in tuple(self._woken):
+            self._wake(stream, 0)
+        await asyncio.sleep(_RETRY_S)
+
+    async def close(self) -> None:
+        """Stop waiting and close the connection."""
+        self._closed = True
+        for task in (self._interrupting, self._task):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        if self._task is not None:
+            await self._connection.close()
+
+
+def _less(one: str, other: str) -> bool:
+    return parts_of(one.encode()) < parts_of(other.encode())

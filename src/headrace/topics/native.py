@@ -1,0 +1,98 @@
+"""Native topics as values: how one is told from a log topic, and what the broker and the store say of it to each other.
+
+Offsets all over: how they are entry ids is the layout's business.
+"""
+
+import msgspec
+
+from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import StoredBatch, Topic
+
+STORAGE, SEQUENCE_BITS, ADOPTED = "headrace.storage", "offset.sequence.bits", "headrace.adopted"
+"""Keys of a topic's configuration."""
+FIXED = (STORAGE, SEQUENCE_BITS)
+"""Those that a topic keeps for ever."""
+_DEFAULT_BITS = 10
+
+
+class GroupGone(Exception):
+    """The Redis consumer group is not there: destroyed by somebody, or lost with its stream."""
+
+
+class NotAStream(StorageUnavailable):
+    """The key of a partition's stream holds something else. Whoever asks is told, until it is a stream again."""
+
+
+class NativeStream(msgspec.Struct, frozen=True):
+    """A partition's stream and how its ids are offsets."""
+
+    key: str
+    bits: int
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """Where a native partition starts and ends just now."""
+
+    log_start: int = 0
+    log_end: int = 0
+    added: int = 0
+    """Entries ever added."""
+    length: int = 0
+
+
+class NativeRead(msgspec.Struct, frozen=True):
+    """Entries read, as record batches stamped with their offsets."""
+
+    batches: list[StoredBatch]
+    entries: int
+    """How many there were, those without an offset included."""
+    unfit: tuple[str, ...]
+    """Entry ids that no offset stands for: their records cannot be served."""
+    first: int
+    """The offset of the first entry; of one without an offset the last of its millisecond. 0 when there are none."""
+    following: int
+    """The first offset behind all entries. 0 when there are none."""
+    extent: Extent
+    """As it was right after the read."""
+
+
+class Entered(msgspec.Struct, frozen=True):
+    """What a member finds when it begins to read a partition for its group."""
+
+    last_id: str
+    """The group's last delivered id."""
+    next_offset: int
+    """The first offset behind it."""
+    pending: int
+    """Entries of the group that are delivered and not acknowledged, whoever has them."""
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """How far behind a Redis consumer group is."""
+
+    name: str
+    undelivered: int | None
+    """None where neither Redis nor a count up to 100 000 can tell."""
+    pending: int
+    consumers: int
+
+
+def is_native(topic: Topic) -> bool:
+    """Whether a topic's partitions are plain Redis Streams."""
+    return topic.config.get(STORAGE, "").strip() == "native"
+
+
+def bits_of(topic: Topic) -> int:
+    """How many bits of a topic's offsets hold the sequence."""
+    return int(topic.config.get(SEQUENCE_BITS, _DEFAULT_BITS))
+
+
+def adopted(topic: Topic) -> set[int]:
+    """Partitions whose streams were there before the topic."""
+    return {int(number) for number in topic.config.get(ADOPTED, "").split(",") if number.strip()}
+
+
+def with_adopted(config: dict[str, str], partition: int) -> dict[str, str]:
+    """The configuration with one more adopted partition."""
+    known = {int(number) for number in config.get(ADOPTED, "").split(",") if number.strip()}
+    return config | {ADOPTED: ",".join(str(number) for number in sorted(known | {partition}))}
