@@ -100,6 +100,16 @@ def test_a_movable_clock_is_moved_without_a_loop_too() -> None:
     assert 25 * 3_600_000 <= clock.now_ms() - start < 25 * 3_600_000 + 5_000
     with pytest.raises(ValueError, match="forward only, not by -1000 ms"):
         clock.advance(-1)
+    assert clock.ahead_ms == 25 * 3_600_000
+    clock.reset()
+    assert abs(clock.now_ms() - time.time() * 1000) < 5_000
+
+
+async def test_a_clock_that_a_server_goes_by_is_not_set_back() -> None:
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    with pytest.raises(RuntimeError, match="stop the server first"):
+        clock.reset()
 
 
 def test_many_threads_may_move_a_clock_at_once() -> None:

@@ -88,7 +88,7 @@ class ManualClock:
 class MovableClock(SystemClock):
     """The machine's clock, for a server in this process, that `advance` moves on from any thread.
 
-    It goes on by itself as every clock does, and only forward: time that was passed over stays passed.
+    It goes on by itself as every clock does, and only forward while a server goes by it.
     """
 
     def __init__(self) -> None:
@@ -107,6 +107,17 @@ class MovableClock(SystemClock):
         timer = self._timers.add(deadline_ms, callback)
         self._arm()
         return timer
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far it is ahead of the machine's."""
+        return self._ahead_ms
+
+    def reset(self) -> None:
+        """Go back to the machine's time; raises RuntimeError while a server goes by this clock."""
+        if self._loop is not None:
+            raise RuntimeError("stop the server first: time does not go back for one that runs")
+        self._ahead_ms = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Work for this event loop from now on; timers of an earlier one are forgotten. None: for no loop."""

@@ -39,6 +39,10 @@ RETENTION_MS = 24 * 3_600_000
 TOPIC = "flights"
 
 
+class ServerGone(Exception):
+    """The server went down before it answered."""
+
+
 @dataclass
 class Log:
     """One partition's records: only their times are kept, an offset is a place in the list."""
@@ -227,6 +231,8 @@ class InstanceContext(GroupContext):
         ticket = self._ticket()
         request = msgspec.structs.replace(request, token=ticket)
         self._request(ticket, request)
+        if ticket.lost:
+            raise ServerGone
         if isinstance(ticket.result, InstanceRefused):
             raise ticket.result.error()
         return ticket.result

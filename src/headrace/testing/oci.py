@@ -1,10 +1,28 @@
 """Clients of Oracle's `oci` package for a server in a test: a throw-away key, and no waiting for retries."""
 
 import uuid
+from base64 import b64decode, b64encode
+from functools import cache
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 import oci
-from headrace.testing.api_key import throw_away_key
+from headrace.oci.keys import fingerprint
+
+
+@cache
+def throw_away_config() -> dict[str, Any]:
+    """What clients of the `oci` package are made with; the key in it is made once per process."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return {
+        "tenancy": "ocid1.tenancy.oc1..headrace",
+        "user": "ocid1.user.oc1..headrace",
+        "fingerprint": fingerprint(key.public_key()),
+        "key_content": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "region": "us-ashburn-1",
+    }
 
 
 class OciClients:
@@ -14,7 +32,7 @@ class OciClients:
         """For the door at `endpoint`; `compartment_id` None: a new one."""
         self.endpoint = endpoint
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
-        self.config: dict[str, Any] = throw_away_key().configuration
+        self.config = dict(throw_away_config())
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
         """A StreamAdminClient; `options` as it takes them. Without `retry_strategy` nothing is tried twice."""
@@ -42,6 +60,77 @@ class OciClients:
                     raise
         for harness in _all(admin.list_connect_harnesses, self.compartment_id):
             admin.delete_connect_harness(harness.id)
+
+
+class GroupReader:
+    """One instance of a consumer group, which goes on with the newest cursor that it was given."""
+
+    def __init__(
+        self,
+        client: oci.streaming.StreamClient,
+        stream_id: str,
+        group: str,
+        instance: str | None = None,
+        *,
+        start: str = "TRIM_HORIZON",
+        **details: Any,
+    ) -> None:
+        """Ask for a group cursor; `details` as CreateGroupCursorDetails takes them."""
+        self._client = client
+        self._stream_id = stream_id
+        asked = oci.streaming.models.CreateGroupCursorDetails(
+            type=start, group_name=group, instance_name=instance, **details
+        )
+        self.cursor: str = client.create_group_cursor(stream_id, asked).data.value
+
+    def get(self, limit: int | None = None) -> list[oci.streaming.models.Message]:
+        """The next messages, as the service tells them."""
+        limits = {} if limit is None else {"limit": limit}
+        answer = self._client.get_messages(self._stream_id, self.cursor, **limits)
+        self.cursor = answer.headers["opc-next-cursor"]
+        return list(answer.data)
+
+    def values(self, limit: int | None = None) -> list[str]:
+        """The values of the next messages, as text."""
+        return [text_of(message.value) for message in self.get(limit)]
+
+    def partitions(self, limit: int | None = None) -> set[int]:
+        """The partitions of the next messages."""
+        return {int(message.partition) for message in self.get(limit)}
+
+    def heartbeat(self) -> None:
+        """Tell the server that this instance lives."""
+        self.cursor = self._client.consumer_heartbeat(self._stream_id, self.cursor).data.value
+
+    def commit(self) -> None:
+        """Commit what was got."""
+        self.cursor = self._client.consumer_commit(self._stream_id, self.cursor).data.value
+
+
+def put(
+    client: oci.streaming.StreamClient, stream_id: str, *values: str, key: str | None = None
+) -> list[oci.streaming.models.PutMessagesResultEntry]:
+    """Put messages of text, all with one key or without one; what the server says about each.
+
+    Raises:
+        AssertionError: it did not take one of them.
+    """
+    entry = oci.streaming.models.PutMessagesDetailsEntry
+    key64 = None if key is None else base64_of(key)
+    messages = [entry(key=key64, value=base64_of(value)) for value in values]
+    result = client.put_messages(stream_id, oci.streaming.models.PutMessagesDetails(messages=messages)).data
+    assert result.failures == 0, result
+    return list(result.entries)
+
+
+def base64_of(text: str) -> str:
+    """Text as keys and values are sent."""
+    return b64encode(text.encode()).decode()
+
+
+def text_of(base64: str) -> str:
+    """Text of a key or a value as it is received."""
+    return b64decode(base64).decode()
 
 
 def _patient(options: dict[str, Any]) -> dict[str, Any]:

@@ -33,9 +33,18 @@ def headrace_server(headrace_settings: dict[str, Any]) -> "Iterator[InProcessSer
 
 
 @pytest.fixture
-def headrace_clock(headrace_server: "InProcessServer") -> "MovableClock":
-    """The server's clock: `headrace_clock.advance(seconds=31)`."""
-    return headrace_server.clock
+def headrace_clock(headrace_server: "InProcessServer") -> "Iterator[MovableClock]":
+    """The server's clock: `headrace_clock.advance(seconds=31)`.
+
+    After a test that moved it the server is started anew, on the same addresses and with the machine's time: in the
+    future, records that the next test's Kafka clients stamp with the present would be old ones.
+    """
+    clock = headrace_server.clock
+    yield clock
+    if clock.ahead_ms:
+        headrace_server.stop()
+        clock.reset()
+        headrace_server.start()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import msgspec
 import pytest
 
 from headrace.testing import InProcessServer
-from headrace.testing.api_key import ApiKey
 
 HERE = Path(__file__).parent
 BUILD_S = 900
@@ -81,9 +81,9 @@ def built(sdk: Sdk, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def verifying(tmp_path: Path) -> Iterator[InProcessServer]:
-    key, keys = ApiKey.make(), tmp_path / "keys"
-    key.write(tmp_path)
-    key.allow(keys)
+    keys = tmp_path / "keys"
+    configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
+    subprocess.run(configure, check=True, capture_output=True)
     with InProcessServer(oci_auth="verify", oci_auth_keys=str(keys)) as started:
         yield started
 
