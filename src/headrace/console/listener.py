@@ -7,11 +7,36 @@ import asyncio
 import contextlib
 import socket
 
+import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_KEEP_S = 75
+"""How long a connection may rest between two requests: longer than clients' heartbeats, whose connection would else be
+closed just when they use it again."""
 _GRACE_S = 2
 """How long `stop` waits for answers under way. A browser's idle connection does not count."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's own; besides, what is no HTTP is answered in JSON, and an application may drop a connection."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {"headrace.drop": {"drop": self._drop}}
+
+    def _drop(self) -> None:
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        body = msgspec.json.encode({"code": "CannotParseRequest", "message": msg})
+        head = (
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        )
+        self.transport.write(head + body)
+        self.transport.close()
 
 
 class HttpListener:
@@ -27,6 +52,8 @@ class HttpListener:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                http=_Protocol,
+                timeout_keep_alive=_KEEP_S,
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )

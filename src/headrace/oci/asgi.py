@@ -16,6 +16,7 @@ from headrace.oci import operations
 from headrace.oci.call import Answer, Call, Principal
 from headrace.oci.door import Door
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
+from headrace.oci.faults import HEADER as FAULT_HEADER
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Router
@@ -30,6 +31,9 @@ MOST_BODY = 1 << 20
 """Bytes of a body, where the operation says nothing else."""
 MOST_BODY_OF = {"PutMessages": 40 << 20}
 """Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
+
+DROP = "headrace.drop"
+"""The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
 
 _log = structlog.get_logger("headrace.oci")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
@@ -116,6 +120,7 @@ class OciApp:
                 signs_body=operation.signs_body,
                 now_ms=self._door.clock.now_ms(),
             )
+        injected = self._door.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
             self._door,
             path=match.path,
@@ -124,16 +129,36 @@ class OciApp:
             body=self._bodies[operation.name].read(content) if operation.body is not None else None,
             principal=principal,
             endpoint=f"{scope['scheme']}://{headers.get('host', '')}",
+            injected=injected,
         )
+        if self._door.limits is not None:
+            self._door.limits.call(operation.name, principal.tenancy, self._door.clock.now_ms())
+        if injected.delay_ms:
+            await self._door.sleep(injected.delay_ms)
+        if injected.error is not None:
+            raise injected.error
         try:
-            return operation.status, await operation.handler(call)
+            answer = await operation.handler(call)
         except UnknownTopic:
             # It was deleted while the operation was under way.
             raise unknown_stream(match.path.get("streamId", "")) from None
+        if injected.lost:
+            await _drop(scope, receive)
+        return operation.status, answer
 
 
 class _Gone(Exception):
-    """The client went away before its request was whole."""
+    """There is nobody to answer any more."""
+
+
+async def _drop(scope: Scope, receive: Receive) -> None:
+    """Close the connection without an answer, as far as the server below can; raises _Gone then."""
+    extension = scope.get("extensions", {}).get(DROP)
+    if extension is not None:
+        extension["drop"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise _Gone
 
 
 def _query(operation: Operation, text: bytes) -> Any:
@@ -144,7 +169,9 @@ async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
     """The whole body. Raises OciError 400 as soon as it is known to be too large."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
-        raise OciError(400, REQUEST_TOO_LARGE)
+        # A client that asked first may leave the body out now, and where the next request begins could not be told.
+        # Any other is sending it: it is read to its end and thrown away, so that the answer is not lost.
+        raise OciError(400, REQUEST_TOO_LARGE, headers={"connection": "close"} if "expect" in headers else None)
     chunks = []
     size = 0
     more = True

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.oci.faults import NONE, Injected
+
 if TYPE_CHECKING:
     from headrace.oci.door import Door
 
@@ -19,7 +21,7 @@ class Principal(msgspec.Struct, frozen=True):
 class Call:
     """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
 
-    __slots__ = ("body", "door", "endpoint", "headers", "path", "principal", "query")
+    __slots__ = ("body", "door", "endpoint", "headers", "injected", "path", "principal", "query")
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Call:
         body: Any,
         principal: Principal,
         endpoint: str,
+        injected: Injected = NONE,
     ) -> None:
         """Put together by the door.
 
@@ -42,6 +45,7 @@ class Call:
             body: the decoded body, None without one.
             principal: who asks.
             endpoint: the URL by which this client reached the door, such as `http://127.0.0.1:8080`.
+            injected: faults that were asked for.
         """
         self.door = door
         self.path = path
@@ -50,6 +54,7 @@ class Call:
         self.body = body
         self.principal = principal
         self.endpoint = endpoint
+        self.injected = injected
 
 
 class Answer(msgspec.Struct, frozen=True):

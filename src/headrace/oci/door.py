@@ -1,15 +1,19 @@
 """The door itself: what operations work on, and the way of a request through them. The ASGI part is `asgi`."""
 
+import asyncio
 import secrets
 from random import Random
 
 from headrace.broker.broker import Broker
+from headrace.broker.clusters import Clusters
 from headrace.broker.topics import LiveTopic
 from headrace.oci import ocids
 from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, expired
-from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid, unknown_stream
+from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
+from headrace.oci.faults import Faults
+from headrace.oci.limits import Limits
+from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
-from headrace.topics.errors import UnknownTopic
 
 _SECRETS = "oci.secrets"
 _CURSORS = "cursors"
@@ -21,11 +25,14 @@ class Door:
     signer: Signer
     """Of cursors; there once `start` is through."""
 
-    def __init__(self, broker: Broker, settings: OciSettings) -> None:
-        self.broker = broker
+    def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
+        self.broker = clusters.default
         self.settings = settings
-        self.clock = broker.clock
+        self.clock = clusters.clock
+        self.catalog = Catalog(clusters, settings)
         self.random = Random()
+        self.limits = Limits() if settings.limits == "strict" else None
+        self.faults = Faults(settings.faults)
 
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
@@ -35,6 +42,22 @@ class Door:
             secret = secrets.token_bytes(SECRET_SIZE)
             await storage.save_documents({(_SECRETS, _CURSORS): secret})
         self.signer = Signer(secret)
+        await self.catalog.start()
+
+    async def stop(self) -> None:
+        """Stop work in the background."""
+        await self.catalog.stop()
+
+    async def sleep(self, ms: int) -> None:
+        """Wait by the door's clock."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self.clock.call_at(self.clock.now_ms() + ms, wake)
+        await woken
 
     def cursor_expiry_ms(self) -> int:
         """Until when a cursor that is handed out now is good."""
@@ -54,13 +77,7 @@ class Door:
 
     def stream(self, stream_id: str) -> tuple[Broker, LiveTopic]:
         """The topic of a stream and the broker (virtual cluster) it is in. Raises OciError 404."""
-        topic_id = ocids.topic_of(stream_id)
-        if topic_id is None:
-            raise unknown_stream(stream_id)
-        try:
-            return self.broker, self.broker.topics.by_id(topic_id)
-        except UnknownTopic:
-            raise unknown_stream(stream_id) from None
+        return self.catalog.streams.find(stream_id)
 
     def stream_id(self, topic: LiveTopic) -> str:
         """The OCID of a topic as a stream."""

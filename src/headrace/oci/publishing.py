@@ -12,7 +12,8 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics import LiveTopic
-from headrace.oci.errors import of_topic_error
+from headrace.oci.errors import OciError, of_topic_error
+from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.oci.times import text_of
 from headrace.records.batch import MAX_TIMESTAMP_AT
 from headrace.records.build import build
@@ -50,28 +51,50 @@ class _Share(msgspec.Struct):
     places: list[int]
     """Indexes in the request."""
     timestamp: str = ""
-    result: Appended | Exception | None = None
+    base_offset: int = -1
+    error: OciError | None = None
 
 
 class Publication:
     """One request's messages."""
 
-    def __init__(self, broker: Broker, topic: LiveTopic, messages: Sequence[Message], random: Random) -> None:
-        """Share them out among the partitions."""
+    def __init__(
+        self,
+        broker: Broker,
+        topic: LiveTopic,
+        messages: Sequence[Message],
+        random: Random,
+        *,
+        limits: Limits | None = None,
+        left_out: int = 0,
+    ) -> None:
+        """Share them out among the partitions.
+
+        Args:
+            broker: where the topic is.
+            topic: the stream's.
+            messages: in the order of the request.
+            random: decides about messages without key.
+            limits: what may be written; None: everything.
+            left_out: so many of the first messages are told to be throttled, a fault that was asked for.
+        """
         self._broker = broker
         self._topic = topic
         self._messages = messages
+        self._limits = limits
+        self._left_out = min(left_out, len(messages))
         self._shares = self._share(random)
-        self._waiting = 0
+        self._waiting = len(self._shares)
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _share(self, random: Random) -> list[_Share]:
         count = len(self._topic.partitions)
         if count == 1:
-            return [_Share(0, list(range(len(self._messages))))]
+            places = list(range(self._left_out, len(self._messages)))
+            return [_Share(0, places)] if places else []
         shares: dict[int, _Share] = {}
-        for place, message in enumerate(self._messages):
-            key = message.key
+        for place in range(self._left_out, len(self._messages)):
+            key = self._messages[place].key
             index = int(random.random() * count) if key is None else partition_of(key, count)
             share = shares.get(index)
             if share is None:
@@ -79,34 +102,49 @@ class Publication:
             share.places.append(place)
         return list(shares.values())
 
-    @property
-    def touched(self) -> int:
-        """How many partitions have a share."""
-        return len(self._shares)
+    async def send(self) -> None:
+        """Append every share, each as a whole.
 
-    async def send(self) -> dict[int, TopicError]:
-        """Append every share; the partitions that failed, and why."""
+        Raises:
+            OciError: no partition took its share: 503, or 429 when all of them were throttled.
+        """
         now_ms = self._broker.clock.now_ms()
-        self._waiting = len(self._shares)
         for share in self._shares:
             self._append(share, now_ms)
-        await self._done
-        return {share.partition: _error(share.result) for share in self._shares if isinstance(share.result, Exception)}
+        if self._waiting:
+            await self._done
+        errors = [share.error for share in self._shares if share.error is not None]
+        if errors and len(errors) == len(self._shares):
+            raise min(errors, key=lambda error: error.status == 429)
 
     def _append(self, share: _Share, now_ms: int) -> None:
         messages = self._messages
+        if self._limits is not None:
+            size = sum(len(messages[place].value) + len(messages[place].key or b"") for place in share.places)
+            wait_ms = self._limits.write(self._topic.topic.id.bytes, share.partition, size, now_ms)
+            if wait_ms:
+                self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
+                return
         batch = build([(messages[place].key, messages[place].value, now_ms, ()) for place in share.places])
         try:
             self._broker.append(
                 self._topic.topic.name, share.partition, batch, partial(self._appended, share), most_bytes=MOST_BATCH
             )
         except TopicError as error:
-            self._appended(share, error)
+            self._settled(share, of_topic_error(error))
         # With LogAppendTime the log has put its own time there.
         share.timestamp = text_of(_INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0])
 
     def _appended(self, share: _Share, result: Appended | Exception) -> None:
-        share.result = result
+        if isinstance(result, Appended):
+            share.base_offset = result.base_offset
+            self._settled(share)
+        else:
+            known = result if isinstance(result, TopicError) else StorageUnavailable(str(result))
+            self._settled(share, of_topic_error(known))
+
+    def _settled(self, share: _Share, error: OciError | None = None) -> None:
+        share.error = error
         self._waiting -= 1
         if not self._waiting and not self._done.done():
             self._done.set_result(None)
@@ -114,26 +152,22 @@ class Publication:
     def answer(self) -> bytes:
         """PutMessagesResult as JSON."""
         entries = [""] * len(self._messages)
-        failures = 0
+        failures = self._left_out
+        if failures:
+            entries[:failures] = [_failure("429", BYTES_TEXT.format(ms=1000))] * failures
         for share in self._shares:
-            result = share.result
-            if isinstance(result, Appended):
-                for offset, place in enumerate(share.places, result.base_offset):
-                    entries[place] = (
-                        f'{{"partition":"{share.partition}","offset":{offset},"timestamp":"{share.timestamp}"}}'
-                    )
+            if share.error is None:
+                head = f'{{"partition":"{share.partition}","offset":'
+                tail = f',"timestamp":"{share.timestamp}"}}'
+                for offset, place in enumerate(share.places, share.base_offset):
+                    entries[place] = f"{head}{offset}{tail}"
             else:
                 failures += len(share.places)
-                text = _failure(result)
+                text = _failure(str(share.error.status), share.error.message)
                 for place in share.places:
                     entries[place] = text
         return f'{{"failures":{failures},"entries":[{",".join(entries)}]}}'.encode()
 
 
-def _error(result: Exception) -> TopicError:
-    return result if isinstance(result, TopicError) else StorageUnavailable(str(result))
-
-
-def _failure(result: Exception | None) -> str:
-    error = of_topic_error(_error(result or StorageUnavailable("no answer")))
-    return msgspec.json.encode({"error": str(error.status), "errorMessage": error.message}).decode()
+def _failure(error: str, message: str) -> str:
+    return msgspec.json.encode({"error": error, "errorMessage": message}).decode()

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.oci.faults import parse as parse_faults
 from headrace.topics.values import ConfigKey, ConfigType, suggestion, text_of
 
 PREFIX = "oci."
@@ -115,7 +116,7 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
         name="oci.faults",
         type=ConfigType.STRING,
         default="",
-        doc="Faults on purpose, for tests of retries: see docs/guides/oci.md.",
+        doc="Faults on purpose, for tests of retries, such as PutMessages:429*3: see docs/oci-operations.md.",
     ),
 )
 
@@ -165,6 +166,8 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
             hint = suggestion(name, OCI_KEY) or "docs/settings.md lists them all"
             raise InvalidOciSetting(f"unknown setting {name}, {hint}")
         try:
+            if name == "oci.faults":
+                parse_faults(text)
             return text_of(key.parse(text))
         except ValueError as error:
             raise InvalidOciSetting(f"{name}={text}: {error}") from None

@@ -58,6 +58,9 @@ async def get_messages(call: Call) -> Answer:
     broker, topic = door.stream(call.path["streamId"])
     cursor = door.read_cursor(topic, query.cursor)
     sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes)
+    if door.limits is not None:
+        reader = cursor.partition if isinstance(cursor, PartitionCursor) else (cursor.group, cursor.instance)
+        door.limits.read(cursor.stream, reader, door.clock.now_ms())
     if isinstance(cursor, PartitionCursor):
         following = await _read_partition(call, broker, topic, cursor, sink)
     else:

@@ -3,7 +3,7 @@
 import msgspec
 
 from headrace.oci.call import Answer, Call
-from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid, of_topic_error
+from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
 from headrace.oci.publishing import Publication
 from headrace.oci.registry import operation
 
@@ -58,15 +58,14 @@ async def put_messages(call: Call) -> Answer:
     """Publish messages. Each goes to the partition that a hash of its key tells, one without a key to any.
 
     Messages of one partition are stored together or not at all. When some partitions fail the answer is 200 all the
-    same, with `error` and `errorMessage` in their entries; when storage takes none of them it is 503.
+    same, with `error` and `errorMessage` in their entries; when all do it is 503, or 429 if they were throttled.
     """
     broker, topic = call.door.stream(call.path["streamId"])
     messages = call.body.messages
     _check(messages)
-    publication = Publication(broker, topic, messages, call.door.random)
-    failed = await publication.send()
-    if len(failed) == publication.touched:
-        raise of_topic_error(next(iter(failed.values())))
+    door = call.door
+    publication = Publication(broker, topic, messages, door.random, limits=door.limits, left_out=call.injected.entries)
+    await publication.send()
     return Answer(publication.answer())
 
 

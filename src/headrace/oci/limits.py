@@ -1,0 +1,109 @@
+"""Rate limits as the service has them (`oci.limits=strict`). Pure: token buckets on the times that they are given.
+
+A bucket holds what may be used at once, fills up again evenly, and may be overdrawn by the last one who takes from it,
+since a request is served whole or not at all. Who finds it empty is told how long it stays so.
+Source: OCI Streaming's documentation, "Limits on Streaming Resources".
+"""
+
+from collections.abc import Hashable
+
+from headrace.oci.errors import OciError
+
+WRITTEN_BYTES = 1_000_000
+"""Per second and partition."""
+READS = 5
+"""GetMessages per second, partition and group; single readers of a partition are one group here."""
+CALLS = 5
+"""Requests per second of each kind in `KINDS`, for a tenancy."""
+
+BYTES_TEXT = "Request was throttled because bytes limit exhausted, next request can be made in {ms} ms"
+REQUESTS_TEXT = "Request was throttled because requests limit exhausted, next request can be made in {ms} ms"
+
+_CRUD = {"Create": "create", "Get": "read", "List": "read", "Update": "update", "Change": "update", "Delete": "delete"}
+_MOST_BUCKETS = 10_000
+
+
+def kind_of(operation: str) -> str | None:
+    """Which requests share a limit with this operation; None: it has none, or one of its own."""
+    if operation in {
+        "CreateCursor", "CreateGroupCursor", "GetGroup", "UpdateGroup", "ConsumerCommit", "ConsumerHeartbeat",
+    }:  # fmt: skip
+        return operation
+    for resource in ("StreamPool", "ConnectHarness", "Stream"):
+        if resource in operation:
+            return next((f"{kind} {resource}" for verb, kind in _CRUD.items() if operation.startswith(verb)), None)
+    return None
+
+
+class Bucket:
+    """Tokens, counted in thousandths so that whole numbers do: a rate per second is one in thousandths per ms."""
+
+    __slots__ = ("_left", "_rate", "_seen_ms")
+
+    def __init__(self, rate: int, now_ms: int) -> None:
+        """Full: one second's worth.
+
+        Args:
+            rate: tokens per second.
+            now_ms: milliseconds.
+        """
+        self._rate = rate
+        self._left = rate * 1000
+        self._seen_ms = now_ms
+
+    def take(self, tokens: int, now_ms: int) -> int:
+        """Take tokens; 0, or after how many ms there will be some again when there are none, and nothing is taken."""
+        self._fill(now_ms)
+        if self._left <= 0:
+            return -self._left // self._rate + 1
+        self._left -= tokens * 1000
+        return 0
+
+    def is_full(self, now_ms: int) -> bool:
+        """Whether it might as well be forgotten."""
+        self._fill(now_ms)
+        return self._left == self._rate * 1000
+
+    def _fill(self, now_ms: int) -> None:
+        passed = max(0, now_ms - self._seen_ms)
+        self._seen_ms = max(self._seen_ms, now_ms)
+        self._left = min(self._rate * 1000, self._left + passed * self._rate)
+
+
+class Limits:
+    """Every bucket of the door."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Hashable, Bucket] = {}
+
+    def write(self, stream: bytes, partition: int, size: int, now_ms: int) -> int:
+        """Whether `size` bytes may be written to a partition: 0, or the ms to wait."""
+        return self._take(("write", stream, partition), WRITTEN_BYTES, size, now_ms)
+
+    def read(self, stream: bytes, reader: Hashable, now_ms: int) -> None:
+        """Count a read of a reader: a partition, or a group's instance. Raises OciError 429."""
+        _check(self._take(("read", stream, reader), READS, 1, now_ms))
+
+    def call(self, operation: str, tenancy: str, now_ms: int) -> None:
+        """Count a request. Raises OciError 429."""
+        kind = kind_of(operation)
+        if kind is not None:
+            _check(self._take(("call", kind, tenancy), CALLS, 1, now_ms))
+
+    def _take(self, key: Hashable, rate: int, tokens: int, now_ms: int) -> int:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= _MOST_BUCKETS:
+                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_full(now_ms)}
+            bucket = self._buckets[key] = Bucket(rate, now_ms)
+        return bucket.take(tokens, now_ms)
+
+
+def _check(wait_ms: int) -> None:
+    if wait_ms:
+        raise throttled(REQUESTS_TEXT.format(ms=wait_ms), wait_ms)
+
+
+def throttled(message: str, wait_ms: int) -> OciError:
+    """429 with `retry-after` in whole seconds."""
+    return OciError(429, message, headers={"retry-after": str(-(-wait_ms // 1000))})
