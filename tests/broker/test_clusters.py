@@ -9,6 +9,7 @@ import redis.asyncio
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.broker.settings import BrokerSettings, InvalidSetting
+from headrace.broker.topics import LiveTopic
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
@@ -47,9 +48,9 @@ class World:
         await self.clusters.start()
         return self.clusters
 
-    def _at(self, broker: Broker, live: object) -> str:
-        name = next(name for name, each in self.clusters if each is broker)
-        return f"{name}/{live.topic.name}"  # type: ignore[attr-defined]
+    @staticmethod
+    def _at(broker: Broker, live: LiveTopic) -> str:
+        return f"{broker.cluster}/{live.topic.name}"
 
     async def restart(self) -> Clusters:
         await self.stop()

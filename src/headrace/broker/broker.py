@@ -35,6 +35,7 @@ class Broker:
         cluster_id: str,
         stream_of: StreamName,
         cache: CacheBudget | None = None,
+        cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -45,10 +46,12 @@ class Broker:
             cluster_id: the id that Metadata tells; stable over restarts.
             stream_of: names the Redis key of a new partition's stream.
             cache: budget of the cached tails where several brokers share one; None: one of its own.
+            cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
+        self.cluster = cluster
         self.clock = clock
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)

@@ -96,6 +96,7 @@ class Clusters:
             cluster_id=cluster_id,
             stream_of=self._namer(name),
             cache=self.default.cache if name != DEFAULT else None,
+            cluster=name,
         )
         if name != DEFAULT:
             broker.advertised = self.default.advertised

@@ -1,0 +1,232 @@
+"""CreateStream, GetStream, ListStreams, UpdateStream, DeleteStream and ChangeStreamCompartment."""
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.oci import ocids
+from headrace.oci.admin import (
+    CHANGE_HEADERS,
+    LIST_HEADERS,
+    ChangeCompartmentDetails,
+    DefinedTags,
+    FreeformTags,
+    IfMatch,
+    ListQuery,
+    Name,
+    Ocid,
+    changed,
+    given,
+    is_in,
+    messages_endpoint,
+    shown_compartment,
+    wanted,
+)
+from headrace.oci.call import Answer, Call
+from headrace.oci.errors import OciError, invalid
+from headrace.oci.registry import operation
+from headrace.oci.resources.records import StreamRecord
+from headrace.oci.times import text_of
+
+_MOST_DIGITS = 9
+
+
+class StreamSummary(msgspec.Struct, rename="camel"):
+    """A stream in a list."""
+
+    name: str
+    id: str
+    partitions: int
+    compartment_id: str
+    stream_pool_id: str
+    lifecycle_state: str
+    time_created: str
+    messages_endpoint: str
+    freeform_tags: FreeformTags
+    defined_tags: DefinedTags
+
+
+class Stream(StreamSummary, rename="camel"):
+    """A stream. `retentionInHours` is -1 where a topic that was made through Kafka keeps its records for ever."""
+
+    retention_in_hours: int
+    lifecycle_state_details: str | None = None
+
+
+class CreateStreamDetails(msgspec.Struct, rename="camel"):
+    """The stream to make, in a compartment's default pool or in a pool."""
+
+    name: Name
+    partitions: (
+        Annotated[int, msgspec.Meta(ge=1)] | Annotated[str, msgspec.Meta(pattern=f"^[0-9]{{1,{_MOST_DIGITS}}}$")]
+    )
+    compartment_id: Ocid | None = None
+    stream_pool_id: Ocid | None = None
+    retention_in_hours: Annotated[int, msgspec.Meta(ge=24, le=168)] | None = None
+    freeform_tags: FreeformTags | None = None
+    defined_tags: DefinedTags | None = None
+
+
+class UpdateStreamDetails(msgspec.Struct, rename="camel"):
+    """What to change; the rest stays."""
+
+    stream_pool_id: Ocid | None = None
+    freeform_tags: FreeformTags | None = None
+    defined_tags: DefinedTags | None = None
+
+
+class ListStreamsQuery(ListQuery, rename="camel"):
+    """Which streams: of a compartment or of a pool, one of the two."""
+
+    compartment_id: Ocid | None = None
+    stream_pool_id: Ocid | None = None
+
+
+@operation(
+    "CreateStream",
+    "POST",
+    "/streams",
+    client="StreamAdminClient",
+    body=CreateStreamDetails,
+    answer=Stream,
+    answer_headers=CHANGE_HEADERS,
+)
+async def create_stream(call: Call) -> Answer:
+    """Make a stream. It is a topic of its pool, for Kafka too, and as a rule ACTIVE at once."""
+    details: CreateStreamDetails = call.body
+    _one_of(details.compartment_id, details.stream_pool_id, "field")
+    partitions = int(details.partitions)
+    if partitions < 1:
+        raise invalid("Invalid field partitions: at least one is needed")
+    record, request = await call.door.catalog.create_stream(
+        details.name,
+        partitions,
+        details.retention_in_hours or 24,
+        compartment=details.compartment_id,
+        pool_id=details.stream_pool_id,
+        freeform_tags=details.freeform_tags or {},
+        defined_tags=details.defined_tags or {},
+    )
+    return changed(call, request, record, _stream(call, record))
+
+
+def _one_of(compartment: str | None, pool: str | None, what: str) -> None:
+    if compartment is None and pool is None:
+        raise OciError(400, f"Missing {what} compartmentId or streamPoolId", "MissingParameter")
+    if compartment is not None and pool is not None:
+        raise invalid(f"Invalid {what} streamPoolId: it cannot be given together with compartmentId")
+
+
+@operation(
+    "GetStream",
+    "GET",
+    "/streams/{streamId}",
+    client="StreamAdminClient",
+    answer=Stream,
+    answer_headers=("etag",),
+)
+async def get_stream(call: Call) -> Answer:
+    """Tell about a stream. One that was deleted is told as DELETED for 90 days."""
+    record = call.door.catalog.streams.get(call.path["streamId"])
+    return Answer(_stream(call, record), {"etag": record.etag})
+
+
+@operation(
+    "ListStreams",
+    "GET",
+    "/streams",
+    client="StreamAdminClient",
+    query=ListStreamsQuery,
+    answer=list[StreamSummary],
+    answer_headers=LIST_HEADERS,
+)
+async def list_streams(call: Call) -> Answer:
+    """List the streams of a compartment or of a pool, topics that were made through Kafka and deleted ones included."""
+    query: ListStreamsQuery = call.query
+    _one_of(query.compartment_id, query.stream_pool_id, "query parameter")
+    catalog = call.door.catalog
+    asked = query.compartment_id
+    if asked is not None:
+        records = [each for each in catalog.streams.all() if is_in(call, each.compartment, asked)]
+    else:
+        pool = ocids.unique_of(query.stream_pool_id or "", ocids.STREAM_POOL)
+        records = [each for each in catalog.streams.all() if each.pool == pool]
+    page = wanted(call, records, query, lambda record: catalog.streams.ocid(record.id))
+    return Answer([_summary(call, record, asked) for record in page.items], page.headers)
+
+
+@operation(
+    "UpdateStream",
+    "PUT",
+    "/streams/{streamId}",
+    client="StreamAdminClient",
+    headers=IfMatch,
+    body=UpdateStreamDetails,
+    answer=Stream,
+    answer_headers=CHANGE_HEADERS,
+)
+async def update_stream(call: Call) -> Answer:
+    """Change a stream's tags, or move it to another pool: with its messages, without its groups' positions."""
+    details: UpdateStreamDetails = call.body
+    fields = given(freeform_tags=details.freeform_tags, defined_tags=details.defined_tags)
+    record, request = await call.door.catalog.update_stream(
+        call.path["streamId"], call.headers.if_match, details.stream_pool_id, fields
+    )
+    return changed(call, request, record, _stream(call, record))
+
+
+@operation(
+    "DeleteStream",
+    "DELETE",
+    "/streams/{streamId}",
+    client="StreamAdminClient",
+    headers=IfMatch,
+    status=204,
+    answer_headers=("opc-work-request-id",),
+)
+async def delete_stream(call: Call) -> Answer:
+    """Delete a stream and its messages, at once and for Kafka too."""
+    request = await call.door.catalog.delete_stream(call.path["streamId"], call.headers.if_match)
+    return changed(call, request)
+
+
+@operation(
+    "ChangeStreamCompartment",
+    "POST",
+    "/streams/{streamId}/actions/changeCompartment",
+    client="StreamAdminClient",
+    headers=IfMatch,
+    body=ChangeCompartmentDetails,
+    status=204,
+    answer_headers=("opc-work-request-id",),
+)
+async def change_stream_compartment(call: Call) -> Answer:
+    """Move a stream to another compartment, into the default pool of that."""
+    request = await call.door.catalog.move_stream(
+        call.path["streamId"], call.headers.if_match, call.body.compartment_id
+    )
+    return changed(call, request)
+
+
+def _summary(call: Call, record: StreamRecord, asked: str | None) -> StreamSummary:
+    door = call.door
+    return StreamSummary(
+        name=record.name,
+        id=door.catalog.streams.ocid(record.id),
+        partitions=record.partitions,
+        compartment_id=shown_compartment(call, record.compartment, asked),
+        stream_pool_id=ocids.make(ocids.STREAM_POOL, door.settings.region, record.pool),
+        lifecycle_state=door.catalog.state_of(record),
+        time_created=text_of(record.created_ms),
+        messages_endpoint=messages_endpoint(call),
+        freeform_tags=record.freeform_tags,
+        defined_tags=record.defined_tags,
+    )
+
+
+def _stream(call: Call, record: StreamRecord) -> Stream:
+    summary = _summary(call, record, None)
+    return Stream(
+        **{name: getattr(summary, name) for name in summary.__struct_fields__},
+        retention_in_hours=record.retention_hours,
+    )

@@ -1,0 +1,216 @@
+"""GetWorkRequest, ListWorkRequests, ListWorkRequestErrors and ListWorkRequestLogs."""
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.oci import ocids
+from headrace.oci.admin import LIST_HEADERS, Limit, Ocid, PageToken, SortOrder, is_in, order_of, shown_compartment
+from headrace.oci.call import Answer, Call
+from headrace.oci.registry import operation
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.paging import Page, page_of
+from headrace.oci.resources.records import WorkRequestRecord
+from headrace.oci.routing import BASE
+from headrace.oci.times import text_of
+
+_PATHS = {ocids.STREAM: "streams", ocids.STREAM_POOL: "streampools", ocids.CONNECT_HARNESS: "connectharnesses"}
+_DONE = {"CREATE": "CREATED", "UPDATE": "UPDATED", "DELETE": "DELETED"}
+
+SortBy = Annotated[str, msgspec.Meta(pattern="^[Tt][Ii][Mm][Ee][Aa][Cc][Cc][Ee][Pp][Tt][Ee][Dd]$")]
+
+
+class WorkRequestResource(msgspec.Struct, rename="camel"):
+    """A resource that a work request concerns."""
+
+    entity_type: str
+    action_type: str
+    identifier: str
+    entity_uri: str
+
+
+class WorkRequest(msgspec.Struct, rename="camel"):
+    """A change that was asked for, and how far it is."""
+
+    operation_type: str
+    status: str
+    id: str
+    compartment_id: str
+    resources: list[WorkRequestResource]
+    percent_complete: float
+    time_accepted: str
+    time_started: str | None
+    time_finished: str | None
+
+
+class WorkRequestSummaryCollection(msgspec.Struct):
+    """Work requests, as they are one by one."""
+
+    items: list[WorkRequest]
+
+
+class WorkRequestError(msgspec.Struct):
+    """What went wrong."""
+
+    code: str
+    message: str
+    timestamp: str
+
+
+class WorkRequestErrorCollection(msgspec.Struct):
+    """The errors of a work request; here none ever has one: what cannot be done is refused at once."""
+
+    items: list[WorkRequestError]
+
+
+class WorkRequestLogEntry(msgspec.Struct):
+    """Something that happened."""
+
+    message: str
+    timestamp: str
+
+
+class WorkRequestLogEntryCollection(msgspec.Struct):
+    """What happened."""
+
+    items: list[WorkRequestLogEntry]
+
+
+class PageQuery(msgspec.Struct, rename="camel"):
+    """How many at once, and in what order."""
+
+    limit: Limit | None = None
+    page: PageToken | None = None
+    sort_by: SortBy | None = None
+    sort_order: SortOrder | None = None
+
+
+class ListWorkRequestsQuery(PageQuery, rename="camel"):
+    """Which work requests."""
+
+    work_request_id: str | None = None
+    compartment_id: Ocid | None = None
+    resource_id: str | None = None
+
+
+@operation(
+    "GetWorkRequest",
+    "GET",
+    "/workRequests/{workRequestId}",
+    client="StreamAdminClient",
+    answer=WorkRequest,
+)
+async def get_work_request(call: Call) -> Answer:
+    """Tell about a work request, until seven days after its end."""
+    return Answer(_shown(call, call.door.catalog.work_request(call.path["workRequestId"]), None))
+
+
+@operation(
+    "ListWorkRequests",
+    "GET",
+    "/workRequests",
+    client="StreamAdminClient",
+    query=ListWorkRequestsQuery,
+    answer=WorkRequestSummaryCollection,
+    answer_headers=LIST_HEADERS,
+)
+async def list_work_requests(call: Call) -> Answer:
+    """List work requests, the latest first."""
+    query: ListWorkRequestsQuery = call.query
+    asked = query.compartment_id
+    records = [
+        each
+        for each in call.door.catalog.work_requests()
+        if (asked is None or is_in(call, each.compartment, asked))
+        and (query.work_request_id is None or query.work_request_id == _ocid(call, each))
+        and (query.resource_id is None or query.resource_id in {_of(call, *resource) for resource in each.resources})
+    ]
+    page = page_of(
+        records,
+        lambda each: (each.accepted_ms, each.id),
+        "TIMEACCEPTED",
+        order_of(query.sort_order, "DESC"),
+        query.limit,
+        query.page,
+    )
+    return Answer(WorkRequestSummaryCollection([_shown(call, each, asked) for each in page.items]), page.headers)
+
+
+@operation(
+    "ListWorkRequestErrors",
+    "GET",
+    "/workRequests/{workRequestId}/errors",
+    client="StreamAdminClient",
+    query=PageQuery,
+    answer=WorkRequestErrorCollection,
+    answer_headers=LIST_HEADERS,
+)
+async def list_work_request_errors(call: Call) -> Answer:
+    """List what went wrong in a work request: nothing."""
+    call.door.catalog.work_request(call.path["workRequestId"])
+    page = _page(call, [])
+    return Answer(WorkRequestErrorCollection([]), page.headers)
+
+
+@operation(
+    "ListWorkRequestLogs",
+    "GET",
+    "/workRequests/{workRequestId}/logs",
+    client="StreamAdminClient",
+    query=PageQuery,
+    answer=WorkRequestLogEntryCollection,
+    answer_headers=LIST_HEADERS,
+)
+async def list_work_request_logs(call: Call) -> Answer:
+    """List what happened in a work request, the latest first."""
+    request = call.door.catalog.work_request(call.path["workRequestId"])
+    now_ms = call.door.clock.now_ms()
+    steps = [
+        (request.accepted_ms, f"{request.operation} was accepted"),
+        (lifecycle.started_ms(request), f"{request.operation} has started"),
+        (request.finished_ms, f"{request.operation} has succeeded"),
+    ]
+    page = _page(call, [(at_ms, step, text) for step, (at_ms, text) in enumerate(steps) if at_ms <= now_ms])
+    entries = [WorkRequestLogEntry(text, text_of(at_ms)) for at_ms, _, text in page.items]
+    return Answer(WorkRequestLogEntryCollection(entries), page.headers)
+
+
+def _page(call: Call, entries: list[tuple[int, int, str]]) -> Page[tuple[int, int, str]]:
+    query: PageQuery = call.query
+    return page_of(
+        entries,
+        lambda entry: (entry[0], str(entry[1])),
+        "TIMEACCEPTED",
+        order_of(query.sort_order, "DESC"),
+        query.limit,
+        query.page,
+    )
+
+
+def _ocid(call: Call, request: WorkRequestRecord) -> str:
+    return _of(call, ocids.WORK_REQUEST, request.id)
+
+
+def _of(call: Call, kind: str, unique: str) -> str:
+    return ocids.make(kind, call.door.settings.region, unique)
+
+
+def _shown(call: Call, request: WorkRequestRecord, asked: str | None) -> WorkRequest:
+    now_ms = call.door.clock.now_ms()
+    status = lifecycle.status_of(request, now_ms)
+    done = status == "SUCCEEDED"
+    action = _DONE[request.operation.partition("_")[0]] if done else "IN_PROGRESS"
+    return WorkRequest(
+        operation_type=request.operation,
+        status=status,
+        id=_ocid(call, request),
+        compartment_id=shown_compartment(call, request.compartment, asked),
+        resources=[
+            WorkRequestResource(kind, action, ocid, f"/{BASE}/{_PATHS[kind]}/{ocid}")
+            for kind, ocid in ((kind, _of(call, kind, unique)) for kind, unique in request.resources)
+        ],
+        percent_complete=lifecycle.percent_of(request, now_ms),
+        time_accepted=text_of(request.accepted_ms),
+        time_started=text_of(lifecycle.started_ms(request)) if status != "ACCEPTED" else None,
+        time_finished=text_of(request.finished_ms) if done else None,
+    )

@@ -1,0 +1,274 @@
+"""All resources together, and the changes that concern several of them."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.broker.clusters import Clusters
+from headrace.oci import ocids
+from headrace.oci.errors import OciError, invalid
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.documents import Documents, Table
+from headrace.oci.resources.harnesses import Harnesses
+from headrace.oci.resources.pools import Pools
+from headrace.oci.resources.records import (
+    DefinedTags,
+    HarnessRecord,
+    PoolRecord,
+    Record,
+    RetryToken,
+    StreamRecord,
+    WorkRequestRecord,
+)
+from headrace.oci.resources.streams import Streams
+from headrace.oci.settings import OciSettings
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class Catalog:
+    """Every resource of the door. Times are those of the clusters' clock."""
+
+    def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
+        self.settings = settings
+        self.clock = clusters.clock
+        self.documents = Documents(clusters.default.storage, settings, clusters.clock)
+        self.pools = Pools(self.documents, clusters)
+        self.streams = Streams(self.documents, clusters, self.pools)
+        self.harnesses = Harnesses(self.documents)
+        self._clusters = clusters
+
+    async def start(self) -> None:
+        """Load what is stored, and finish what a crash has cut short."""
+        await self.documents.load()
+        await self.pools.start()
+        await self.streams.start()
+
+    async def stop(self) -> None:
+        """Stop writing in the background."""
+        await self.streams.stop()
+
+    def state_of(self, record: Record) -> str:
+        """A resource's lifecycle state now."""
+        return lifecycle.state_of(record, self.clock.now_ms())
+
+    # Work requests
+
+    def work_request(self, request_id: str) -> WorkRequestRecord:
+        """A work request by its OCID. Raises OciError 404."""
+        unique = ocids.unique_of(request_id, ocids.WORK_REQUEST)
+        found = self.documents.requests.get(unique) if unique is not None else None
+        if found is None or lifecycle.is_over(found, self.clock.now_ms()):
+            raise OciError(404, f"Unknown work request {request_id}")
+        return found
+
+    def work_requests(self) -> list[WorkRequestRecord]:
+        """Every work request that is still known."""
+        now_ms = self.clock.now_ms()
+        return [each for each in self.documents.requests.values.values() if not lifecycle.is_over(each, now_ms)]
+
+    # Changes
+
+    async def _change(self, change: Coroutine[Any, Any, T]) -> T:
+        return await self.documents.exclusively(change)
+
+    async def create_stream(
+        self,
+        name: str,
+        partitions: int,
+        retention_hours: int,
+        *,
+        compartment: str | None,
+        pool_id: str | None,
+        freeform_tags: dict[str, str],
+        defined_tags: DefinedTags,
+    ) -> tuple[StreamRecord, WorkRequestRecord]:
+        """Make a stream in a pool, or in a compartment's default pool.
+
+        Raises:
+            OciError: 404, no such pool; 409, its name is taken; 400, too many partitions.
+            TopicError: the name cannot be a topic's, or storage refuses.
+        """
+
+        async def create() -> tuple[StreamRecord, WorkRequestRecord]:
+            if pool_id is not None:
+                pool = self.pools.usable(pool_id)
+                inside = pool.compartment
+            else:
+                assert compartment is not None, "one of them is given"
+                pool = await self.pools.default_of(compartment)
+                inside = compartment
+            return await self.streams.create(
+                name, partitions, retention_hours, pool, inside, freeform_tags, defined_tags
+            )
+
+        return await self._change(create())
+
+    async def update_stream(
+        self, stream_id: str, if_match: str | None, pool_id: str | None, fields: Mapping[str, Any]
+    ) -> tuple[StreamRecord, WorkRequestRecord]:
+        """Change a stream; `pool_id` None: it stays in its pool. Raises OciError: 404, 412, 409."""
+
+        async def update() -> tuple[StreamRecord, WorkRequestRecord]:
+            self.streams.check_changeable(stream_id, if_match)
+            pool = self.pools.usable(pool_id) if pool_id is not None else None
+            return await self.streams.update(stream_id, if_match, pool, **fields)
+
+        return await self._change(update())
+
+    async def move_stream(self, stream_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
+        """Move a stream to a compartment, into its default pool. Raises OciError: 404, 412, 409."""
+
+        async def move() -> WorkRequestRecord:
+            self.streams.check_changeable(stream_id, if_match)
+            pool = await self.pools.default_of(compartment)
+            _, request = await self.streams.update(stream_id, if_match, pool, compartment=compartment)
+            return request
+
+        return await self._change(move())
+
+    async def delete_stream(self, stream_id: str, if_match: str | None) -> WorkRequestRecord:
+        """Delete a stream. Raises OciError: 404, 412, 409."""
+        return await self._change(self.streams.delete(stream_id, if_match))
+
+    async def create_pool(
+        self, token: "TokenUse | None", name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
+    ) -> tuple[PoolRecord, str]:
+        """Make a pool, once for a retry token; the pool and its work request's id. See `Pools.create`."""
+
+        async def create() -> tuple[PoolRecord, WorkRequestRecord]:
+            return await self.pools.create(name, compartment, kafka, **fields)
+
+        return await self._change(self._once(token, self.documents.pools, create))
+
+    async def update_pool(
+        self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
+    ) -> tuple[PoolRecord, WorkRequestRecord]:
+        """Change a pool. See `Pools.update`."""
+        return await self._change(self.pools.update(pool_id, if_match, kafka, fields))
+
+    async def move_pool(self, pool_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
+        """Move a pool to a compartment with its streams. Raises OciError: 404, 412, 409."""
+
+        async def move() -> WorkRequestRecord:
+            pool = self.pools.get(pool_id)
+            if pool.default and self.state_of(pool) != "DELETED":
+                raise OciError(409, "The default stream pool of a compartment cannot be moved")
+            streams = self.streams.in_pool(pool)
+            _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment})
+            moved = {
+                (self.documents.streams, each.id): msgspec.structs.replace(each, compartment=compartment)
+                for each in streams
+            }
+            await self.documents.save(moved)
+            return request
+
+        return await self._change(move())
+
+    async def delete_pool(self, pool_id: str, if_match: str | None) -> WorkRequestRecord:
+        """Delete a pool with its streams. Raises OciError: 404, 412, 409."""
+
+        async def delete() -> WorkRequestRecord:
+            pool = self.pools.deletable(pool_id, if_match)
+            kafka = dict(self._clusters.settings_of(pool.cluster))
+            streams = [(ocids.STREAM, each.id) for each in self.streams.in_pool(pool)]
+            # Its streams write down themselves that they are gone. If this stops half-way, the pool is still there.
+            await self._clusters.delete(pool.cluster)
+            pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
+            resources = [(ocids.STREAM_POOL, pool.id), *streams]
+            request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)
+            await self.documents.save(
+                {(self.documents.pools, pool.id): pool, (self.documents.requests, request.id): request}
+            )
+            return request
+
+        return await self._change(delete())
+
+    async def create_harness(
+        self,
+        token: "TokenUse | None",
+        name: str,
+        compartment: str,
+        freeform_tags: dict[str, str],
+        defined_tags: DefinedTags,
+    ) -> tuple[HarnessRecord, str]:
+        """Make a connect harness, once for a retry token; it and its work request's id. Raises OciError 409."""
+
+        async def create() -> tuple[HarnessRecord, WorkRequestRecord]:
+            return self.harnesses.create(name, compartment, freeform_tags, defined_tags)
+
+        return await self._change(self._once(token, self.documents.harnesses, create))
+
+    async def update_harness(
+        self, harness_id: str, if_match: str | None, fields: Mapping[str, Any]
+    ) -> tuple[HarnessRecord, WorkRequestRecord]:
+        """Change a connect harness. Raises OciError: 404, 412, 409."""
+        return await self._change(self.harnesses.update(harness_id, if_match, **fields))
+
+    async def delete_harness(self, harness_id: str, if_match: str | None) -> WorkRequestRecord:
+        """Delete a connect harness. Raises OciError: 404, 412, 409."""
+        return await self._change(self.harnesses.delete(harness_id, if_match))
+
+    # Retry tokens
+
+    async def _once(
+        self,
+        token: "TokenUse | None",
+        table: Table[R],
+        create: Callable[[], Coroutine[Any, Any, tuple[R, WorkRequestRecord]]],
+    ) -> tuple[R, str]:
+        """Create and save, or find what the same token created before."""
+        now_ms = self.clock.now_ms()
+        if token is not None:
+            used = self.documents.tokens.get(token.id)
+            if used is not None and now_ms < used.expires_ms:
+                return self._used(token, used, table)
+        record, request = await create()
+        changes: dict[tuple[Table[Any], str], msgspec.Struct | None] = {
+            (table, record.id): record,
+            (self.documents.requests, request.id): request,
+        }
+        if token is not None:
+            changes[self.documents.tokens, token.id] = RetryToken(
+                resource=record.id,
+                work_request=request.id,
+                request=token.request,
+                expires_ms=now_ms + lifecycle.DAY_MS,
+            )
+        await self.documents.save(changes)
+        return record, request.id
+
+    @staticmethod
+    def _used(token: "TokenUse", used: RetryToken, table: Table[R]) -> tuple[R, str]:
+        if used.request != token.request:
+            raise invalid("Invalid header opc-retry-token: it was used for another request")
+        record = table.get(used.resource)
+        if record is None or lifecycle.is_deleted(record):
+            raise OciError(409, "What this retry token created has been deleted since", "InvalidatedRetryToken")
+        return record, used.work_request
+
+
+class TokenUse(msgspec.Struct, frozen=True):
+    """A retry token as it came: `opc-retry-token`, good for 24 hours."""
+
+    id: str
+    request: str
+    """A digest of what was asked."""
+
+    @classmethod
+    def of(cls, token: str | None, operation: str, user: str, body: msgspec.Struct) -> "TokenUse | None":
+        """The use of a token; None without one.
+
+        Args:
+            token: the header.
+            operation: tokens of different operations are different.
+            user: those of different users too.
+            body: what was asked.
+        """
+        if token is None:
+            return None
+        digest = sha256(msgspec.json.encode([operation, user, token])).hexdigest()
+        return cls(digest, sha256(msgspec.json.encode(body, order="sorted")).hexdigest())

@@ -1,0 +1,161 @@
+"""What is kept of all resources, in memory and in the storage's documents: read from the one, changed in both."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from headrace.broker.clock import Clock
+from headrace.broker.ports import DocumentStorage
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.records import (
+    HarnessRecord,
+    Phase,
+    PoolRecord,
+    Record,
+    RetryToken,
+    State,
+    StreamRecord,
+    WorkRequestRecord,
+)
+from headrace.oci.settings import OciSettings
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+_PURGE_MS = 3_600_000
+_encode = msgspec.json.Encoder().encode
+
+
+class Table(Generic[V]):
+    """Values of one kind by id, as storage has them."""
+
+    def __init__(self, kind: str, value: type[V]) -> None:
+        self.kind = kind
+        self.values: dict[str, V] = {}
+        self._decoder = msgspec.json.Decoder(value)
+
+    async def load(self, storage: DocumentStorage) -> None:
+        """Read everything."""
+        found = await storage.load_documents(self.kind)
+        self.values = {name: self._decoder.decode(text) for name, text in found.items()}
+
+    def get(self, name: str) -> V | None:
+        """The value, None when there is none."""
+        return self.values.get(name)
+
+
+Changes = Mapping[tuple[Table[Any], str], msgspec.Struct | None]
+"""(table, id) -> the value from now on, None: none."""
+
+
+class Documents:
+    """Every table, and the order of their changes: one at a time."""
+
+    def __init__(self, storage: DocumentStorage, settings: OciSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.streams = Table("oci.streams", StreamRecord)
+        self.pools = Table("oci.pools", PoolRecord)
+        self.harnesses = Table("oci.harnesses", HarnessRecord)
+        self.requests = Table("oci.requests", WorkRequestRecord)
+        self.tokens = Table("oci.tokens", RetryToken)
+        self._storage = storage
+        self._changes = asyncio.Lock()
+        self._purge_ms = 0
+
+    async def load(self) -> None:
+        """Read everything."""
+        for table in (self.streams, self.pools, self.harnesses, self.requests, self.tokens):
+            await table.load(self._storage)
+
+    # Changes
+
+    async def exclusively(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make a change while nobody else makes one, to its end also where the one who asked has gone."""
+
+        async def run() -> T:
+            async with self._changes:
+                return await change
+
+        return await asyncio.shield(asyncio.ensure_future(run()))
+
+    async def save(self, changes: Changes) -> None:
+        """Store all changes at once, then make them in memory. Nothing has changed there when it raises."""
+        everything = {**self._forgotten(), **changes}
+        await self._storage.save_documents(
+            {
+                (table.kind, name): None if value is None else _encode(value)
+                for (table, name), value in everything.items()
+            }
+        )
+        for (table, name), value in everything.items():
+            if value is None:
+                table.values.pop(name, None)
+            else:
+                table.values[name] = value
+
+    def _forgotten(self) -> Changes:
+        """What has been kept for long enough; looked for once an hour."""
+        now_ms = self.clock.now_ms()
+        if now_ms < self._purge_ms:
+            return {}
+        self._purge_ms = now_ms + _PURGE_MS
+        records: list[Table[Any]] = [self.streams, self.pools, self.harnesses]
+        gone: list[tuple[Table[Any], str]] = [
+            (table, name)
+            for table in records
+            for name, record in table.values.items()
+            if lifecycle.is_forgotten(record, now_ms)
+        ]
+        gone += [
+            (self.requests, name)
+            for name, request in self.requests.values.items()
+            if lifecycle.is_over(request, now_ms)
+        ]
+        gone += [(self.tokens, name) for name, token in self.tokens.values.items() if now_ms >= token.expires_ms]
+        return dict.fromkeys(gone)
+
+    # Time
+
+    def phase(self, state: State) -> Phase | None:
+        """A change that begins now; None for one that takes no time and leaves nothing to tell."""
+        delay_ms = self.settings.lifecycle_delay_ms
+        if not delay_ms and state != "DELETING":
+            return None
+        return Phase(state, self.clock.now_ms() + delay_ms)
+
+    def known(self, record: Record | None) -> bool:
+        """Whether there is a record, and it was not deleted too long ago."""
+        return record is not None and not lifecycle.is_forgotten(record, self.clock.now_ms())
+
+    def changed(self, record: "R", state: State, **fields: Any) -> "R":
+        """The record after a change that a client asked for and that begins now."""
+        return msgspec.structs.replace(record, phase=self.phase(state), version=record.version + 1, **fields)
+
+    def check_changeable(self, record: Record, if_match: str | None) -> None:
+        """See `lifecycle.check_changeable`."""
+        lifecycle.check_changeable(record, self.clock.now_ms(), if_match)
+
+    def request(self, operation: str, compartment: str, *resources: tuple[str, str]) -> WorkRequestRecord:
+        """A work request that begins now, to be saved with what it changes.
+
+        Args:
+            operation: such as `CREATE_STREAM`.
+            compartment: its OCID.
+            resources: (kind, id) of what it changes, the one it was asked for first.
+        """
+        now_ms = self.clock.now_ms()
+        return WorkRequestRecord(
+            id=uuid4().hex,
+            operation=operation,
+            resources=resources,
+            compartment=compartment,
+            accepted_ms=now_ms,
+            finished_ms=now_ms + self.settings.lifecycle_delay_ms,
+        )
+
+
+R = TypeVar("R", bound=Record)

@@ -1,0 +1,101 @@
+"""Lists in pages, by opaque tokens. Pure.
+
+A token names the last item of a page by what the list is sorted by, not by its number: what comes or goes meanwhile
+makes no other item appear twice or not at all.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from headrace.oci.errors import OciError, invalid
+
+T = TypeVar("T")
+Key = tuple[int | str, str]
+"""What an item is sorted by, and its id, since names and times may be those of several."""
+Order = Literal["ASC", "DESC"]
+DEFAULT_LIMIT = 10
+
+
+class _Token(msgspec.Struct, frozen=True, array_like=True):
+    sorting: str
+    forward: bool
+    place: tuple[int | str, str]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """Some items of a list."""
+
+    items: list[T]
+    following: str | None
+    """Token of the page behind it; None: it is the last."""
+    preceding: str | None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`opc-next-page` and `opc-prev-page`, where there are such pages."""
+        found = {"opc-next-page": self.following, "opc-prev-page": self.preceding}
+        return {name: token for name, token in found.items() if token is not None}
+
+
+def page_of(
+    items: Iterable[T], key: Callable[[T], Key], sorting: str, order: Order, limit: int | None, token: str | None
+) -> Page[T]:
+    """One page.
+
+    Args:
+        items: the whole list, in any order.
+        key: what it is sorted by.
+        sorting: names the key; a token is good for the sorting it was given with.
+        order: rising or falling.
+        limit: most items of a page; None: 10.
+        token: of an earlier page; None: the first one.
+
+    Raises:
+        OciError: 400, the token is none, or that of another sorting.
+    """
+    ordered = sorted(items, key=key, reverse=order == "DESC")
+    sorting = f"{sorting} {order}"
+    most = limit or DEFAULT_LIMIT
+    start, end = 0, most
+    if token is not None:
+        found = _read(token, sorting)
+        if ordered and type(found.place[0]) is not type(key(ordered[0])[0]):
+            raise _no_token()
+        if found.forward:
+            passed = sum(not _beyond(key(item), found.place, order) for item in ordered)
+            start, end = passed, passed + most
+        else:
+            end = sum(_beyond(found.place, key(item), order) for item in ordered)
+            start = max(0, end - most)
+    chosen = ordered[start:end]
+    return Page(
+        chosen,
+        _write(_Token(sorting, True, key(chosen[-1]))) if chosen and end < len(ordered) else None,
+        _write(_Token(sorting, False, key(chosen[0]))) if chosen and start > 0 else None,
+    )
+
+
+def _beyond(place: Key, other: Key, order: Order) -> bool:
+    return place > other if order == "ASC" else place < other
+
+
+def _write(token: _Token) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
+
+
+def _read(text: str, sorting: str) -> _Token:
+    try:
+        token = msgspec.json.decode(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True), type=_Token)
+    except (msgspec.DecodeError, binascii.Error, ValueError):
+        raise _no_token() from None
+    if token.sorting != sorting:
+        raise invalid("Invalid query parameter page: it belongs to a list that is sorted otherwise")
+    return token
+
+
+def _no_token() -> OciError:
+    return invalid("Invalid query parameter page: it is no token that a page was given with")

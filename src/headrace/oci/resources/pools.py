@@ -1,0 +1,190 @@
+"""Stream pools: each is a virtual cluster.
+
+With `oci.pools=shared` every compartment's default pool is the default cluster, the one that Kafka clients see that
+name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.oci import ocids
+from headrace.oci.errors import OciError
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.documents import Documents
+from headrace.oci.resources.records import PoolRecord, WorkRequestRecord
+
+DEFAULT_NAME = "DefaultPool"
+_NEW = {"auto.create.topics.enable": "false", "num.partitions": "1", "log.retention.hours": "24"}
+"""Kafka settings of a new pool, as the service has them."""
+
+
+class Pools:
+    """Every stream pool."""
+
+    def __init__(self, documents: Documents, clusters: Clusters) -> None:
+        self._documents = documents
+        self._clusters = clusters
+        self._of_cluster: dict[str, str] = {}
+
+    async def start(self) -> None:
+        """Make the pool of the default cluster, and finish what a crash has cut short."""
+        table = self._documents.pools
+        changes: dict[tuple[Any, str], msgspec.Struct | None] = {}
+        if table.get(DEFAULT) is None:
+            changes[table, DEFAULT] = self._adopted(DEFAULT, DEFAULT_NAME)
+        clusters = {name for name, _ in self._clusters}
+        for pool in table.values.values():
+            if pool.cluster in clusters and lifecycle.is_deleted(pool):
+                await self._clusters.delete(pool.cluster)
+            elif pool.cluster not in clusters and not lifecycle.is_deleted(pool):
+                changes[table, pool.id] = self._documents.changed(pool, "DELETING")
+        known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
+        for name, broker in self._clusters:
+            if name not in known:
+                # A creation that was not written down: nobody was told of it. What is in it all the same is kept.
+                if broker.topics.names():
+                    changes[table, name] = self._adopted(name, name)
+                else:
+                    await self._clusters.delete(name)
+        await self._documents.save(changes)
+        self._of_cluster = {pool.cluster: pool.id for pool in table.values.values()}
+
+    def _adopted(self, cluster: str, name: str) -> PoolRecord:
+        now_ms = self._documents.clock.now_ms()
+        return PoolRecord(
+            id=cluster, name=name, compartment="", created_ms=now_ms, cluster=cluster, default=cluster == DEFAULT
+        )
+
+    # Look-ups
+
+    def get(self, pool_id: str) -> PoolRecord:
+        """A pool by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
+        unique = ocids.unique_of(pool_id, ocids.STREAM_POOL)
+        pool = self._documents.pools.get(unique) if unique is not None else None
+        if pool is None or not self._documents.known(pool):
+            raise OciError(404, f"Unknown stream pool {pool_id}")
+        return pool
+
+    def all(self) -> list[PoolRecord]:
+        """Every pool, the deleted ones included."""
+        return [pool for pool in self._documents.pools.values.values() if self._documents.known(pool)]
+
+    def usable(self, pool_id: str) -> PoolRecord:
+        """A pool that streams can be put in. Raises OciError: 404; 409 while it is being made or deleted."""
+        pool = self.get(pool_id)
+        state = lifecycle.state_of(pool, self._documents.clock.now_ms())
+        if state == "DELETED":
+            raise OciError(404, f"Unknown stream pool {pool_id}")
+        if state not in {"ACTIVE", "UPDATING"}:
+            raise OciError(409, f"The stream pool is {state}", "IncorrectState")
+        return pool
+
+    def of_broker(self, broker: Broker) -> PoolRecord:
+        """The pool that a broker's virtual cluster is."""
+        pool = self._documents.pools.get(self._of_cluster.get(broker.cluster, broker.cluster))
+        # A cluster that is being made has topics only later.
+        assert pool is not None, f"the cluster {broker.cluster} has no pool"
+        return pool
+
+    def broker_of(self, pool: PoolRecord) -> Broker | None:
+        """The virtual cluster that a pool is; None when it was deleted."""
+        try:
+            return self._clusters.get(pool.cluster)
+        except UnknownCluster:
+            return None
+
+    def cluster_of(self, pool_id: str) -> Broker | None:
+        """The virtual cluster of a pool that is there, by its OCID; None for others."""
+        try:
+            return self.broker_of(self.usable(pool_id))
+        except OciError:
+            return None
+
+    async def default_of(self, compartment: str) -> PoolRecord:
+        """The pool of a compartment's streams that name none, made when it is missing. Only within a change."""
+        if self._documents.settings.pools == "shared":
+            pool = self._documents.pools.get(DEFAULT)
+            assert pool is not None
+            return pool
+        for pool in self._documents.pools.values.values():
+            if pool.default and pool.compartment == compartment and pool.id != DEFAULT:
+                return pool
+        pool = self._new(DEFAULT_NAME, compartment, default=True)
+        await self._open(pool, _NEW)
+        await self._documents.save({(self._documents.pools, pool.id): pool})
+        return pool
+
+    # Changes
+
+    def _new(self, name: str, compartment: str, **fields: Any) -> PoolRecord:
+        unique = uuid4().hex
+        now_ms = self._documents.clock.now_ms()
+        return PoolRecord(id=unique, name=name, compartment=compartment, created_ms=now_ms, cluster=unique, **fields)
+
+    async def _open(self, pool: PoolRecord, kafka: Mapping[str, str]) -> None:
+        self._of_cluster[pool.cluster] = pool.id
+        await self._clusters.create(pool.cluster, kafka)
+
+    def _check_name(self, name: str, compartment: str, own: str = "") -> None:
+        if any(
+            pool.name == name and pool.compartment == compartment and pool.id != own and not lifecycle.is_deleted(pool)
+            for pool in self._documents.pools.values.values()
+        ):
+            raise OciError(409, f"A stream pool named {name} exists already in this compartment")
+
+    async def create(
+        self, name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
+    ) -> tuple[PoolRecord, WorkRequestRecord]:
+        """Make a pool. Only within a change.
+
+        Args:
+            name: unique in its compartment.
+            compartment: its OCID.
+            kafka: settings of its virtual cluster, by Kafka's names; the service's defaults for what is not there.
+            fields: other fields of the record.
+
+        Raises:
+            OciError: 409, the name is taken.
+        """
+        self._check_name(name, compartment)
+        pool = self._new(name, compartment, phase=self._documents.phase("CREATING"), **fields)
+        await self._open(pool, {**_NEW, **kafka})
+        return pool, self._request("CREATE", pool)
+
+    async def update(
+        self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
+    ) -> tuple[PoolRecord, WorkRequestRecord]:
+        """Change a pool: `kafka` as above, `fields` of its record. Only within a change."""
+        pool = self._changeable(pool_id, if_match)
+        if "name" in fields:
+            self._check_name(fields["name"], pool.compartment, pool.id)
+        if kafka:
+            await self._clusters.create(pool.cluster, {**self._clusters.settings_of(pool.cluster), **kafka})
+        pool = self._documents.changed(pool, "UPDATING", **fields)
+        request = self._request("UPDATE", pool)
+        await self._documents.save(
+            {(self._documents.pools, pool.id): pool, (self._documents.requests, request.id): request}
+        )
+        return pool, request
+
+    def deletable(self, pool_id: str, if_match: str | None) -> PoolRecord:
+        """A pool that may be deleted. Raises OciError: 404, 412, 409."""
+        pool = self._changeable(pool_id, if_match)
+        if pool.default:
+            raise OciError(409, "The default stream pool of a compartment cannot be deleted")
+        return pool
+
+    def _changeable(self, pool_id: str, if_match: str | None) -> PoolRecord:
+        pool = self.get(pool_id)
+        if lifecycle.state_of(pool, self._documents.clock.now_ms()) == "DELETED":
+            raise OciError(404, f"Unknown stream pool {pool_id}")
+        self._documents.check_changeable(pool, if_match)
+        return pool
+
+    def _request(self, what: str, pool: PoolRecord) -> WorkRequestRecord:
+        return self._documents.request(f"{what}_STREAM_POOL", pool.compartment, (ocids.STREAM_POOL, pool.id))

@@ -1,0 +1,302 @@
+"""Streams: the topics of all virtual clusters, and what is known of them beside.
+
+A topic that was made through Kafka has no document until it is changed here; its record is made up from the topic and
+its pool. Deleted streams have no topic, only a document.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import structlog
+
+from headrace.broker.broker import Broker
+from headrace.broker.clusters import Clusters
+from headrace.broker.topics import LiveTopic
+from headrace.oci import ocids
+from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.documents import Documents
+from headrace.oci.resources.pools import Pools
+from headrace.oci.resources.records import DefinedTags, PoolRecord, StreamRecord, WorkRequestRecord
+from headrace.topics.errors import StorageUnavailable, TopicError, TopicExists
+
+MOST_PARTITIONS = 10_000
+"""Of one stream, whatever `oci.partitions.max` says: a slip of the finger is not to fill the server."""
+_HOUR_MS = 3_600_000
+_RETRY_MS = 1_000
+
+_log = structlog.get_logger("headrace.oci")
+Place = tuple[Broker, LiveTopic]
+
+
+class Streams:
+    """Every stream."""
+
+    def __init__(self, documents: Documents, clusters: Clusters, pools: Pools) -> None:
+        self._documents = documents
+        self._clusters = clusters
+        self._pools = pools
+        self._live: dict[str, Place] = {}
+        self._open: dict[str, Place] = {}
+        """By OCID, those that may be written and read: what each put and get looks up."""
+        self._unwanted: set[str] = set()
+        self._lost: dict[str, StreamRecord] = {}
+        """Deleted, and not written down yet."""
+        self._writing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Find the topics there are, and those that have gone since; then hear of every other."""
+        self._clusters.topic_added.append(self._added)
+        self._clusters.topic_removed.append(self._removed)
+        for _, broker in self._clusters:
+            for topic in broker.topics:
+                self._added(broker, topic)
+        table = self._documents.streams
+        gone = [
+            stream
+            for stream in table.values.values()
+            if stream.id not in self._live and not lifecycle.is_deleted(stream)
+        ]
+        await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
+        for stream in list(table.values.values()):
+            # A deletion that a crash cut short; storage has it that way round only if two servers wrote.
+            if lifecycle.is_deleted(stream) and stream.id in self._live:
+                broker, topic = self._live[stream.id]
+                await broker.topics.delete(topic.topic.name)
+
+    # What comes and goes
+
+    def _added(self, broker: Broker, topic: LiveTopic) -> None:
+        unique = topic.topic.id.hex
+        self._live[unique] = (broker, topic)
+        stored = self._documents.streams.get(unique)
+        if stored is None or lifecycle.state_of(stored, self._documents.clock.now_ms()) != "CREATING":
+            self._open[self.ocid(unique)] = (broker, topic)
+
+    def _removed(self, broker: Broker, topic: LiveTopic) -> None:
+        """A topic was deleted, through Kafka perhaps."""
+        unique = topic.topic.id.hex
+        record = self._record(unique)
+        self._forget(unique)
+        if unique not in self._unwanted and record is not None:
+            self._lost[unique] = self._documents.changed(record, "DELETING")
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().create_task(self._write_lost())
+
+    def _forget(self, unique: str) -> None:
+        self._live.pop(unique, None)
+        self._open.pop(self.ocid(unique), None)
+
+    async def _write_lost(self) -> None:
+        """Write down what was deleted. A crash before leaves a stream made through Kafka without a record."""
+        while self._lost:
+            try:
+                await self._documents.exclusively(self._write_once())
+            except StorageUnavailable:
+                due = asyncio.Event()
+                self._documents.clock.call_at(self._documents.clock.now_ms() + _RETRY_MS, due.set)
+                await due.wait()
+            except TopicError as error:
+                _log.warning("a deletion was not recorded", reason=str(error))
+                break
+        self._writing = None
+
+    async def _write_once(self) -> None:
+        lost = dict(self._lost)
+        await self._documents.save({(self._documents.streams, unique): record for unique, record in lost.items()})
+        for unique in lost:
+            self._lost.pop(unique, None)
+
+    async def settle(self) -> None:
+        """Wait until everything that has gone is written down."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def stop(self) -> None:
+        """Stop writing."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    # Look-ups
+
+    def ocid(self, unique: str) -> str:
+        """A stream's OCID."""
+        return ocids.make(ocids.STREAM, self._documents.settings.region, unique)
+
+    def find(self, stream_id: str) -> Place:
+        """The topic of a stream that can be written and read. Raises OciError: 404; 409 before it is ACTIVE."""
+        try:
+            return self._open[stream_id]
+        except KeyError:
+            return self._find(stream_id)
+
+    def _find(self, stream_id: str) -> Place:
+        topic_id = ocids.topic_of(stream_id)
+        place = self._live.get(topic_id.hex) if topic_id is not None else None
+        if topic_id is None or place is None:
+            raise unknown_stream(stream_id)
+        stored = self._documents.streams.get(topic_id.hex)
+        if stored is not None and lifecycle.state_of(stored, self._documents.clock.now_ms()) == "CREATING":
+            raise OciError(409, f"Stream {stream_id} is CREATING: it can be used when it is ACTIVE", "IncorrectState")
+        # Under the one name only: there are any number of others, in other regions.
+        self._open[self.ocid(topic_id.hex)] = place
+        return place
+
+    def get(self, stream_id: str) -> StreamRecord:
+        """A stream by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
+        topic_id = ocids.topic_of(stream_id)
+        record = self._record(topic_id.hex) if topic_id is not None else None
+        if record is None or not self._documents.known(record):
+            raise unknown_stream(stream_id)
+        return record
+
+    def all(self) -> list[StreamRecord]:
+        """Every stream, the deleted ones included."""
+        everything = {**self._documents.streams.values, **self._lost, **self._live}
+        records = (self._record(unique) for unique in everything)
+        return [record for record in records if record is not None and self._documents.known(record)]
+
+    def in_pool(self, pool: PoolRecord) -> list[StreamRecord]:
+        """The streams of a pool that have not been deleted."""
+        return [record for record in self.all() if record.pool == pool.id and not lifecycle.is_deleted(record)]
+
+    def _record(self, unique: str) -> StreamRecord | None:
+        """What is known of a stream: the topic knows best, while it is there."""
+        stored = self._lost.get(unique) or self._documents.streams.get(unique)
+        place = self._live.get(unique)
+        if place is None:
+            return stored
+        broker, live = place
+        pool = self._pools.of_broker(broker)
+        retention_ms = live.config.retention_ms
+        facts: dict[str, Any] = {
+            "pool": pool.id,
+            "partitions": len(live.partitions),
+            "retention_hours": -1 if retention_ms < 0 else -(-retention_ms // _HOUR_MS),
+        }
+        if stored is not None:
+            return msgspec.structs.replace(stored, **facts)
+        topic = live.topic
+        return StreamRecord(
+            id=unique, name=topic.name, compartment=pool.compartment, created_ms=topic.created_ms, version=0, **facts
+        )
+
+    # Changes, each only within `Documents.exclusively`
+
+    async def create(
+        self,
+        name: str,
+        partitions: int,
+        retention_hours: int,
+        pool: PoolRecord,
+        compartment: str,
+        freeform_tags: dict[str, str],
+        defined_tags: DefinedTags,
+    ) -> tuple[StreamRecord, WorkRequestRecord]:
+        """Make a stream. Raises OciError: 409, the name is taken; 400, too many partitions; TopicError."""
+        self._check_partitions(partitions)
+        self._check_name(name, pool)
+        broker = self._pools.broker_of(pool)
+        assert broker is not None, "a usable pool has a cluster"
+        config = {"retention.ms": str(retention_hours * _HOUR_MS)}
+        try:
+            live = await broker.topics.create(name, partitions, config)
+        except TopicExists:
+            raise _name_taken(name) from None
+        record = StreamRecord(
+            id=live.topic.id.hex,
+            name=name,
+            compartment=compartment,
+            created_ms=live.topic.created_ms,
+            phase=self._documents.phase("CREATING"),
+            freeform_tags=freeform_tags,
+            defined_tags=defined_tags,
+            pool=pool.id,
+            partitions=partitions,
+            retention_hours=retention_hours,
+        )
+        try:
+            request = await self._save("CREATE", record)
+        except TopicError:
+            # Its client will try again, under the same name.
+            await self._take_back(broker, live)
+            raise
+        if record.phase is not None:
+            self._open.pop(self.ocid(record.id), None)
+        return record, request
+
+    async def _take_back(self, broker: Broker, live: LiveTopic) -> None:
+        self._unwanted.add(live.topic.id.hex)
+        try:
+            await broker.topics.delete(live.topic.name)
+        except TopicError as error:
+            _log.warning("a stream was made and not recorded", stream=live.topic.name, reason=str(error))
+        finally:
+            self._unwanted.discard(live.topic.id.hex)
+
+    def _check_partitions(self, more: int) -> None:
+        most = self._documents.settings.partitions_max
+        if more > MOST_PARTITIONS or (
+            most and more + sum(len(live.partitions) for _, live in self._live.values()) > most
+        ):
+            raise OciError(400, TOO_MANY_PARTITIONS, "LimitExceeded")
+
+    def _check_name(self, name: str, pool: PoolRecord) -> None:
+        """A name is free again when the stream that had it is DELETED."""
+        now_ms = self._documents.clock.now_ms()
+        if any(
+            stream.name == name and stream.pool == pool.id and lifecycle.state_of(stream, now_ms) == "DELETING"
+            for stream in self._documents.streams.values.values()
+        ):
+            raise _name_taken(name)
+
+    async def update(
+        self, stream_id: str, if_match: str | None, pool: PoolRecord | None, **fields: Any
+    ) -> tuple[StreamRecord, WorkRequestRecord]:
+        """Change a stream: the pool it is in (None: as it is), and fields of its record."""
+        record = self._changeable(stream_id, if_match)
+        if pool is not None and pool.id != record.pool:
+            broker, live = self._live[record.id]
+            self._check_name(record.name, pool)
+            try:
+                await self._clusters.move(live.topic.name, broker.cluster, pool.cluster)
+            except TopicExists:
+                raise _name_taken(record.name) from None
+            fields["pool"] = pool.id
+        record = self._documents.changed(record, "UPDATING", **fields)
+        return record, await self._save("UPDATE", record)
+
+    async def delete(self, stream_id: str, if_match: str | None) -> WorkRequestRecord:
+        """Delete a stream and what is in it."""
+        record = self._changeable(stream_id, if_match)
+        broker, live = self._live[record.id]
+        await broker.topics.delete(live.topic.name)
+        request = await self._save("DELETE", self._lost[record.id])
+        self._lost.pop(record.id, None)
+        return request
+
+    def check_changeable(self, stream_id: str, if_match: str | None) -> None:
+        """Raise what `update` would: OciError 404, 412, 409."""
+        self._changeable(stream_id, if_match)
+
+    def _changeable(self, stream_id: str, if_match: str | None) -> StreamRecord:
+        record = self.get(stream_id)
+        if lifecycle.state_of(record, self._documents.clock.now_ms()) == "DELETED":
+            raise unknown_stream(stream_id)
+        self._documents.check_changeable(record, if_match)
+        if record.id not in self._live:
+            raise unknown_stream(stream_id)
+        return record
+
+    async def _save(self, what: str, record: StreamRecord) -> WorkRequestRecord:
+        request = self._documents.request(f"{what}_STREAM", record.compartment, (ocids.STREAM, record.id))
+        await self._documents.save(
+            {(self._documents.streams, record.id): record, (self._documents.requests, request.id): request}
+        )
+        return request
+
+
+def _name_taken(name: str) -> OciError:
+    return OciError(409, f"A stream named {name} exists already in this stream pool")
