@@ -89,8 +89,8 @@ class TokenFile:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            user, _, token = line.strip().partition(" ")
-            digest = _digest(token.strip())
+            user, *rest = line.split(maxsplit=1)
+            digest = _digest(rest[0].strip()) if rest else None
             if digest is None:
                 _log.warning("not a user and a token", file=str(self._path), line=number)
             else:
@@ -99,7 +99,7 @@ class TokenFile:
 
 def _digest(token: str) -> bytes | None:
     if not token.startswith(_HASHED):
-        return hashlib.sha256(token.encode()).digest() if token else None
+        return hashlib.sha256(token.encode()).digest()
     try:
         digest = bytes.fromhex(token.removeprefix(_HASHED))
     except ValueError:
