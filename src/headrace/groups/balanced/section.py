@@ -19,6 +19,7 @@ BEGINNING = StoredStart(0, StartKind.TRIM_HORIZON)
 """Where a partition begins that was added later, or whose position was taken away: nothing is missed."""
 _COARSEST_MS = 600_000
 _USES_PER_RETENTION = 10
+_READS_PER_MS = 1_000_000
 
 
 class OpenRead(msgspec.Struct, frozen=True):
@@ -34,7 +35,9 @@ class OpenRead(msgspec.Struct, frozen=True):
 class Section:
     """One topic of a group, as its instances share it."""
 
-    def __init__(self, group: str, topic: TopicFacts, positions: Positions, settings: GroupSettings) -> None:
+    def __init__(
+        self, group: str, topic: TopicFacts, positions: Positions, settings: GroupSettings, now_ms: int
+    ) -> None:
         self.group = group
         self.topic = topic.name
         self.retention_ms = topic.retention_ms
@@ -47,7 +50,8 @@ class Section:
         """In the order in which they joined."""
         self.holdings: list[Holding] = []
         self.open_reads: dict[int, OpenRead] = {}
-        self.last_read = 0
+        # A get that began before a restart, or in an earlier section of the name, must not be taken for a new one.
+        self.last_read = now_ms * _READS_PER_MS
         self._positions = positions
         self._stored_used_ms = 0
         self._changed = False
@@ -59,7 +63,7 @@ class Section:
     ) -> "Section":
         """The section as it was stored."""
         facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms)
-        section = cls(group, facts, positions, settings)
+        section = cls(group, facts, positions, settings, now_ms)
         section.epoch = stored.epoch
         section.generation = stored.generation
         section.incarnations = stored.incarnations

@@ -1,0 +1,476 @@
+"""Many instances of one balanced group, from a seed, on a manual clock.
+
+Instances get, commit and send heartbeats in several ways of their own; answers get lost and requests arrive twice or
+late; instances fall silent, die, restart under their names; timers fire late; the server restarts, or dies before or
+after a write; the group is updated, reset by Kafka's tools, and used by classic members. After every step the rules at
+the bottom of `World` must hold. To run one seed again: `simulate(seed)`.
+"""
+
+import contextlib
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from headrace.groups.balanced.errors import InstanceError, InstanceProblem
+from headrace.groups.balanced.events import Plan
+from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.effects import Effect, Persist
+from headrace.groups.model import Position, TopicPartition
+from headrace.testing.instances import TOPIC, Got, InstanceContext, ServerGone
+
+STEPS = 400
+LIMITS = (1, 3, 10, 50, 10**9)
+
+
+class CrashingContext(InstanceContext):
+    """A server that may die at its next write."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.crash: str | None = None
+        self.lives = 0
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        writes = [effect for effect in effects if isinstance(effect, Persist)]
+        if self.crash is None or not writes:
+            super().carry_out(effects)
+            return
+        if self.crash == "after":
+            self.storage.apply(writes[0].changes)
+        self.crash = None
+        self.restart()
+
+    def restart(self) -> None:
+        self.lives += 1
+        super().restart()
+
+
+@dataclass
+class Client:
+    """An instance as somebody programs it."""
+
+    name: str
+    timeout_ms: int
+    commit_on_get: bool
+    heartbeats: bool
+    """A second chain beside the gets, from the creation cursor."""
+    limit: int
+    cursor: GroupCursor | None = None
+    beating: GroupCursor | None = None
+    reading: tuple[GroupCursor, Plan] | None = None
+    """A get that the server is still at work on."""
+    running: bool = True
+
+    def forget(self) -> None:
+        """Start from nothing, as a new process does."""
+        self.cursor = self.beating = self.reading = None
+
+
+class World:
+    """The group, its instances, and what they were given."""
+
+    def __init__(self, seed: int, *, calm: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.partitions = self.random.randint(1, 9)
+        self.ctx = CrashingContext(self.partitions)
+        self.calm = calm
+        self.clients = [self._client(number) for number in range(self.random.randint(1, 6))]
+        self.past: list[tuple[str, GroupCursor]] = []
+        self.epoch = -1
+        self.not_before: dict[int, int] = {}
+        """Partition -> the time that it was last set to begin at."""
+        self.origin: dict[int, int] = {}
+        """Where each partition began, since the last update or reset."""
+        self.received: dict[int, dict[int, set[str]]] = {}
+        """Partition -> offset -> who was given it since then."""
+        self.positions: dict[int, int] = {}
+        self.life_of: dict[GroupCursor, int] = {}
+        """In which life of the server a cursor was issued."""
+        self.updates = self.resets = self.refusals = self.repeated = 0
+
+    def _client(self, number: int) -> Client:
+        return Client(
+            name=f"i{number}",
+            timeout_ms=self.random.choice([5_000, 30_000, 30_000, 60_000]),
+            commit_on_get=self.calm or self.random.random() < 0.6,
+            heartbeats=self.random.random() < 0.3,
+            limit=self.random.choice(LIMITS),
+        )
+
+    # one step
+
+    def step(self) -> None:
+        """Something happens somewhere."""
+        dice = self.random.random()
+        if dice < 0.65:
+            self.act(self.random.choice(self.clients))
+        elif dice < 0.75:
+            self.ctx.publish(self.random.randrange(self.partitions), self.random.choice([1, 5, 40]))
+        elif self.calm:
+            self._calm_step(dice)
+        elif dice < 0.86:
+            self.ctx.sleep(self.random.choice([1, 50, 500, 3_000, 12_000, 31_000]))
+        elif dice < 0.88:
+            # The server is busy: time passes, and no timer has fired.
+            self.ctx.now_ms += self.random.choice([2_000, 31_000])
+        elif dice < 0.91:
+            self._fail_a_client(self.random.choice(self.clients))
+        elif dice < 0.95 and self.past:
+            self._repeat(*self.random.choice(self.past))
+        elif dice < 0.965:
+            self._restart_server()
+        elif dice < 0.98:
+            self.ctx.crash = self.random.choice(["before", "after"])
+        else:
+            self._from_outside()
+        self.check()
+
+    def _calm_step(self, dice: float) -> None:
+        """Time passes while everybody asks often enough; somebody who has nothing in hand may stop, or begin."""
+        if dice < 0.95:
+            self.ctx.sleep(self.random.choice([1, 50, 500]))
+            for client in self.clients:
+                if client.running:
+                    self.act(client)
+        else:
+            client = self.random.choice(self.clients)
+            if not client.running:
+                client.running = True
+                return
+            if client.reading is not None:
+                self._finish_get(client)
+            if client.cursor is not None:
+                # Its last get commits what it has in hand, and is answered with nothing that it would have to lose.
+                assert not self.ctx.get(client.cursor, 0).cursor.offsets
+            client.running = False
+            client.forget()
+            self._sleep_calmly(client.timeout_ms + 1)
+
+    def _sleep_calmly(self, duration_ms: int) -> None:
+        for _ in range(duration_ms // 1_000 + 1):
+            self.ctx.sleep(1_000)
+            for client in self.clients:
+                if client.running:
+                    self.act(client)
+
+    def _fail_a_client(self, client: Client) -> None:
+        match self.random.choice(["die", "restart", "silence", "revive"]):
+            case "die":
+                client.running = False
+                client.forget()
+            case "restart":
+                client.forget()
+            case "silence":
+                self.ctx.sleep(client.timeout_ms + self.random.choice([0, 1]))
+            case _:
+                client.running = True
+
+    def _restart_server(self) -> None:
+        self.ctx.restart()
+        for client in self.clients:
+            client.reading = None
+
+    def _from_outside(self) -> None:
+        """UpdateGroup, a reset by Kafka's tools, classic members for a while."""
+        self.ctx.sleep(0)
+        if TOPIC not in self.ctx.whole.balanced:
+            return
+        match self.random.choice(["update", "reset", "classic"]):
+            case "update":
+                self._update()
+            case "reset":
+                partition = self.random.randrange(self.partitions)
+                offset = self.random.randint(0, self.ctx.logs[TOPIC][partition].end)
+                busy = self.ctx.whole.balanced.any_read
+                ticket = self.ctx.commit("", -1, partition=partition, offset=offset)
+                if not ticket.lost:
+                    assert (ticket.result.partitions[TopicPartition(TOPIC, partition)] is None) is not busy
+                if ticket.lost or not busy:
+                    self.resets += 1
+                    self.not_before.pop(partition, None)
+                    self._begin_again()
+            case _:
+                self._classic_members()
+
+    def _update(self) -> None:
+        kind = self.random.choice(list(StartKind))
+        time_ms = self.ctx.now_ms + self.random.choice([-60_000, -1_000, 0, 5_000])
+        try:
+            self.ctx.update(kind, time_ms)
+        except ServerGone:
+            self._lose_reads()
+        if self.ctx.storage.sections[TOPIC].epoch != self.epoch:
+            self.updates += 1
+            timed = kind is StartKind.AT_TIME
+            self.not_before = dict.fromkeys(range(self.partitions), time_ms) if timed else {}
+
+    def _classic_members(self) -> None:
+        crash, self.ctx.crash = self.ctx.crash, None
+        if self.ctx.whole.balanced.any_read:
+            assert self.ctx.join(version=3).error is not None
+        else:
+            (member,) = self.ctx.stable(1)
+            partition = TopicPartition(TOPIC, self.random.randrange(self.partitions))
+            position = self.ctx.at(partition.partition)
+            offset = self.random.randint(position, max(position, self.ctx.logs[TOPIC][partition.partition].end))
+            self.ctx.commit_all(member, {partition: Position(offset=offset)})
+            self.not_before.pop(partition.partition, None)
+            for client in self.clients:
+                if client.running and client.cursor is not None:
+                    cursor = client.cursor
+                    self.ctx.refused(InstanceProblem.GROUP_IN_USE, lambda cursor=cursor: self.ctx.beat(cursor))
+            self.ctx.leave(member)
+            self._begin_again()
+        self.ctx.crash = crash
+
+    def _begin_again(self) -> None:
+        """Positions were set from outside: what was delivered before counts no longer."""
+        self.positions = {index: self.ctx.at(index) for index in range(self.partitions)}
+        self.origin = dict(self.positions)
+        self.received = {}
+
+    def _repeat(self, verb: str, cursor: GroupCursor) -> None:
+        """A request arrives once more, late; whoever sent it no longer waits for the answer."""
+        self.repeated += 1
+        with contextlib.suppress(InstanceError, ServerGone):
+            getattr(self.ctx, verb)(cursor)
+        self._lose_reads()
+
+    def _lose_reads(self) -> None:
+        """Nobody gets an answer from a server that has died meanwhile."""
+        for client in self.clients:
+            if client.reading is not None and self.life_of[client.reading[1].cursor] != self.ctx.lives:
+                client.reading = None
+
+    # an instance's turn
+
+    def act(self, client: Client) -> None:
+        """One turn of an instance's loop."""
+        if not client.running:
+            return
+        try:
+            if client.cursor is None:
+                self._create(client)
+            elif client.heartbeats and client.beating is not None and self.random.random() < 0.4:
+                client.beating = self._send("beat", client.beating)
+            elif client.reading is not None:
+                self._finish_get(client)
+            elif client.commit_on_get or not client.cursor.offsets:
+                self._get(client)
+            else:
+                self._work(client)
+        except ServerGone:
+            self._lose_reads()
+        except InstanceError as error:
+            self._refused(client, error)
+
+    def _refused(self, client: Client, error: InstanceError) -> None:
+        """The one refusal that an instance must reckon with, and its cure."""
+        self.refusals += 1
+        assert not self.calm, f"{client.name}: {error}"
+        assert error.kind in (InstanceProblem.UNRESERVED_PARTITION, InstanceProblem.UNKNOWN_GROUP), error
+        client.forget()
+
+    def _create(self, client: Client) -> None:
+        known = TOPIC in self.ctx.whole.balanced
+        kind = self.random.choice([StartKind.TRIM_HORIZON, StartKind.LATEST])
+        try:
+            cursor = self.ctx.create(
+                client.name, kind, timeout_ms=client.timeout_ms, commit_on_get=client.commit_on_get
+            )
+        finally:
+            if not known and TOPIC in self.ctx.whole.balanced:
+                self._begin_again()
+        self.life_of[cursor] = self.ctx.lives
+        client.cursor = client.beating = cursor
+
+    def _work(self, client: Client) -> None:
+        """Whoever commits itself reads on, heartbeats what it has in hand, or commits it."""
+        assert client.cursor is not None
+        match self.random.choice(["read on", "heartbeat", "commit", "commit"]):
+            case "read on":
+                self._get(client)
+            case "heartbeat":
+                client.cursor = self._send("beat", client.cursor)
+            case _:
+                cursor = client.cursor
+                client.cursor = self._send("commit_cursor", cursor)
+                self._check_taken(cursor)
+
+    def _get(self, client: Client) -> None:
+        cursor = client.cursor
+        assert cursor is not None
+        self._remember("get", cursor)
+        before = self.ctx.lives
+        plan = self.ctx.begin_get(cursor)
+        assert self.ctx.lives == before
+        self.life_of[plan.cursor] = self.ctx.lives
+        shares = self.ctx.shares()
+        assert {each.partition for each in plan.reads} <= set(shares.get(client.name, ()))
+        if cursor.commit_on_get:
+            self._check_taken(cursor)
+        client.reading = (cursor, plan)
+        if self.random.random() < 0.7:
+            self._finish_get(client)
+
+    def _finish_get(self, client: Client) -> None:
+        assert client.reading is not None
+        (_, plan), client.reading = client.reading, None
+        got = self.ctx.answer_get(plan, client.limit, most_offsets=self.random.choice([1, 3, 100]))
+        self.life_of[got.cursor] = self.ctx.lives
+        if not self.calm and self.random.random() < 0.08:
+            # The answer is lost: the same request will be sent again.
+            return
+        self._take(client, got)
+
+    def _take(self, client: Client, got: Got) -> None:
+        client.cursor = got.cursor
+        for partition, offset in got.records:
+            assert self.ctx.logs[TOPIC][partition].end > offset
+            givers = self.received.setdefault(partition, {}).setdefault(offset, set())
+            if self.calm:
+                assert not givers, f"{partition}:{offset} was given to {givers}, and now to {client.name}"
+            givers.add(client.name)
+
+    def _send(self, verb: str, cursor: GroupCursor) -> GroupCursor:
+        self._remember(verb, cursor)
+        answer: GroupCursor = getattr(self.ctx, verb)(cursor)
+        self.life_of.setdefault(answer, self.ctx.lives)
+        if not self.calm and self.random.random() < 0.08:
+            return cursor
+        return answer
+
+    def _remember(self, verb: str, cursor: GroupCursor) -> None:
+        self.past = [*self.past[-40:], (verb, cursor)]
+
+    # the rules
+
+    def _check_taken(self, cursor: GroupCursor) -> None:
+        """A commit that was not refused is not in vain, also where the partition has moved on in good order."""
+        section = self.ctx.whole.balanced[TOPIC].stored()
+        member = next((each for each in section.instances if each.name == cursor.instance), None)
+        outdated = member is None or member.incarnation != cursor.incarnation
+        # What a server that has restarted did not know to be in flight it may have let go.
+        if outdated or cursor.epoch != section.epoch or self.life_of.get(cursor) != self.ctx.lives:
+            return
+        for partition, offset in cursor.offsets:
+            assert self.ctx.at(partition) >= offset, f"{cursor}: {partition} is at {self.ctx.at(partition)}"
+
+    def check(self) -> None:
+        """Positions move forward only, and over records that somebody was given."""
+        if TOPIC not in self.ctx.storage.sections:
+            return
+        epoch = self.ctx.storage.sections[TOPIC].epoch
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._begin_again()
+        for partition in range(self.partitions):
+            position = self.ctx.at(partition)
+            before = self.positions.get(partition, 0)
+            assert position >= before, f"the position in {partition} went back from {before} to {position}"
+            given = self.received.get(partition, {})
+            for offset in range(max(before, self.origin[partition]), position):
+                assert offset in given or self._is_before_time(partition, offset), (
+                    f"{partition}:{offset} was skipped: position {position}, origin {self.origin[partition]}"
+                )
+            self.positions[partition] = position
+
+    def _is_before_time(self, partition: int, offset: int) -> bool:
+        """A group that waited for a time passes over what is earlier, once it commits."""
+        return self.ctx.logs[TOPIC][partition].times[offset] < self.not_before.get(partition, 0)
+
+    # the end
+
+    def settle(self) -> None:
+        """Faults end; whoever runs goes on for a while."""
+        self.calm_down()
+        for _ in range(300):
+            self.ctx.sleep(500)
+            for client in self.clients:
+                self.act(client)
+            self.check()
+
+    def calm_down(self) -> None:
+        """No faults from now on."""
+        self.ctx.crash = None
+        self.random = _Steady(self.random)
+        for client in self.clients:
+            client.limit = 10**9
+
+    def check_settled(self) -> None:
+        """Everyone who runs is in, shares are even, everything was given to somebody and committed."""
+        running = {client.name for client in self.clients if client.running}
+        if TOPIC not in self.ctx.whole.balanced:
+            assert not running
+            return
+        assert set(self.ctx.shares()) == running
+        if not running:
+            return
+        assert self.ctx.whole.balanced[TOPIC].is_settled
+        for partition, log in enumerate(self.ctx.logs[TOPIC]):
+            unread = [
+                offset
+                for offset in range(self.origin[partition], log.end)
+                if offset not in self.received.get(partition, {}) and not self._is_before_time(partition, offset)
+            ]
+            assert not unread, f"{partition}: {unread} were given to nobody"
+
+
+class _Steady(random.Random):
+    """Chance without faults: every choice stays possible, nothing is lost or held up."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance.random())
+
+    def random(self) -> float:
+        return 0.5
+
+    def getrandbits(self, k: int, /) -> int:
+        # Named here, or choices would be made by `random` above.
+        return super().getrandbits(k)
+
+
+def simulate(seed: int, steps: int = STEPS, *, calm: bool = False) -> World:
+    world = World(seed, calm=calm)
+    try:
+        for _ in range(steps):
+            world.step()
+        world.settle()
+        world.check_settled()
+        before = world.ctx.whole.describe()
+        world.ctx.restart()
+        assert world.ctx.whole.describe() == before
+    except BaseException as error:
+        error.add_note(f"simulate(seed={seed}, calm={calm})")
+        raise
+    return world
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_group_keeps_its_promises_whatever_happens(seed: int) -> None:
+    simulate(seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_delivered_twice_while_all_holders_are_alive_and_commit(seed: int) -> None:
+    simulate(seed, calm=True)
+
+
+def test_a_group_keeps_its_promises_from_a_seed_nobody_has_seen() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"simulate(seed={seed})")
+    simulate(seed)
+    simulate(seed, calm=True)
+
+
+def test_the_simulation_reaches_what_it_is_for() -> None:
+    worlds = [simulate(seed) for seed in range(100, 110)]
+
+    assert sum(world.ctx.lives for world in worlds) > 0
+    assert sum(world.updates for world in worlds) > 0
+    assert sum(world.resets for world in worlds) > 0
+    assert sum(world.refusals for world in worlds) > 0
+    assert sum(world.repeated for world in worlds) > 0
+    assert sum(len(world.received) for world in worlds) > 0
+    assert max(world.ctx.whole.balanced[TOPIC].generation for world in worlds if TOPIC in world.ctx.whole.balanced) > 20
