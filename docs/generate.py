@@ -11,6 +11,9 @@ from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.kafka import apis
 from headrace.kafka.registry import APIS, Api
+from headrace.oci import faults, limits, operations
+from headrace.oci.registry import OPERATIONS, Operation
+from headrace.oci.routing import BASE
 from headrace.oci.settings import OCI_KEYS
 from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
@@ -160,10 +163,39 @@ def _headings(lines: Iterable[str]) -> Iterable[str]:
             yield line
 
 
+def oci_page() -> str:
+    """The operations of the OCI door, and how to get faults on purpose."""
+    operations.load()
+    listed = sorted(OPERATIONS.values(), key=lambda each: (each.client != "StreamClient", each.name))
+    rows = [
+        (each.client, f"[{each.name}](#{each.name.lower()})", each.method, _path(each), str(each.status))
+        for each in listed
+    ]
+    lines = [
+        "# The OCI door",
+        NOTE,
+        f"Oracle's Streaming API, version {BASE}: {len(listed)} operations, below `/{BASE}` of the HTTP address.",
+        f"The OpenAPI description is at `/{BASE}/openapi.json`.",
+        "",
+        *_table(("client", "operation", "method", "path", "status"), rows),
+    ]
+    for each in listed:
+        lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]
+    for module, title in ((limits, "Rate limits"), (faults, "Faults on purpose")):
+        _, _, body = (inspect.getdoc(module) or "").partition("\n\n")
+        lines += ["", f"## {title}", "", body]
+    return "\n".join([*lines, ""])
+
+
+def _path(each: Operation) -> str:
+    return f"`/{BASE}{each.path.replace(':rest}', '}')}`"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,
+    "oci-operations.md": oci_page,
 }
 
 

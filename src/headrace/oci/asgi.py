@@ -12,11 +12,13 @@ from uuid import uuid4
 import msgspec
 import structlog
 
+from headrace import __version__
 from headrace.oci import operations
 from headrace.oci.call import Answer, Call, Principal
 from headrace.oci.door import Door
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
+from headrace.oci.openapi import describe
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Router
@@ -39,6 +41,7 @@ _log = structlog.get_logger("headrace.oci")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
+_DESCRIPTION = f"/{BASE}/openapi.json".encode()
 _NOBODY = Principal()
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
@@ -79,6 +82,7 @@ class OciApp:
         self._door = door
         self._authenticator = authenticator
         self._router = Router(OPERATIONS.values())
+        self._description = _encode(describe(OPERATIONS.values(), __version__))
         self._bodies = {each.name: BodyReader(each.body) for each in OPERATIONS.values() if each.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,6 +107,8 @@ class OciApp:
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
         raw_path: bytes = scope["raw_path"]
+        if raw_path.endswith(_DESCRIPTION) and method == "GET":
+            return 200, Answer(self._description)
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
         if method in _WITHOUT_BODY:

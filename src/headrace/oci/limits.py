@@ -1,8 +1,17 @@
 """Rate limits as the service has them (`oci.limits=strict`). Pure: token buckets on the times that they are given.
 
-A bucket holds what may be used at once, fills up again evenly, and may be overdrawn by the last one who takes from it,
-since a request is served whole or not at all. Who finds it empty is told how long it stays so.
-Source: OCI Streaming's documentation, "Limits on Streaming Resources".
+With `oci.limits=strict` these hold; otherwise nobody is slowed down:
+
+- 1 MB/s written to a partition: messages beyond have `"error": "429"` in their entry of a PutMessages that is 200; when
+  no partition takes any the answer is 429;
+- 5 GetMessages/s of a group's instance, and of all single readers of a partition together: 429;
+- 5/s of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and ConsumerHeartbeat each, of creating,
+  reading, updating and deleting streams each, and so for stream pools and connect harnesses, per tenancy: 429.
+
+A bucket holds one second's worth, fills up again evenly, and may be overdrawn by the last one who takes from it, since a
+partition's messages are stored together or not at all. Who finds it empty is told for how many milliseconds it stays so,
+and in `retry-after` for how many seconds. The service documents these rates ("Limits on Streaming Resources") but not
+how they are counted.
 """
 
 from collections.abc import Hashable
