@@ -8,10 +8,10 @@ With `oci.limits=strict` these hold; otherwise nobody is slowed down:
 - 5/s of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and ConsumerHeartbeat each, of creating,
   reading, updating and deleting streams each, and so for stream pools and connect harnesses, per tenancy: 429.
 
-A bucket holds one second's worth, fills up again evenly, and may be overdrawn by the last one who takes from it, since a
-partition's messages are stored together or not at all. Who finds it empty is told for how many milliseconds it stays so,
-and in `retry-after` for how many seconds. The service documents these rates ("Limits on Streaming Resources") but not
-how they are counted.
+A bucket holds one second's worth, fills up again evenly, and may be overdrawn by the last one who takes from it, since
+a partition's messages are stored together or not at all. Who finds it empty is told for how many milliseconds it stays
+so, and in `retry-after` for how many seconds. The service documents these rates ("Limits on Streaming Resources") but
+not how they are counted.
 """
 
 from collections.abc import Hashable
