@@ -5,7 +5,6 @@ because the field is required there; headers are left out, for the form has no p
 """
 
 from base64 import b64encode
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.records import by_aiokafka
@@ -13,13 +12,23 @@ from headrace.records.plain import Buffer
 
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where the format of times ends."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS = 86_400_000
 
 
 def time_text(time_ms: int) -> str:
     """RFC 3339 with milliseconds; times before 1970 (-1: none) and after 9999 are told as the nearest that can be."""
-    time = _EPOCH + timedelta(milliseconds=min(max(time_ms, 0), LATEST_MS))
-    return f"{time.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    days, ms = divmod(min(max(time_ms, 0), LATEST_MS), _DAY_MS)
+    # In years that begin in March leap days are the last ones, and a straight line tells the months' lengths.
+    era, day = divmod(days + 719_468, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5 - 1
+    year += 400 * era + (month > 9)
+    month += 3 if month < 10 else -9
+    seconds, ms = divmod(ms, 1000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
+    return f"{year:04}-{month:02}-{day:02}T{clock}Z"
 
 
 class PlainMessages:
