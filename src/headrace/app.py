@@ -28,6 +28,7 @@ from headrace.oci import exposure
 from headrace.oci.asgi import OciApp, is_ours
 from headrace.oci.authentication import Authenticator
 from headrace.oci.door import Door
+from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey
@@ -98,16 +99,19 @@ async def serve(
             broker.advertised["PLAINTEXT"] = (advertised.host, advertised.port)
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
+            door = Door(clusters, oci)
+            await door.start()
+            stack.push_async_callback(door.stop)
+            login_required = exposure.kafka_login_required(oci, kafka_socket.getsockname()[0])
             kafka = KafkaListener(
                 broker,
                 max_request_bytes=settings.socket_request_max_bytes,
                 max_idle_ms=settings.connections_max_idle_ms,
+                logins=PoolLogins(oci, door.catalog.pools.cluster_of, required=login_required),
             )
+            clusters.removed.append(kafka.close_cluster)
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
-            door = Door(clusters, oci)
-            await door.start()
-            stack.push_async_callback(door.stop)
             oci_app = OciApp(door, Authenticator(oci))
             http = HttpListener(_http_doors(oci_app, console.create(lambda: _health(storage))), http_socket)
             await http.start()

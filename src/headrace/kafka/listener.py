@@ -79,6 +79,12 @@ class KafkaListener:
         for connection in tuple(self.connections):
             connection.close("the server stops", expected=True)
 
+    def close_cluster(self, cluster: str) -> None:
+        """Close the connections that are for a virtual cluster, which is no more."""
+        for connection in tuple(self.connections):
+            if connection.broker.cluster == cluster:
+                connection.close(f"its virtual cluster {cluster} was deleted", expected=True)
+
     def refuse_api_versions(self, exchange: Exchange) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
         exchange.answer(api_versions.refusal(), version=0)
