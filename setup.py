@@ -21,5 +21,6 @@ setup(
             depends=[str(HERE / "_native.h")],
             optional=True,
         ),
+        Extension("headrace.kafka.codec._produce", sources=["src/headrace/kafka/codec/_produce.c"], optional=True),
     ]
 )

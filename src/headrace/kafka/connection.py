@@ -17,7 +17,7 @@ from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
-from headrace.kafka.registry import APIS
+from headrace.kafka.registry import APIS, SHORTCUTS
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_on()
 
     def _serve(self, frame: memoryview, size: int, *, owned: bool) -> None:
-        """Decode one request and hand it to its handler.
+        """Serve one request, by its shortcut if it is plain enough.
 
         Args:
             frame: the request without its length.
@@ -202,6 +202,19 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.login.pending and not self._admit(frame):
             return
+        shortcut = SHORTCUTS.get(int.from_bytes(frame[:2], "big"))
+        exchange = None if shortcut is None else shortcut(self, frame, owned)
+        if exchange is None:
+            self._decode(frame, size, owned=owned)
+            return
+        self._begin(exchange)
+        try:
+            exchange.serve()
+        except Exception:
+            self._failed(exchange)
+
+    def _decode(self, frame: memoryview, size: int, *, owned: bool) -> None:
+        """Read a request as the message tables say, and hand it to its handler."""
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
             api = APIS.get(key)
@@ -225,11 +238,16 @@ class Connection(asyncio.BufferedProtocol):
         try:
             later = api.handler(request, exchange)
         except Exception:
-            _log.exception("request failed", api=api.name, version=version, client=self.client_host)
-            self.close(f"{api.name} version {version} failed")
+            self._failed(exchange)
             return
         if later is not None:
             self._run(later, exchange)
+
+    def _failed(self, exchange: Exchange) -> None:
+        """A bug of ours: say where, and give the connection up."""
+        name = APIS[exchange.api_key].name
+        _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
+        self.close(f"{name} version {exchange.version} failed")
 
     def _admit(self, frame: memoryview) -> bool:
         """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
@@ -273,9 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._closed and response is not None:
                 exchange.answer(response)
         except Exception:
-            name = APIS[exchange.api_key].name
-            _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
-            self.close(f"{name} version {exchange.version} failed")
+            self._failed(exchange)
 
     # Answers out
 
@@ -299,11 +315,8 @@ class Connection(asyncio.BufferedProtocol):
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
             self._waiting_bytes -= exchange.size
-            chunks = exchange.chunks
-            if chunks:
-                out.append(_SIZE.pack(sum(map(len, chunks))))
-                out += chunks
-                exchange.chunks = []
+            out += exchange.chunks
+            exchange.chunks = []
         if out:
             self._transport.writelines(coalesce(out))
         self._read_on()

@@ -1,5 +1,6 @@
 """One request and its answer: what a handler needs to know of both."""
 
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.kafka.codec.headers import encode_response_header
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
 
+_SIZE = Struct(">i")
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
@@ -79,15 +81,17 @@ class Exchange:
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
-        chunks = encode_response_header(self.api_key, self.version, self.correlation_id)
-        self.chunks = [chunks, *response.encode(self.version if version is None else version)]
-        self.done = True
-        self.cancel = None
-        self.outlet.finished(self)
+        header = encode_response_header(self.api_key, self.version, self.correlation_id)
+        body = response.encode(self.version if version is None else version)
+        self.finish([_SIZE.pack(len(header) + sum(map(len, body))), header, *body])
 
     def say_nothing(self) -> None:
         """The request is done and has no answer: Produce with acks=0."""
-        self.chunks = []
+        self.finish([])
+
+    def finish(self, chunks: list[Any]) -> None:
+        """The answer as it leaves, in pieces: a whole frame with its size."""
+        self.chunks = chunks
         self.done = True
         self.cancel = None
         self.outlet.finished(self)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headrace.kafka.exchange import Exchange
+from headrace.kafka.exchange import Exchange, Outlet
 
 
 class Message(Protocol):
@@ -25,6 +25,16 @@ Handler = Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]
 """Either answers through the exchange, now or later, and returns None; or is a coroutine that returns the response."""
 
 
+class Served(Exchange):
+    """A request that serves itself once it has its place among those under way."""
+
+    __slots__ = ()
+
+    def serve(self) -> None:
+        """Answer, now or later."""
+        raise NotImplementedError
+
+
 class Api(msgspec.Struct, frozen=True):
     """One registered API."""
 
@@ -39,6 +49,12 @@ class Api(msgspec.Struct, frozen=True):
 
 
 APIS: dict[int, Api] = {}
+
+SHORTCUTS: dict[int, Callable[[Outlet, memoryview, bool], Served | None]] = {}
+"""API key -> what makes an exchange of a plain request without the message tables; None: this one is not plain.
+
+Given the connection, the whole frame, and whether its memory may be kept.
+"""
 
 
 def register(request: type[Any], oldest: int, newest: int, *, refused_below: int = 0) -> Callable[[Handler], Handler]:

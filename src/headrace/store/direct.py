@@ -314,19 +314,17 @@ class DirectAppends:
 class _Transaction:
     """Batches for logs whose end is known, and what is to be written with them."""
 
-    __slots__ = ("_answers", "_chunks", "_producers", "_small", "batches", "now", "refusal", "streams")
+    __slots__ = ("_chunks", "_producers", "_queued", "_small", "batches", "now", "streams")
 
     def __init__(self, now: bytes) -> None:
         self.now = now
         self.batches: list[_Waiting] = []
         self.streams: dict[_Stream, tuple[int, int, int]] = {}
         """Each with its next offset, newest time and size before."""
-        self.refusal: Reply = None
-        """The first error of a command that Redis did not even queue."""
         self._producers: dict[tuple[_Stream, int], _Producer] = {}
         self._small: list[Chunk] = [_MULTI]
         self._chunks: list[Chunk] = []
-        self._answers = 0
+        self._queued: list[Reply] = []
 
     def add(self, waiting: _Waiting) -> None:
         """Append a batch that the log takes: it gets its offset now."""
@@ -375,11 +373,12 @@ class _Transaction:
     def callbacks(self, executed: Callable[["_Transaction", Reply], None]) -> list[Callable[[Reply], None]]:
         """One for each answer: to MULTI, to the commands as they are queued, and to EXEC."""
         queued = 1 + len(self.batches) + len(self.streams) + len(self._producers)
-        return [*[self._queued] * queued, partial(executed, self)]
+        return [*[self._queued.append] * queued, partial(executed, self)]
 
-    def _queued(self, reply: Reply) -> None:
-        if type(reply) is not bytes and self.refusal is None:
-            self.refusal = reply
+    @property
+    def refusal(self) -> Reply:
+        """The first error of a command that Redis did not even queue; None when there is none."""
+        return next((reply for reply in self._queued if type(reply) is not bytes), None)
 
 
 def _put_state(stream: _Stream, next_offset: int, newest: int, size: int) -> bytes:

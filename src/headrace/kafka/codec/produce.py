@@ -1,0 +1,67 @@
+"""The commonest Produce request and its answer, without the structures of the message tables.
+
+Nearly every producer sends one batch for one partition in a request of its own: for batches of a few kilobytes reading
+and answering that through structures costs more than all else that is done with it. What is read and written here is,
+to the byte, what the tables say; tests hold the two together.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from headrace.kafka.codec.wire import Buffer, varint
+
+Plain = tuple[int, int, str, int, int, int]
+"""Version, correlation id, topic, partition, first byte of the records and the byte behind them."""
+
+read: Callable[[Buffer], Plain | None]
+"""A whole request from its header on: one batch for one partition, acks 1 or all, no transactional id, ASCII only.
+
+None for every other one, legal or not, and always where there is no C extension: the tables say what it is then.
+"""
+
+try:
+    import headrace.kafka.codec._produce as _produce  # noqa: PLR0402  # mypy finds the stub only by this form
+except ImportError:  # no compiler when Headrace was installed
+
+    def read(frame: Buffer) -> Plain | None:
+        """Leave it to the tables."""
+        return None
+else:
+    read = _produce.read
+
+_FLEXIBLE_FROM: Final = 9
+_SIZE_FIELD: Final = 4
+
+
+def accepted(
+    version: int,
+    correlation_id: int,
+    topic: str,
+    partition: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    """The answer that a batch was stored: a whole frame with its size, for versions 3 to 9."""
+    pack, size, name, ending = _shape(version, topic)
+    if version < 5:
+        return pack(size, correlation_id, name, partition, 0, base_offset, log_append_time_ms, ending)
+    return pack(size, correlation_id, name, partition, 0, base_offset, log_append_time_ms, log_start_offset, ending)
+
+
+@lru_cache(maxsize=4096)
+def _shape(version: int, topic: str) -> tuple[Callable[..., bytes], int, bytes, bytes]:
+    """How to pack it, its size, and what lies between header and partition, and behind the partition's offsets."""
+    name = topic.encode()
+    if version >= _FLEXIBLE_FROM:
+        # No tags in the header; one topic, one partition.
+        name = b"\0\2" + varint(len(name) + 1) + name + b"\2"
+        ending = b"\1\0\0" + b"\0" + b"\0\0\0\0" + b"\0"
+    else:
+        name = b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1"
+        ending = (b"\0\0\0\0" + b"\xff\xff" if version >= 8 else b"") + b"\0\0\0\0"
+    # No record errors and no message, no tags; then the throttle time.
+    packed = Struct(f">ii{len(name)}sihqq{'q' if version >= 5 else ''}{len(ending)}s")
+    return packed.pack, packed.size - _SIZE_FIELD, name, ending
