@@ -3,7 +3,6 @@
 import asyncio
 import heapq
 from collections.abc import Callable
-from concurrent.futures import Future
 from itertools import count
 
 import msgspec
@@ -12,6 +11,8 @@ from headrace.broker.clock import SystemClock
 
 _PATIENCE_S = 30
 """How long `MovableClock.advance` waits for the server's event loop."""
+_SETTLE_S = 5
+"""How long it waits for what the timers began, all of it writes of milliseconds."""
 
 
 class ManualTimer(msgspec.Struct):
@@ -128,7 +129,8 @@ class MovableClock(SystemClock):
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
         """Let time pass: once this returns, every timer that is due has fired, in order, each at its own time.
 
-        What a timer sets going, such as a trimming of logs, may still be under way then.
+        What they set going has been done, too, groups are stored as they now are; only the trimming of logs, which
+        is checked every five minutes of that time, may come a moment later.
 
         Raises:
             ValueError: less than nothing: time does not go back.
@@ -138,19 +140,14 @@ class MovableClock(SystemClock):
             raise ValueError(f"a clock goes forward only, not by {ms} ms")
         if self._loop is None:
             self._ahead_ms += ms
-            return
-        done: Future[None] = Future()
+        else:
+            asyncio.run_coroutine_threadsafe(self._pass_and_settle(ms), self._loop).result(_PATIENCE_S)
 
-        def pass_time() -> None:
-            try:
-                self._pass(ms)
-            except BaseException as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        self._loop.call_soon_threadsafe(pass_time)
-        done.result(_PATIENCE_S)
+    async def _pass_and_settle(self, ms: int) -> None:
+        before = asyncio.all_tasks()
+        self._pass(ms)
+        if begun := asyncio.all_tasks() - before:
+            await asyncio.wait(begun, timeout=_SETTLE_S)
 
     def _pass(self, ms: int) -> None:
         end = self._ahead_ms + ms
