@@ -164,3 +164,26 @@ async def test_a_topic_stored_without_an_answer_is_found_by_the_next_who_asks(
     assert len(found.partitions) == 2
     with pytest.raises(TopicExists):
         await table.create("t", 1, {})
+
+
+async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicTable, storage: MemoryStorage) -> None:
+    gone: list[str] = []
+    table.removed.append(lambda live: gone.append(live.topic.name))
+    for name in ("a", "b"):
+        await table.create(name, 1, {})
+    await table.delete_all()
+    assert (gone, storage.topics, table.names()) == (["a", "b"], {}, [])
+    with pytest.raises(UnknownTopic, match="was deleted"):
+        await table.create("a", 1, {})
+
+
+async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:
+    async def refuse(_: Topic) -> None:
+        raise StorageUnavailable("away")
+
+    await table.create("a", 1, {})
+    storage.delete_topic = refuse  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        await table.delete_all()
+    await table.create("b", 1, {})
+    assert table.names() == ["a", "b"]

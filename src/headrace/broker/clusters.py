@@ -184,8 +184,7 @@ class Clusters:
             broker = self._brokers.get(name)
             if broker is None:
                 return
-            for topic in broker.topics.names():
-                await broker.topics.delete(topic)
+            await broker.topics.delete_all()
             await broker.stop()
             for group in await broker.storage.load_groups():
                 await broker.storage.save_group(group.name, [DropGroup()])

@@ -66,6 +66,7 @@ class TopicTable:
         self._by_name: dict[str, LiveTopic] = {}
         self._by_id: dict[UUID, LiveTopic] = {}
         self._changes = asyncio.Lock()
+        self._closed = False
         self.deleted: list[Callable[[str], None]] = []
         """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
@@ -149,6 +150,8 @@ class TopicTable:
             InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig.
         """
         check_name(name)
+        if self._closed:
+            raise UnknownTopic("this virtual cluster was deleted")
         if name in self._by_name:
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
@@ -262,14 +265,26 @@ class TopicTable:
 
     async def _delete(self, name: str) -> None:
         async with self._changes:
-            live = self.get(name)
-            # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
-            await self._storage.delete_topic(live.topic)
-            for partition in live.partitions:
-                partition.close()
-            self._remove(live)
-            for listener in self.removed:
-                listener(live)
+            await self._delete_live(self.get(name))
+
+    async def _delete_live(self, live: LiveTopic) -> None:
+        # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
+        await self._storage.delete_topic(live.topic)
+        for partition in live.partitions:
+            partition.close()
+        self._remove(live)
+        for listener in self.removed:
+            listener(live)
+
+    async def delete_all(self) -> None:
+        """Delete every topic. Unless this raises, no other can be created from here on."""
+        await _to_the_end(self._delete_all())
+
+    async def _delete_all(self) -> None:
+        async with self._changes:
+            for live in self:
+                await self._delete_live(live)
+            self._closed = True
 
     def set_defaults(self, defaults: TopicDefaults) -> None:
         """What topics' configurations fall back to from now on, those that exist included."""

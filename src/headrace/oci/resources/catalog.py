@@ -259,7 +259,7 @@ class TokenUse(msgspec.Struct, frozen=True):
     """A digest of what was asked."""
 
     @classmethod
-    def of(cls, token: str | None, operation: str, user: str, body: msgspec.Struct) -> "TokenUse | None":
+    def of(cls, token: str | None, operation: str, user: str, body: object) -> "TokenUse | None":
         """The use of a token; None without one.
 
         Args:

@@ -68,4 +68,6 @@ def percent_of(request: WorkRequestRecord, now_ms: int) -> float:
     """How much of a work request is done."""
     if now_ms >= request.finished_ms:
         return 100.0
-    return round(100 * max(0, now_ms - request.accepted_ms) / (request.finished_ms - request.accepted_ms), 1)
+    # A machine's clock may have been set back over a restart.
+    passed_ms = max(0, now_ms - request.accepted_ms)
+    return round(100 * passed_ms / (request.finished_ms - request.accepted_ms), 1) if passed_ms else 0.0

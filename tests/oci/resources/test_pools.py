@@ -1,0 +1,237 @@
+"""Stream pools and the virtual clusters that they are."""
+
+import pytest
+import redis.asyncio
+
+from headrace.oci import ocids
+from headrace.oci.errors import OciError
+from headrace.oci.resources.catalog import TokenUse
+from headrace.testing.redis import RedisServer
+from headrace.topics.errors import StorageUnavailable
+
+from .conftest import COMPARTMENT, World
+
+DEFAULT = "ocid1.streampool.oc1.local.default"
+
+
+def refused(caught: "pytest.ExceptionInfo[OciError]") -> tuple[int, str]:
+    return caught.value.status, caught.value.code
+
+
+async def test_there_is_a_default_pool(world: World) -> None:
+    pool = world.catalog.pools.get(DEFAULT)
+    assert (pool.name, pool.cluster, pool.compartment, pool.default) == ("DefaultPool", "default", "", True)
+    assert world.catalog.pools.broker_of(pool) is world.default
+    assert world.catalog.pools.cluster_of(DEFAULT) is world.default
+    assert (await world.restart()).pools.all() == [pool]
+
+
+async def test_a_pool_is_a_cluster_and_survives_a_restart(world: World) -> None:
+    made = await world.pool("p", {"num.partitions": "3"}, kms_key="key", freeform_tags={"a": "b"})
+    await world.clusters.get(made.cluster).topics.create("k", 1, {})
+    catalog = await world.restart()
+    assert catalog.pools.get(world.pool_id(made)) == made
+    broker = catalog.pools.cluster_of(world.pool_id(made))
+    assert broker is world.clusters.get(made.cluster)
+    assert (broker.settings.num_partitions, broker.settings.auto_create_topics_enable) == (3, False)
+    assert broker.topics.get("k").config.retention_ms == 24 * 3_600_000
+    (record,) = catalog.streams.all()
+    assert (record.name, record.pool, record.compartment) == ("k", made.id, COMPARTMENT)
+
+
+async def test_names_are_taken_once_in_a_compartment(world: World) -> None:
+    made = await world.pool("p")
+    with pytest.raises(OciError, match="p exists already") as caught:
+        await world.pool("p")
+    assert refused(caught) == (409, "Conflict")
+    await world.catalog.create_pool(None, "p", "elsewhere", {})
+    other = await world.pool("q")
+    with pytest.raises(OciError, match="p exists already"):
+        await world.catalog.update_pool(world.pool_id(other), None, {}, {"name": "p"})
+    await world.catalog.update_pool(world.pool_id(made), None, {}, {"name": "p", "freeform_tags": {"a": "b"}})
+    await world.catalog.delete_pool(world.pool_id(made), None)
+    await world.pool("p")
+    assert len([name for name, _ in world.clusters]) == 4
+
+
+async def test_an_update_changes_what_is_given(world: World) -> None:
+    made = await world.pool("p", {"num.partitions": "3"}, kms_key="key")
+    broker = world.clusters.get(made.cluster)
+    await broker.topics.create("k", 1, {})
+    changed, _ = await world.catalog.update_pool(
+        world.pool_id(made), made.etag, {"log.retention.hours": "2", "auto.create.topics.enable": "true"}, {"name": "q"}
+    )
+    assert (changed.name, changed.kms_key, changed.version) == ("q", "key", 2)
+    assert (broker.settings.num_partitions, broker.settings.auto_create_topics_enable) == (3, True)
+    assert broker.topics.get("k").config.retention_ms == 2 * 3_600_000
+    await world.restart()
+    assert world.clusters.get(made.cluster).settings.auto_create_topics_enable
+    with pytest.raises(OciError) as caught:
+        await world.catalog.update_pool(world.pool_id(made), made.etag, {}, {})
+    assert refused(caught) == (412, "NoEtagMatch")
+
+
+async def test_the_default_pool_takes_settings(world: World) -> None:
+    await world.catalog.update_pool(DEFAULT, None, {"num.partitions": "5"}, {})
+    assert (await world.restart()).pools.get(DEFAULT).version == 2
+    assert world.default.settings.num_partitions == 5
+
+
+async def test_a_deleted_pool_takes_its_streams_along(world: World, any_redis: RedisServer) -> None:
+    made = await world.pool()
+    inside = await world.stream("inside", pool_id=world.pool_id(made))
+    outside = await world.stream("outside")
+    await world.clusters.get(made.cluster).topics.create("kafka", 1, {})
+    request = await world.catalog.delete_pool(world.pool_id(made), made.etag)
+    assert request.resources[0] == (ocids.STREAM_POOL, made.id)
+    assert (ocids.STREAM, inside.id) in request.resources
+    await world.catalog.streams.settle()
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        assert not await link.keys(f"*{made.id}*")
+    for catalog in (world.catalog, await world.restart()):
+        assert (world.state(made), world.state(inside), world.state(outside)) == ("DELETED", "DELETED", "ACTIVE")
+        assert sorted(each.name for each in catalog.streams.all()) == ["inside", "kafka", "outside"]
+        assert catalog.pools.cluster_of(world.pool_id(made)) is None
+        with pytest.raises(OciError, match="Unknown stream pool") as caught:
+            await world.stream("late", pool_id=world.pool_id(made))
+        assert refused(caught) == (404, "NotAuthorizedOrNotFound")
+        with pytest.raises(OciError, match="Unknown stream pool"):
+            await catalog.delete_pool(world.pool_id(made), None)
+
+
+async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.pool()
+    streams = [await world.stream(name, pool_id=world.pool_id(made)) for name in ("a", "b")]
+    topics = world.clusters.get(made.cluster).topics
+    delete = topics._storage.delete_topic
+
+    async def refuse(topic: object) -> None:
+        if topic is topics.get("b").topic:
+            raise StorageUnavailable("away")
+        await delete(topic)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(topics._storage, "delete_topic", refuse)
+        with pytest.raises(StorageUnavailable):
+            await world.catalog.delete_pool(world.pool_id(made), None)
+    assert (world.state(made), [world.state(each) for each in streams]) == ("ACTIVE", ["DELETED", "ACTIVE"])
+    await world.catalog.delete_pool(world.pool_id(made), None)
+    assert (world.state(made), world.state(streams[1])) == ("DELETED", "DELETED")
+
+
+async def test_what_a_crash_left_of_a_deletion_is_finished(world: World) -> None:
+    """The cluster has gone, and the server dies before that of its pool is written down."""
+    made = await world.pool()
+    inside = await world.stream(pool_id=world.pool_id(made))
+    await world.clusters.delete(made.cluster)
+    await world.catalog.streams.settle()
+    await world.restart()
+    assert (world.state(made), world.state(inside)) == ("DELETED", "DELETED")
+
+
+async def test_what_a_crash_left_of_a_creation_is_removed_unless_something_is_in_it(world: World) -> None:
+    await world.clusters.create("empty", {})
+    used = await world.clusters.create("used", {})
+    await used.topics.create("t", 1, {})
+    catalog = await world.restart()
+    assert [name for name, _ in world.clusters] == ["default", "used"]
+    assert sorted(pool.name for pool in catalog.pools.all()) == ["DefaultPool", "used"]
+    assert [stream.name for stream in catalog.streams.all()] == ["t"]
+
+
+async def test_the_default_pool_stays(world: World) -> None:
+    for change in (world.catalog.delete_pool(DEFAULT, None), world.catalog.move_pool(DEFAULT, None, "elsewhere")):
+        with pytest.raises(OciError, match="default stream pool of a compartment cannot") as caught:
+            await change
+        assert refused(caught) == (409, "Conflict")
+
+
+async def test_each_compartment_has_a_default_pool_of_its_own(world: World) -> None:
+    await world.restart(pools="compartment")
+    here = [await world.stream(name) for name in ("a", "b")]
+    there = await world.stream("a", compartment="elsewhere")
+    assert here[0].pool == here[1].pool != there.pool
+    pool = world.catalog.pools.get(ocids.make(ocids.STREAM_POOL, "local", there.pool))
+    assert (pool.name, pool.compartment, pool.default) == ("DefaultPool", "elsewhere", True)
+    assert world.default.topics.names() == []
+    with pytest.raises(OciError, match="default stream pool"):
+        await world.catalog.delete_pool(world.pool_id(pool), None)
+    await world.restart()
+    assert (await world.stream("c")).pool == here[0].pool
+
+
+async def test_a_pool_moves_with_its_streams(world: World) -> None:
+    made = await world.pool()
+    inside = await world.stream(pool_id=world.pool_id(made))
+    await world.clusters.get(made.cluster).topics.create("kafka", 1, {})
+    await world.catalog.move_pool(world.pool_id(made), made.etag, "elsewhere")
+    catalog = await world.restart()
+    assert catalog.pools.get(world.pool_id(made)).compartment == "elsewhere"
+    assert catalog.streams.get(world.stream_id(inside)).compartment == "elsewhere"
+    assert {each.compartment for each in catalog.streams.all()} == {"elsewhere"}
+
+
+async def test_states_in_between(world: World) -> None:
+    await world.restart(lifecycle_delay_ms=1_000)
+    made = await world.pool()
+    assert world.state(made) == "CREATING"
+    with pytest.raises(OciError, match="is CREATING") as caught:
+        await world.stream(pool_id=world.pool_id(made))
+    assert refused(caught) == (409, "IncorrectState")
+    assert world.catalog.pools.cluster_of(world.pool_id(made)) is None
+    await world.restart()
+    world.clock.advance(1_000)
+    assert world.state(made) == "ACTIVE"
+    await world.catalog.update_pool(world.pool_id(made), None, {}, {})
+    assert world.state(made) == "UPDATING"
+    assert world.catalog.pools.cluster_of(world.pool_id(made)) is not None
+    world.clock.advance(1_000)
+    await world.catalog.delete_pool(world.pool_id(made), None)
+    assert world.state(made) == "DELETING"
+    world.clock.advance(1_000)
+    assert world.state(made) == "DELETED"
+
+
+async def test_a_compartments_default_pool_can_be_used_at_once(world: World) -> None:
+    await world.restart(pools="compartment", lifecycle_delay_ms=1_000)
+    assert world.state(await world.stream()) == "CREATING"
+
+
+# Retry tokens
+
+
+def token(text: str, body: dict[str, str], user: str = "u") -> TokenUse:
+    use = TokenUse.of(text, "CreateStreamPool", user, body)
+    assert use is not None
+    return use
+
+
+async def test_a_retry_token_makes_one_pool(world: World) -> None:
+    first, request = await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {})
+    await world.restart()
+    assert await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {}) == (first, request)
+    assert len(world.catalog.pools.all()) == 2
+    with pytest.raises(OciError, match="opc-retry-token") as caught:
+        await world.catalog.create_pool(token("t", {"other": "body"}), "q", COMPARTMENT, {})
+    assert refused(caught) == (400, "InvalidParameter")
+    other, _ = await world.catalog.create_pool(token("t", {}, "somebody else"), "q", COMPARTMENT, {})
+    assert other.id != first.id
+
+
+async def test_a_retry_token_is_good_for_a_day(world: World) -> None:
+    await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {})
+    world.clock.advance(86_400_000)
+    with pytest.raises(OciError, match="exists already"):
+        await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {})
+    await world.catalog.create_pool(token("u", {}), "q", COMPARTMENT, {})
+    assert len(world.catalog.documents.tokens.values) == 1
+
+
+async def test_a_retry_token_whose_pool_has_gone(world: World) -> None:
+    made, _ = await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {})
+    await world.catalog.delete_pool(world.pool_id(made), None)
+    with pytest.raises(OciError, match="deleted since") as caught:
+        await world.catalog.create_pool(token("t", {}), "p", COMPARTMENT, {})
+    assert refused(caught) == (409, "InvalidatedRetryToken")
