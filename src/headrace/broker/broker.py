@@ -10,9 +10,9 @@ from headrace.broker.fetch import Ask, Fetch, FetchDone
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
-from headrace.broker.native.delivery import GroupReader
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.readers import Reader
 from headrace.broker.offsets import FoundOffset
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
@@ -135,7 +135,7 @@ class Broker:
         fetch.start()
         return fetch
 
-    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | GroupReader:
+    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | Reader:
         """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
         return self.native.reader(partition, client_id, host)
 

@@ -4,7 +4,7 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from headrace.records.errors import BatchError
 from headrace.store.appends import AppendDone
 from headrace.store.connection import Reply, encode
 from headrace.store.logs import RedisLogs
-from headrace.store.native_watch import StreamWatcher, Woken
+from headrace.store.native_watch import StreamWatcher
 from headrace.store.replies import error_of
 from headrace.topics.errors import CorruptBatch, StorageUnavailable, TopicExists
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
@@ -276,10 +276,17 @@ class RedisNative(RedisLogs):
         )
         return await self.native_extent(stream)
 
-    def watch(self, stream: NativeStream, after: int, woken: Woken) -> None:
-        """Call `woken` once when there is an entry at or after the offset `after`, whoever adds it."""
+    def watch(self, stream: NativeStream, after: int, woken: Callable[[int | None], None]) -> None:
+        """Call `woken` once when there is an entry at or after the offset `after`, whoever adds it.
+
+        It is told where the log ends then, or None when that has to be asked.
+        """
         assert self._watcher is not None, "the storage was not told where to wait"
-        self._watcher.watch(stream.key, native.id_before(after, stream.bits), woken)
+
+        def told(last_id: str | None) -> None:
+            woken(None if last_id is None else native.offset_after(last_id.encode(), stream.bits))
+
+        self._watcher.watch(stream.key, native.id_before(after, stream.bits), told)
 
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""

@@ -16,10 +16,10 @@ from headrace.keyspace.native import parts_of
 from headrace.store.connection import Connection
 from headrace.topics.errors import StorageUnavailable
 
-Woken = Callable[[int], None]
-"""Called with about how many bytes there are; with 0 when the stream has to be looked at again for another reason."""
+Woken = Callable[[str | None], None]
+"""Called with the id of the last entry; with None when the stream has to be looked at to know it."""
 
-_ENTRIES = 10
+_ENTRIES = 100
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 _log = structlog.get_logger("headrace.store")
@@ -56,16 +56,16 @@ class StreamWatcher:
             self._begin_anew()
         elif _less(after, known):
             # What lies between was told to somebody else, or to nobody.
-            asyncio.get_running_loop().call_soon(self._wake, stream, 0)
+            asyncio.get_running_loop().call_soon(self._wake, stream, None)
 
     def unwatch(self, stream: str) -> None:
         """Nobody waits for this stream."""
         self._woken.pop(stream, None)
 
-    def _wake(self, stream: str, size: int) -> None:
+    def _wake(self, stream: str, last_id: str | None) -> None:
         woken = self._woken.pop(stream, None)
         if woken is not None:
-            woken(size)
+            woken(last_id)
 
     def _begin_anew(self) -> None:
         self._changed.set()
@@ -95,7 +95,7 @@ class StreamWatcher:
                 self._client_id = None
                 # What was added meanwhile is seen by those who look again.
                 for stream in tuple(self._woken):
-                    self._wake(stream, 0)
+                    self._wake(stream, None)
                 self._after.clear()
                 await asyncio.sleep(_RETRY_S)
             except Exception:
@@ -120,8 +120,9 @@ class StreamWatcher:
         for key, entries in reply or ():
             stream = key.decode()
             if stream in self._woken:
-                self._after[stream] = entries[-1][0].decode()
-                self._wake(stream, sum(len(part) for _, fields in entries for part in fields))
+                last_id = self._after[stream] = entries[-1][0].decode()
+                # Where there are more than were asked for, this is not the last.
+                self._wake(stream, last_id if len(entries) < _ENTRIES else None)
             else:
                 self._after.pop(stream, None)
 
@@ -131,7 +132,7 @@ class StreamWatcher:
             _log.warning("cannot wait for entries", reason=str(reply))
         self._after.clear()
         for stream in tuple(self._woken):
-            self._wake(stream, 0)
+            self._wake(stream, None)
         await asyncio.sleep(_RETRY_S)
 
     async def close(self) -> None:

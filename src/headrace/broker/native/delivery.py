@@ -18,7 +18,6 @@ from collections.abc import Callable
 from enum import Enum
 
 from headrace.broker.cache import Buffer
-from headrace.broker.log import Watcher
 from headrace.broker.native.partition import NativePartition, take
 from headrace.topics.errors import TopicError
 from headrace.topics.model import StoredBatch
@@ -61,7 +60,9 @@ class Delivery:
         self._lock = asyncio.Lock()
         self._kept: deque[StoredBatch] = deque()
         self._start = 0
-        """From here to `_next` everything the member was given is in `_kept`."""
+        """The last fetch offset: from here to `_next` everything the member was given is in `_kept`."""
+        self._answered = 0
+        """How far that fetch was answered."""
         self._next = -1
         self._pending = 0
         self._stale = False
@@ -76,7 +77,7 @@ class Delivery:
         self.member = None
         self.mode = Mode.SEEK
         self._kept.clear()
-        self._start, self._next = 0, -1
+        self._start, self._answered, self._next = 0, 0, -1
         self._stale = False
 
     def acknowledged(self, count: int) -> None:
@@ -84,14 +85,13 @@ class Delivery:
         self._pending = max(0, self._pending - count)
 
     def at_end(self, member: str, offset: int) -> bool:
-        """Whether a read would find nothing, as far as is known without asking."""
+        """Whether the member has had everything it could be given when it was asked last."""
         return (
             self.member == member
             and self.mode is Mode.NEW
             and not self._stale
             and offset == self._next
             and not self._lock.locked()
-            and self.partition.log_end <= offset
         )
 
     async def read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
@@ -124,7 +124,7 @@ class Delivery:
 
     async def _serve(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
         self.partition.check_readable(offset)
-        if self.member != member or not self._start <= offset <= self._next or self.mode is Mode.SEEK:
+        if self.member != member or self.mode is Mode.SEEK or not self._continues(offset):
             before = await self._place(member, offset)
             if self.mode is Mode.SEEK:
                 found = await self.partition.read_range(offset, limit, before)
@@ -138,7 +138,13 @@ class Delivery:
         size = sum(len(each.batch) for each in self._kept)
         if size < limit and not await self._fill(member, limit - size) and not self._kept:
             return take(await self.partition.read_range(offset, limit), limit)
-        return take(self._kept, limit)
+        chunks, size = take(self._kept, limit)
+        self._answered = self._kept[len(chunks) - 1].next_offset if chunks else offset
+        return chunks, size
+
+    def _continues(self, offset: int) -> bool:
+        """Whether this asks for what follows the last answer, or for the same once more."""
+        return offset == self._start or self._answered <= offset <= self._next
 
     async def _place(self, member: str, offset: int) -> int | None:
         """Find out what a fetch offset is, and set the mode; for a seek back, where it ends."""
@@ -149,7 +155,7 @@ class Delivery:
             partition.place, self.group, member, offset if committed is None else committed
         )
         self._kept.clear()
-        self._start = self._next = offset
+        self._start = self._answered = self._next = offset
         self.member, self._pending = member, entered.pending
         if offset >= entered.next_offset:
             gap = await partition.native.is_gap(partition.place, entered.last_id, offset)
@@ -174,15 +180,20 @@ class Delivery:
                 return True
             if not read.entries:
                 self.mode = Mode.NEW
-        if self._pending >= self._most_pending:
-            self.mode = Mode.SEEK
-            return bool(self._kept)
-        read = await partition.native.read_new(partition.place, self.group, member, partition.count_for(limit), limit)
-        self._pending += read.entries
-        start = self._next
-        self._keep(read)
-        partition.check_place(start, read.extent)
-        return True
+        while True:
+            room = self._most_pending - self._pending
+            if room <= 0:
+                self.mode = Mode.SEEK
+                return bool(self._kept)
+            count = min(partition.count_for(limit), room)
+            read = await partition.native.read_new(partition.place, self.group, member, count, limit)
+            self._pending += read.entries
+            start = self._next
+            self._keep(read)
+            partition.check_place(start, read.extent)
+            # Nothing but entries without an offset: on to those behind them.
+            if read.batches or read.entries < count:
+                return True
 
     def _keep(self, read: NativeRead) -> None:
         self.partition.report(read)
@@ -192,52 +203,3 @@ class Delivery:
                 self._kept.append(each)
         if read.entries:
             self._next = max(self._next, read.following)
-
-
-class GroupReader:
-    """A partition as one member of a group reads it: what `broker.fetch` asks for."""
-
-    __slots__ = ("_delivery", "_member", "partition")
-
-    def __init__(self, delivery: Delivery, member: str) -> None:
-        self._delivery = delivery
-        self._member = member
-        self.partition = delivery.partition
-
-    @property
-    def log_start(self) -> int:
-        """First offset that may be read."""
-        return self.partition.log_start
-
-    @property
-    def log_end(self) -> int:
-        """The offset behind the last record."""
-        return self.partition.log_end
-
-    def check_readable(self, offset: int) -> None:
-        """Raise UnknownTopic once the topic is deleted."""
-        self.partition.check_readable(offset)
-
-    def at_end(self, offset: int) -> bool:
-        """Whether a read would find nothing, as far as is known without asking."""
-        return self._delivery.at_end(self._member, offset)
-
-    def cached(self, offset: int) -> bool:
-        """Redis is always asked."""
-        return False
-
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Nothing."""
-        return [], 0
-
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Batches for this member; see `Delivery.read`."""
-        return await self._delivery.read(self._member, offset, limit)
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of new records."""
-        self.partition.watch(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling."""
-        self.partition.unwatch(watcher)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.broker.log import Partition
-from headrace.broker.native.delivery import Delivery, GroupReader
+from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.readers import GroupReader, Reader
 from headrace.broker.ports import GroupStorage
 from headrace.groups.model import (
     DropGroup,
@@ -174,14 +175,14 @@ class NativeGroups:
 
     # Members
 
-    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | GroupReader:
+    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | Reader:
         """The partition as a client's Fetch reads it: for its group, where it is the one member that owns it."""
         if not isinstance(partition, NativePartition):
             return partition
         place = TopicPartition(partition.topic, partition.index)
         owner = self._owners.find((client_id, host), place)
         if owner is None:
-            return partition
+            return Reader(partition)
         key = (owner.group, place)
         delivery = self._deliveries.get(key)
         if delivery is None or delivery.partition is not partition:

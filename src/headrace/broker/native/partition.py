@@ -69,14 +69,19 @@ class NativePartition(Partition):
         if not self.deleted:
             self.native.watch(self.place, self.log_end, self._woken)
 
-    def _woken(self, size: int) -> None:
-        """Somebody added entries, or the wait has to begin anew."""
+    def _woken(self, end: int | None) -> None:
+        """Somebody added entries up to `end`, or the stream has to be looked at."""
         if self.deleted:
             return
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        loop = asyncio.get_running_loop()
+        if end is None:
+            if self._looking is None:
+                self._looking = loop.create_task(self._look())
+        elif end > self.log_end:
+            self.log_end = end
+            self._tell(_UNKNOWN_SIZE)
         if self._rearm is None:
-            self._rearm = asyncio.get_running_loop().call_later(_REARM_S, self._watch_stream)
+            self._rearm = loop.call_later(_REARM_S, self._watch_stream)
 
     async def _look(self) -> None:
         before = self.log_end
@@ -91,17 +96,19 @@ class NativePartition(Partition):
 
     def learn(self, extent: Extent) -> None:
         """Take over where Redis says the log starts and ends; it may come back with less than it had."""
-        if extent.log_end < self.log_end:
+        if self._marks and extent.added < self._marks[-1].added:
             self._marks.clear()
+            self.log_end = 0
             _log.warning(
-                "the stream ends before records that were there: lost, or deleted and begun anew",
+                "the stream has taken fewer entries than it had: it was lost, or deleted and begun anew",
                 topic=self.topic,
                 partition=self.index,
                 stream=self.stream,
             )
         if not self._marks or extent.log_end > self._marks[-1].end:
             self._marks.append(_Mark(extent.log_end, extent.added))
-        self.log_start, self.log_end = extent.log_start, extent.log_end
+        # Redis may have told of entries elsewhere that came after this answer was made.
+        self.log_start, self.log_end = extent.log_start, max(extent.log_end, self.log_end)
 
     def check_place(self, offset: int, extent: Extent) -> None:
         """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.

@@ -56,8 +56,11 @@ class NativeStorage(Protocol):
     ) -> Extent:
         """Retention by time and bytes, or up to an offset."""
 
-    def watch(self, stream: NativeStream, after: int, woken: Callable[[int], None]) -> None:
-        """Call `woken` once when there is an entry at or after an offset, whoever adds it."""
+    def watch(self, stream: NativeStream, after: int, woken: Callable[[int | None], None]) -> None:
+        """Call `woken` once when there is an entry at or after an offset, whoever adds it.
+
+        It is told where the log ends then, or None when that has to be asked.
+        """
 
     def unwatch(self, stream: NativeStream) -> None:
         """Stop that."""

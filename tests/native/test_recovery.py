@@ -1,0 +1,371 @@
+"""Where the plain recipe would lose or repeat records: lost answers, new owners, seeks, what others do to Redis."""
+
+import pytest
+import redis
+
+from headrace.kafka.errors import Code
+from headrace.keyspace.native import id_of, offset_of
+from headrace.testing import Server, server
+from headrace.testing.member import Member, commit, position
+from headrace.testing.wire import Wire, batch, fetch_request, opened
+
+from .conftest import Link, MakeMember
+
+
+def add(link: Link, stream: str, count: int, first_ms: int = 1_000) -> list[int]:
+    """Entries of a Redis program, one per millisecond; their offsets."""
+    return [offset_of(link.xadd(stream, {"value": f"v{n}"}, id=f"{first_ms + n}-0").encode()) for n in range(count)]
+
+
+def offsets_of(reader: Member, offset: int, **limits: int) -> list[int]:
+    return [record.offset for record in reader.read(offset, **limits)]
+
+
+def last_delivered(link: Link, stream: str, group: str) -> str:
+    found: str = next(one for one in link.xinfo_groups(stream) if one["name"] == group)["last-delivered-id"]
+    return found
+
+
+# Lost answers
+
+
+def test_an_answer_that_was_lost_is_fetched_again(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    offsets = add(link, stream, 5)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    assert offsets_of(reader, 0) == offsets
+    more = add(link, stream, 2, 3_000)
+    assert offsets_of(reader, offsets[-1] + 1) == more
+    assert offsets_of(reader, offsets[-1] + 1) == more
+    assert link.xpending(stream, topic)["pending"] == 7
+
+
+def test_whoever_goes_away_in_the_middle_of_a_fetch_loses_nothing(
+    running: Server, topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 500)
+    reader = member().join()
+    at, found = 0, list[int]()
+    while at <= offsets[-1]:
+        for _ in range(3):
+            with Wire(running.kafka, client_id=f"{topic}-client-1") as hasty:
+                hasty.send(fetch_request([(topic, 0, at)], partition_max_bytes=2_000), 12)
+        records = reader.read(at, partition_max_bytes=2_000)
+        found += [record.offset for record in records]
+        at = found[-1] + 1
+    assert found == offsets
+
+
+# Owners that change
+
+
+def test_two_members_share_and_hand_over(
+    running: Server, topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 6)
+    first = member().join()
+    assert offsets_of(first, 0) == offsets
+    first.commit(offsets[2])
+    second = member()
+    second.send_join()
+    first.send_join()
+    leads = first.joined()
+    second.joined()
+    first.send_sync({second.member_id: {topic: [0]}} if leads.leader == first.member_id else None)
+    second.send_sync({second.member_id: {topic: [0]}} if leads.leader == second.member_id else None)
+    first.synced()
+    second.synced()
+    start = second.committed()
+    assert start == offsets[2]
+    assert offsets_of(second, start) == offsets[2:]
+    assert [one["name"] for one in link.xinfo_consumers(stream, topic)] == [second.member_id]
+    # The one before is no member's any more: it reads without the group.
+    assert offsets_of(first, offsets[4]) == offsets[4:]
+    assert link.xpending(stream, topic)["pending"] == 4
+    assert second.commit(offsets[-1] + 1) == 0
+    assert link.xpending(stream, topic)["pending"] == 0
+
+
+def test_a_member_that_rejoins_begins_where_the_group_stands(
+    topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    reader.commit(offsets[1])
+    reader.join()
+    assert offsets_of(reader, reader.committed()) == offsets[1:]
+
+
+def test_step_7_a_restart_loses_nothing(link: Link, running: Server) -> None:
+    """Positions, members and what is pending are in Redis; the member goes on where it was."""
+    with server(num_partitions=1, group_initial_rebalance_delay_ms=0) as mine, Wire(mine.kafka) as wire:
+        wire.create("kept", headrace_storage="native")
+        with redis.Redis.from_url(mine.storage, decode_responses=True) as own:
+            offsets = add(own, "headrace:kept:0", 10)
+        with Member(mine.kafka, "group", "kept", client_id="mine") as reader:
+            reader.join()
+            assert offsets_of(reader, 0) == offsets
+            assert reader.commit(offsets[4], note="half") == 0
+            generation, member_id = reader.generation, reader.member_id
+        mine.kill()
+        mine.start()
+        with Member(mine.kafka, "group", "kept", client_id="mine") as reader, Wire(mine.kafka) as other:
+            reader.generation, reader.member_id = generation, member_id
+            assert reader.heartbeat() == 0
+            assert position(reader.control, "group", "kept") == (offsets[4], "half")
+            # It has read to the end and goes on there; or its last answer was lost and it asks for that again.
+            assert offsets_of(reader, offsets[-1] + 1) == []
+            assert offsets_of(reader, offsets[7]) == offsets[7:]
+            new = other.produce("kept", batch(b"new")).base_offset
+            assert offsets_of(reader, offsets[-1] + 1) == [new]
+            assert reader.commit(new + 1) == 0
+            assert reader.committed() == new + 1
+
+
+# Seeks
+
+
+def test_a_seek_back_reads_without_the_group_until_its_next(
+    topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 8)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    reader.commit(offsets[6])
+    assert offsets_of(reader, offsets[2]) == offsets[2:]
+    assert last_delivered(link, stream, topic) == id_of(offsets[-1])
+    assert link.xpending(stream, topic)["pending"] == 2
+    assert reader.committed() == offsets[6]
+    more = add(link, stream, 2, 5_000)
+    assert offsets_of(reader, offsets[2]) == offsets[2:], "it ends where the group's next begins"
+    assert offsets_of(reader, offsets[-1] + 1) == more
+    assert link.xpending(stream, topic)["pending"] == 4
+
+
+def test_a_seek_forward_moves_the_group_only_by_a_commit(
+    topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 8)
+    reader = member().join()
+    assert offsets_of(reader, 0, partition_max_bytes=1) == offsets[:1]
+    before = last_delivered(link, stream, topic)
+    more = add(link, stream, 4, 5_000)
+    assert offsets_of(reader, more[1]) == more[1:]
+    assert last_delivered(link, stream, topic) == before
+    assert reader.committed() == offsets[0]
+    assert reader.commit(more[2]) == 0
+    assert last_delivered(link, stream, topic) == id_of(more[1]) or reader.committed() == more[2]
+    assert reader.committed() == more[2]
+    assert offsets_of(reader, more[2]) == more[2:]
+    assert link.xpending(stream, topic)["pending"] == 2
+
+
+def test_a_commit_that_goes_back_delivers_again(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    assert reader.commit(offsets[5]) == 0
+    assert reader.commit(offsets[2]) == 0
+    assert reader.committed() == offsets[2]
+    assert offsets_of(reader, offsets[2]) == offsets[2:]
+    assert reader.commit(offsets[-1] + 1) == 0
+    assert link.xpending(stream, topic)["pending"] == 0
+
+
+# Fetches that name nobody
+
+
+def test_a_fetch_of_no_member_leaves_no_trace(topic: str, stream: str, link: Link, wire: Wire) -> None:
+    offsets = add(link, stream, 4)
+    answer = wire.fetch(topic, 0)
+    assert [record.offset for record in opened(answer.records)] == offsets
+    assert link.xinfo_groups(stream) == []
+
+
+def test_two_groups_with_one_client_id_are_recorded_at_commit(
+    topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    offsets = add(link, stream, 4)
+    one = member(group=f"{topic}-one", client_id="the-same").join()
+    other = member(group=f"{topic}-other", client_id="the-same").join()
+    for reader in (one, other):
+        assert offsets_of(reader, 0) == offsets
+    assert link.xinfo_groups(stream) == []
+    assert one.commit(offsets[2]) == 0
+    assert one.committed() == offsets[2]
+    assert last_delivered(link, stream, one.group) == id_of(offsets[1]) or one.committed() == offsets[2]
+    assert offsets_of(one, offsets[2]) == offsets[2:]
+    assert other.committed() == -1
+
+
+# What others do to Redis
+
+
+def test_a_trimmed_entry_pins_nothing(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    offsets_of(reader, 0)
+    link.xtrim(stream, minid=id_of(offsets[2]), approximate=False)
+    assert reader.committed() == offsets[2]
+    link.xdel(stream, id_of(offsets[2]), id_of(offsets[3]))
+    assert reader.committed() == offsets[4]
+    reader.leave()
+    second = member().join()
+    assert offsets_of(second, second.committed()) == offsets[4:]
+    assert second.commit(offsets[-1] + 1) == 0
+    assert link.xpending(stream, topic)["pending"] == 0
+
+
+def test_xtrim_of_what_was_read_disturbs_nobody(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    assert offsets_of(reader, offsets[-1] + 1) == []
+    link.xtrim(stream, maxlen=0, approximate=False)
+    more = add(link, stream, 2, 5_000)
+    assert offsets_of(reader, offsets[-1] + 1) == more
+
+
+def test_xtrim_of_what_was_not_read_is_an_offset_out_of_range(
+    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
+) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    assert offsets_of(reader, 0, partition_max_bytes=1) == offsets[:1]
+    more = add(link, stream, 4, 5_000)
+    link.xtrim(stream, maxlen=2, approximate=False)
+    assert wire.fetch(topic, offsets[1]).error_code == Code.OFFSET_OUT_OF_RANGE
+    start = wire.offset(topic, -2).offset
+    assert start == more[2]
+    assert offsets_of(reader, start) == more[2:]
+
+
+def test_xdel_in_the_middle_is_a_gap(topic: str, stream: str, link: Link, member: MakeMember, wire: Wire) -> None:
+    offsets = add(link, stream, 6)
+    link.xdel(stream, id_of(offsets[2]))
+    kept = [offset for offset in offsets if offset != offsets[2]]
+    reader = member().join()
+    assert offsets_of(reader, wire.offset(topic, -2).offset) == kept
+    assert [record.offset for record in opened(wire.fetch(topic, offsets[2]).records)] == offsets[3:]
+
+
+def test_a_group_that_was_destroyed_is_made_again(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    offsets = add(link, stream, 6)
+    reader = member().join()
+    assert offsets_of(reader, 0, partition_max_bytes=1) == offsets[:1]
+    reader.commit(offsets[1])
+    link.xgroup_destroy(stream, topic)
+    assert reader.committed() == offsets[1]
+    assert offsets_of(reader, offsets[1]) == offsets[1:]
+    link.xgroup_destroy(stream, topic)
+    assert reader.commit(offsets[3]) == 0
+    assert reader.committed() == offsets[3]
+
+
+def test_a_stream_that_was_lost_begins_anew(
+    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
+) -> None:
+    offsets = add(link, stream, 4)
+    reader = member().join()
+    assert offsets_of(reader, 0) == offsets
+    link.delete(stream)
+    assert reader.fetch(offsets[-1] + 1).error_code in (Code.NONE, Code.OFFSET_OUT_OF_RANGE)
+    new = wire.produce(topic, batch(b"new")).base_offset
+    assert new > offsets[-1]
+    assert offsets_of(reader, wire.offset(topic, -2).offset) == [new]
+    assert reader.commit(new + 1) == 0
+
+
+def test_a_key_that_is_no_stream_any_more_is_told_and_healed(
+    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
+) -> None:
+    add(link, stream, 2)
+    reader = member().join()
+    reader.read(0)
+    link.delete(stream)
+    link.set(stream, "nonsense")
+    assert wire.produce(topic, batch(b"x")).error_code == Code.KAFKA_STORAGE_ERROR
+    assert wire.fetch(topic, 0).error_code == Code.KAFKA_STORAGE_ERROR
+    assert reader.fetch(0).error_code == Code.KAFKA_STORAGE_ERROR
+    assert reader.commit(5) == 0
+    assert position(reader.control, topic, topic)[0] == 5
+    link.delete(stream)
+    new = wire.produce(topic, batch(b"x")).base_offset
+    assert new >= 0
+    assert offsets_of(reader, new) == [new]
+
+
+def test_what_is_kept_beside_the_stream_may_be_lost(topic: str, stream: str, link: Link, wire: Wire) -> None:
+    first = wire.produce(topic, batch(b"one")).base_offset
+    link.delete(f"{{{stream}}}:state", f"{{{stream}}}:groups", f"{{{stream}}}:producers")
+    answer = wire.produce(topic, batch(b"two"))
+    for _ in range(50):
+        if answer.error_code == 0:
+            break
+        assert answer.error_code == Code.KAFKA_STORAGE_ERROR
+        answer = wire.produce(topic, batch(b"two"))
+    assert answer.base_offset > first
+    assert [record.value for record in opened(wire.fetch(topic, 0).records)] == [b"one", b"two"]
+
+
+def test_entries_without_an_offset_are_passed_over_and_reported(
+    running: Server, topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
+) -> None:
+    link.xadd(stream, {"value": "a"}, id="1000-0")
+    for sequence in range(1_024, 1_030):
+        link.xadd(stream, {"value": "unfit"}, id=f"1000-{sequence}")
+    link.xadd(stream, {"value": "b"}, id="1001-0")
+    reader = member().join()
+    wanted = [1000 << 10, 1001 << 10]
+    assert offsets_of(reader, 0) == wanted
+    assert [record.offset for record in opened(wire.fetch(topic, 0).records)] == wanted
+    assert [record.offset for record in opened(wire.fetch(topic, wanted[0] + 1).records)] == wanted[1:]
+    assert "entries not served" in running.log()
+    assert reader.commit(wanted[1] + 1) == 0
+    assert link.xpending(stream, topic)["pending"] == 0
+
+
+def test_nothing_but_entries_without_an_offset(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+    for sequence in range(1_024, 1_300):
+        link.xadd(stream, {"value": "unfit"}, id=f"1000-{sequence}")
+    reader = member().join()
+    assert offsets_of(reader, 0) == []
+    add(link, stream, 1, 2_000)
+    assert offsets_of(reader, 0) == [2000 << 10]
+
+
+# Bounds
+
+
+def test_pending_entries_are_bounded() -> None:
+    with (
+        server(num_partitions=1, group_initial_rebalance_delay_ms=0, headrace_native_max_pending=10) as mine,
+        Wire(mine.kafka) as wire,
+        Member(mine.kafka, "group", "much", client_id="mine") as reader,
+    ):
+        wire.create("much", headrace_storage="native")
+        with redis.Redis.from_url(mine.storage, decode_responses=True) as own:
+            offsets = add(own, "headrace:much:0", 50)
+            reader.join()
+            at, found = 0, list[int]()
+            while len(found) < 50:
+                found += offsets_of(reader, at, partition_max_bytes=300)
+                at = found[-1] + 1
+            assert found == offsets
+            assert own.xpending("headrace:much:0", "group")["pending"] < 30
+            assert reader.committed() == offsets[0]
+            assert reader.commit(offsets[40]) == 0
+            assert reader.committed() == offsets[40]
+            assert own.xpending("headrace:much:0", "group")["pending"] == 0
+            assert offsets_of(reader, offsets[40]) == offsets[40:]
+            assert commit(wire, "other", "much", offsets[3]) == 0
+
+
+@pytest.mark.parametrize("asked", [1 << 52, 1 << 61])
+def test_an_offset_beyond_the_end_is_out_of_range(
+    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire, asked: int
+) -> None:
+    add(link, stream, 2)
+    assert wire.fetch(topic, asked).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert member().join().fetch(asked).error_code == Code.OFFSET_OUT_OF_RANGE
