@@ -1,7 +1,7 @@
 """Instances over a real Valkey and a clock that is moved by hand: what is read, what is kept, what a restart leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import redis.asyncio
@@ -72,7 +72,7 @@ class FailingStorage(RedisStorage):
     saved = 0
     gate: asyncio.Event | None = None
 
-    async def save_group(self, group: str, changes: "list[GroupChange] | tuple[GroupChange, ...]") -> None:  # type: ignore[override]
+    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.refuses:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from headrace.groups.balanced.errors import InstanceProblem
+from headrace.groups.balanced.events import InstanceRefused, TopicFacts, Update
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
@@ -51,3 +53,9 @@ COMMIT = Commit(token=1, generation=1, member_id="m", instance_id=None, position
 )
 def test_a_refusal_has_the_form_of_the_answer(request_: Request, result: Result) -> None:
     assert refusal(request_, ERROR) == result
+
+
+def test_an_instance_is_told_to_ask_again() -> None:
+    result = refusal(Update(token=1, topic=TopicFacts("t", 1, 1), starts=()), ERROR)
+    assert isinstance(result, InstanceRefused)
+    assert result.kind is InstanceProblem.UNAVAILABLE

@@ -1,12 +1,15 @@
 from headrace.groups.model import (
+    DropBalanced,
     DropGroup,
     DropMember,
     DropPositions,
     GroupHeader,
     Position,
+    SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
+    StoredBalanced,
     StoredMember,
     TopicPartition,
 )
@@ -23,8 +26,24 @@ MEMBER = StoredMember(
     protocols=(("range", b"meta"),),
     assignment=b"mine",
 )
+SECTION = StoredBalanced(
+    topic="t",
+    epoch=1,
+    generation=2,
+    incarnations=3,
+    retention_ms=4,
+    used_ms=5,
+    instances=(),
+    owners=(None,),
+    starts={},
+)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-ALL = (SaveHeader(HEADER), SaveMember(MEMBER), SavePositions({A: Position(offset=1), B: Position(offset=2)}))
+ALL = (
+    SaveHeader(HEADER),
+    SaveMember(MEMBER),
+    SavePositions({A: Position(offset=1), B: Position(offset=2)}),
+    SaveBalanced(SECTION),
+)
 
 
 def test_changes_add_up_to_the_stored_group() -> None:
@@ -36,6 +55,8 @@ def test_changes_add_up_to_the_stored_group() -> None:
     stored = snapshot.stored
     assert (stored.name, stored.header, stored.members) == ("g", HEADER, (MEMBER,))
     assert stored.positions == {B: Position(offset=2)}
+    assert stored.balanced == (SECTION,)
+    assert snapshot.sections == {"t": SECTION}
 
 
 def test_dropping_takes_away_what_is_there_and_forgives_what_is_not() -> None:
@@ -43,9 +64,17 @@ def test_dropping_takes_away_what_is_there_and_forgives_what_is_not() -> None:
     snapshot.apply(ALL)
     snapshot.apply((DropMember("m"), DropMember("m"), DropPositions((A, A))))
     assert snapshot.stored.members == ()
+    snapshot.apply((DropBalanced("t"), DropBalanced("t")))
+    assert snapshot.stored.balanced == ()
 
     snapshot.apply((DropGroup(),))
     assert snapshot.nothing
+
+
+def test_a_section_alone_is_something() -> None:
+    snapshot = Snapshot.empty("g")
+    snapshot.apply((SaveBalanced(SECTION),))
+    assert not snapshot.nothing
 
 
 def test_a_rewrite_brings_any_storage_to_the_same_state() -> None:

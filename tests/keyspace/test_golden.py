@@ -14,13 +14,19 @@ from uuid import UUID
 import redis
 import redis.asyncio
 
+from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
     Position,
+    SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
+    StoredBalanced,
+    StoredInstance,
     StoredMember,
+    StoredOwner,
+    StoredStart,
     TopicPartition,
 )
 from headrace.keyspace import LAYOUT_VERSION
@@ -55,6 +61,23 @@ POSITIONS = {
     TopicPartition("flights", 0): Position(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
     TopicPartition("flights", 1): Position(offset=0),
 }
+SECTION = StoredBalanced(
+    topic="flights",
+    epoch=NOW_MS,
+    generation=3,
+    incarnations=5,
+    retention_ms=86_400_000,
+    used_ms=NOW_MS + 1,
+    instances=(
+        StoredInstance(name="a", incarnation=4, timeout_ms=30_000, commit_on_get=True, joined=1),
+        StoredInstance(name="b", incarnation=5, timeout_ms=5_000, commit_on_get=False, joined=3, lost={1: 3}),
+    ),
+    owners=(StoredOwner("a", 1), StoredOwner("b", 3), None),
+    starts={
+        0: StoredStart(7, StartKind.TRIM_HORIZON),
+        2: StoredStart(9, StartKind.AT_TIME, NOW_MS + 60_000),
+    },
+)
 DOCUMENTS = {("tags", "1f"): b'{"team":"blue"}', ("tags", "2e"): b"\x00\xff", ("pools", "1f"): b"{}"}
 
 
@@ -89,7 +112,9 @@ async def write(url: str) -> None:
     assert all(isinstance(answer, Appended) for answer in answers), answers
     assert await storage.delete_records(STREAMS[0], 3) == 3
     assert await storage.allocate_producer_ids(1_000) == 0
-    await storage.save_group("board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS)])
+    await storage.save_group(
+        "board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS), SaveBalanced(SECTION)]
+    )
     await storage.save_documents(DOCUMENTS)
     await storage.mirror_position(STREAMS[0], "board", 5)
     await storage.mirror_position(STREAMS[1], "board", 0)
@@ -186,6 +211,7 @@ async def _read_back(url: str) -> None:
     assert (await storage.open_partition(STREAMS[1])).next_offset == 0
     (group,) = await storage.load_groups()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
+    assert group.balanced == (SECTION,)
     for kind in ("tags", "pools"):
         assert await storage.load_documents(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
     answers: list[Appended | Exception] = []

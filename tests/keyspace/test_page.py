@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.groups.model import GroupHeader, Position, StoredMember
+from headrace.groups.model import (
+    GroupHeader,
+    Position,
+    StoredBalanced,
+    StoredInstance,
+    StoredMember,
+    StoredOwner,
+    StoredStart,
+)
 from headrace.keyspace import LAYOUT_VERSION, entries, partition
 from headrace.keyspace.keys import Keyspace
 from headrace.topics.model import Topic
@@ -64,10 +72,14 @@ def test_fields_of_the_state() -> None:
 
 
 def test_fields_of_a_group() -> None:
-    assert sorted(column("field of a group")) == sorted(GOLDEN["headrace:group:{default/board}"])
+    fields = [name.replace("<topic>", "flights") for name in column("field of a group")]
+    assert sorted(fields) == sorted(GOLDEN["headrace:group:{default/board}"])
 
 
-@pytest.mark.parametrize("kind", [Topic, GroupHeader, StoredMember, Position])
+@pytest.mark.parametrize(
+    "kind",
+    [Topic, GroupHeader, StoredMember, Position, StoredBalanced, StoredInstance, StoredOwner, StoredStart],
+)
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:
     for name in kind.__struct_fields__:
         assert f"`{name}`" in PAGE, name

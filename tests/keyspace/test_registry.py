@@ -3,7 +3,17 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from headrace.groups.model import GroupHeader, Position, StoredMember, TopicPartition
+from headrace.groups.balanced.model import StartKind
+from headrace.groups.model import (
+    GroupHeader,
+    Position,
+    StoredBalanced,
+    StoredInstance,
+    StoredMember,
+    StoredOwner,
+    StoredStart,
+    TopicPartition,
+)
 from headrace.keyspace import registry
 from headrace.topics.model import Topic
 
@@ -20,6 +30,23 @@ MEMBER = StoredMember(
     protocols=(("range", b"\xff\x00"),),
     assignment=b"\x80",
 )
+SECTION = StoredBalanced(
+    topic="flights",
+    epoch=1_700_000_000_000,
+    generation=3,
+    incarnations=5,
+    retention_ms=86_400_000,
+    used_ms=1_700_000_000_001,
+    instances=(
+        StoredInstance(name="a", incarnation=4, timeout_ms=30_000, commit_on_get=True, joined=1),
+        StoredInstance(name="ü/b", incarnation=5, timeout_ms=5_000, commit_on_get=False, joined=3, lost={1: 3}),
+    ),
+    owners=(StoredOwner("a", 1), StoredOwner("ü/b", 3), None),
+    starts={
+        0: StoredStart(7, StartKind.TRIM_HORIZON),
+        2: StoredStart(9, StartKind.AT_TIME, 1_700_000_060_000),
+    },
+)
 
 
 def test_values_come_back_as_they_went() -> None:
@@ -27,6 +54,7 @@ def test_values_come_back_as_they_went() -> None:
     assert registry.header(registry.encode(HEADER)) == HEADER
     assert registry.position(registry.encode(POSITION)) == POSITION
     assert registry.member(registry.encode(MEMBER)) == MEMBER
+    assert registry.section(registry.encode(SECTION)) == SECTION
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:

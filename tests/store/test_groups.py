@@ -1,20 +1,28 @@
 from collections.abc import Awaitable, Callable, Iterator
 
+import msgspec
 import pytest
 import redis
 
+from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
+    DropBalanced,
     DropGroup,
     DropMember,
     DropPositions,
     GroupChange,
     GroupHeader,
     Position,
+    SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
+    StoredBalanced,
     StoredGroup,
+    StoredInstance,
     StoredMember,
+    StoredOwner,
+    StoredStart,
     TopicPartition,
 )
 from headrace.groups.snapshot import Snapshot
@@ -59,6 +67,22 @@ async def storage(open_storage: OpenStorage) -> RedisStorage:
     return await open_storage()
 
 
+def section(topic: str, generation: int) -> StoredBalanced:
+    return StoredBalanced(
+        topic=topic,
+        epoch=1_700_000_000_000,
+        generation=generation,
+        incarnations=2,
+        retention_ms=-1,
+        used_ms=5,
+        instances=(
+            StoredInstance(name="ü", incarnation=2, timeout_ms=1, commit_on_get=False, joined=1, lost={0: generation}),
+        ),
+        owners=(StoredOwner("ü", generation), None),
+        starts={1: StoredStart(1 << 52, StartKind.AT_TIME, 9)},
+    )
+
+
 HISTORY: list[list[GroupChange]] = [
     [SaveHeader(HEADER), SaveMember(member("a")), SaveMember(member("b"))],
     [SavePositions({T0: Position(offset=5), T1: FULL_POSITION})],
@@ -68,6 +92,10 @@ HISTORY: list[list[GroupChange]] = [
     [DropGroup(), SavePositions({T1: Position(offset=7)})],
     [DropGroup()],
     [SaveMember(member("a"))],
+    [DropGroup(), SaveBalanced(section("t", 1))],
+    [SaveBalanced(section("dots.and-dashes_", 1)), SaveBalanced(section("t", 2)), SaveHeader(HEADER)],
+    [DropBalanced("t"), DropBalanced("nothing")],
+    [DropBalanced("dots.and-dashes_"), DropGroup()],
 ]
 
 
@@ -86,7 +114,7 @@ async def test_a_group_comes_back_as_its_changes_made_it(storage: RedisStorage, 
 
 def _sorted(group: StoredGroup) -> StoredGroup:
     members = tuple(sorted(group.members, key=lambda each: each.member_id))
-    return StoredGroup(name=group.name, header=group.header, members=members, positions=group.positions)
+    return msgspec.structs.replace(group, members=members)
 
 
 @pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])
