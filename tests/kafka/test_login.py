@@ -5,10 +5,13 @@ import contextlib
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import cast
 
 import msgspec
 import pytest
 import redis.asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.broker.access import LoginRefused
 from headrace.broker.broker import Broker
@@ -303,6 +306,20 @@ def test_where_nobody_can_log_in_a_handshake_changes_nothing(doors: Doors) -> No
         assert handshake(client) is Code.ILLEGAL_SASL_STATE
         assert authenticate(client)[0] is Code.ILLEGAL_SASL_STATE
         assert topics(client) == ["outside"]
+
+
+@given(st.binary() | st.lists(st.sampled_from([b"\0", b"jane", b"secret", b"\xff"]), max_size=6).map(b"".join))
+def test_only_jane_gets_in(token: bytes) -> None:
+    pool = cast("Broker", object())
+    login = Login(Guests(pool, required=True))
+    assert login.begin("PLAIN", 1) is Code.NONE
+    try:
+        assert login.finish(token) is pool
+    except LoginRefused:
+        assert login.pending
+    else:
+        assert token in {b"\0jane\0secret", b"jane\0jane\0secret"}
+        assert not login.pending
 
 
 def test_a_connection_where_nobody_has_to_log_in_checks_nothing() -> None:

@@ -1,0 +1,136 @@
+"""The door as a whole in its three ways of asking who is there, with Oracle's SDK and without it."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oci
+from headrace.cli import main
+from headrace.testing.inprocess import InProcessServer
+
+TEXT = "The required information to complete authentication was not provided or was incorrect."
+STREAMS = "/20180418/streams?compartmentId=ocid1.compartment.oc1..x"
+NONE = oci.retry.NoneRetryStrategy()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile, and a directory of keys with its public key."""
+    made = tmp_path_factory.mktemp("access")
+    assert main.run(["oci-config", str(made / "profile"), "--keys", str(made / "keys")]) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = oci.config.from_file(str(folder / "profile" / "config"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def verifying(folder: Path) -> Iterator[InProcessServer]:
+    with InProcessServer(oci_auth="verify", oci_auth_keys=folder / "keys") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def parsing() -> Iterator[InProcessServer]:
+    with InProcessServer() as started:
+        yield started
+
+
+def admin(server: InProcessServer, config: dict[str, Any], suffix: str = "") -> oci.streaming.StreamAdminClient:
+    return oci.streaming.StreamAdminClient(config, service_endpoint=server.http + suffix, retry_strategy=NONE)
+
+
+def bare(server: InProcessServer, method: str, target: str, **headers: str) -> tuple[int, Any]:
+    """A request without the SDK; status and body."""
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=10)
+    try:
+        connection.request(method, target, headers={name.replace("_", "-"): text for name, text in headers.items()})
+        answer = connection.getresponse()
+        assert answer.headers["opc-request-id"]
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def refused(call: Any, *arguments: Any, **named: Any) -> None:
+    with pytest.raises(oci.exceptions.ServiceError) as caught:
+        call(*arguments, **named)
+    assert (caught.value.status, caught.value.code, caught.value.message) == (401, "NotAuthenticated", TEXT)
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/20180418", "/20180418/"])
+def test_signatures_hold_for_the_path_as_it_was_sent(
+    verifying: InProcessServer, config: dict[str, Any], suffix: str
+) -> None:
+    client = admin(verifying, config, suffix)
+    details = oci.streaming.models.CreateStreamDetails(
+        name=f"s{len(suffix)}", partitions=1, compartment_id=config["tenancy"]
+    )
+    made = client.create_stream(details).data
+    listed = client.list_streams(compartment_id=config["tenancy"], name=made.name)
+    assert [each.id for each in listed.data] == [made.id]
+
+
+@pytest.mark.parametrize("group", ["plain", "a/b c%2Fd", "grüße?x=1#y", "..//.."])
+def test_signatures_hold_for_odd_names_in_a_path(
+    verifying: InProcessServer, config: dict[str, Any], group: str
+) -> None:
+    client = oci.streaming.StreamClient(config, verifying.http, retry_strategy=NONE)
+    with pytest.raises(oci.exceptions.ServiceError) as caught:
+        client.get_group("ocid1.stream.oc1.local." + "0" * 32, group)
+    assert caught.value.status == 404
+
+
+def test_a_key_that_nobody_put_there_is_refused(
+    verifying: InProcessServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["oci-config", str(tmp_path), "--json"]) == 0
+    stranger = oci.config.from_file(json.loads(capsys.readouterr().out)["config_file"])
+    refused(admin(verifying, stranger).list_streams, compartment_id="x")
+
+
+def test_a_fingerprint_does_not_make_the_key(
+    verifying: InProcessServer, config: dict[str, Any], tmp_path: Path
+) -> None:
+    assert main.run(["oci-config", str(tmp_path)]) == 0
+    refused(admin(verifying, config | {"key_file": str(tmp_path / "key.pem")}).list_streams, compartment_id="x")
+
+
+def test_a_date_is_good_for_five_minutes_of_the_servers_time(folder: Path, config: dict[str, Any]) -> None:
+    with InProcessServer(oci_auth="verify", oci_auth_keys=folder / "keys") as server:
+        client = admin(server, config)
+        server.clock.advance(seconds=290)
+        client.list_streams(compartment_id="x")
+        server.clock.advance(seconds=20)
+        refused(client.list_streams, compartment_id="x")
+
+
+@pytest.mark.parametrize("authorization", [None, "", "Basic dTpw", "Signature", 'Signature keyId="a/b/c"'])
+def test_without_a_signature_nobody_is_let_in(
+    verifying: InProcessServer, parsing: InProcessServer, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"authorization": authorization}
+    for server in (verifying, parsing):
+        assert bare(server, "GET", STREAMS, **headers) == (401, {"code": "NotAuthenticated", "message": TEXT})
+
+
+def test_parsing_takes_any_key(parsing: InProcessServer, config: dict[str, Any]) -> None:
+    assert admin(parsing, config | {"fingerprint": ":".join(["00"] * 16)}).list_streams(compartment_id="x").data == []
+
+
+def test_off_takes_anybody() -> None:
+    with InProcessServer(oci_auth="off") as server:
+        assert bare(server, "GET", STREAMS) == (200, [])
+        assert bare(server, "GET", STREAMS, authorization="Basic dTpw") == (200, [])
+
+
+def test_whether_anything_is_there_is_not_told_to_strangers(verifying: InProcessServer) -> None:
+    for target in ("/20180418/streams/ocid1.stream.oc1.local.x", "/20180418/streams?compartmentId=x&limit=0"):
+        assert bare(verifying, "GET", target)[0] == 401
