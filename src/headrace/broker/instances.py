@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.broker.groups import GroupTable, Runner
 from headrace.broker.log import Partition
-from headrace.broker.offsets import FoundOffset
+from headrace.broker.offsets import FoundOffset, Special
 from headrace.broker.reading import Sink, read
 from headrace.broker.topics import LiveTopic
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
@@ -41,7 +41,7 @@ MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
 
 FindOffset = Callable[[Partition, int], Awaitable[FoundOffset]]
-"""The first record of a partition with a timestamp (ms) or a later one; offset -1 where there is none."""
+"""The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
 
 
 class Instances:
@@ -214,10 +214,10 @@ class Instances:
         return tuple(await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions)))
 
     async def _start(self, partition: Partition, start: Start) -> StoredStart:
-        # Before the look-up: what comes meanwhile lies behind it.
-        end = partition.log_end
         if start.kind is StartKind.TRIM_HORIZON:
-            return StoredStart(partition.log_start, start.kind)
+            return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
+        # Before the look-up by time: what comes meanwhile lies behind it.
+        end = (await self._find_offset(partition, Special.LATEST)).offset
         if start.kind is StartKind.LATEST:
             return StoredStart(end, start.kind)
         assert start.time_ms is not None, "AT_TIME without a time: the door lets none pass"
