@@ -208,7 +208,7 @@ public class Flow {
         try {
             client.getMessages(request);
         } catch (BmcException error) {
-            return List.of(error.getStatusCode(), error.getServiceCode(), error.getOriginalMessage());
+            return List.of(error.getStatusCode(), error.getServiceCode(), error.getUnmodifiedMessage());
         }
         throw new IllegalStateException("no error");
     }
