@@ -1,25 +1,20 @@
 """Oracle's clients on the server that the plugin shares among the tests of a session."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import oci
-from headrace.testing.oci import GroupReader, OciClients
-
-Models = oci.streaming.models
-StartReader = Callable[..., GroupReader]
+from headrace.testing.oci import OciClients
 
 
 @pytest.fixture
-def client(headrace_oci: OciClients) -> oci.streaming.StreamClient:
+def client(headrace_oci: OciClients) -> Any:
     """What is put and got with; it tries nothing twice."""
     return headrace_oci.stream_client()
 
 
 @pytest.fixture
-def admin(headrace_oci: OciClients) -> oci.streaming.StreamAdminClient:
+def admin(headrace_oci: OciClients) -> Any:
     return headrace_oci.admin_client()
 
 

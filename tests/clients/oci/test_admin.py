@@ -10,7 +10,7 @@ from headrace.testing import InProcessServer
 from headrace.testing.oci import OciClients, put
 
 models = oci.streaming.models
-Admin = oci.streaming.StreamAdminClient
+Admin = Any
 Composite = oci.streaming.StreamAdminClientCompositeOperations
 AT_ONCE = {"max_interval_seconds": 0.02, "max_wait_seconds": 20}
 

@@ -11,7 +11,7 @@ from headrace.testing import MovableClock
 from headrace.testing.oci import GroupReader, OciClients, put
 
 models = oci.streaming.models
-Client = oci.streaming.StreamClient
+Client = Any
 Start = Callable[..., GroupReader]
 
 

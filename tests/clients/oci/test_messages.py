@@ -13,7 +13,7 @@ from headrace.testing import MovableClock
 from headrace.testing.oci import OciClients, base64_of, put, text_of
 
 models = oci.streaming.models
-Client = oci.streaming.StreamClient
+Client = Any
 UTC = dt.UTC
 
 
