@@ -201,7 +201,7 @@ OPTIONS: tuple[Option, ...] = (
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SPECIAL = ("config", "set")
-_OTHER_VARIABLES = {PREFIX + name.upper() for name in _SPECIAL}
+_OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, "kafka_username", "kafka_password")}
 # Kubernetes puts variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST into every container beside a service of
 # that name: nobody's options.
 _SERVICE_LINK = re.compile(
@@ -248,6 +248,12 @@ def load(
 def kafka_address(environ: Mapping[str, str] | None = None) -> str:
     """Where the command line's clients look for a server: `HEADRACE_KAFKA`, else the server's own default."""
     return (os.environ if environ is None else environ).get(PREFIX + "KAFKA", "127.0.0.1:9092")
+
+
+def kafka_login(environ: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+    """User name and password of the command line's clients: `HEADRACE_KAFKA_USERNAME` and `HEADRACE_KAFKA_PASSWORD`."""
+    environ = os.environ if environ is None else environ
+    return environ.get(PREFIX + "KAFKA_USERNAME"), environ.get(PREFIX + "KAFKA_PASSWORD")
 
 
 def http_url(environ: Mapping[str, str] | None = None) -> str:

@@ -5,9 +5,11 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import click
+import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -26,29 +28,55 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
+class KafkaServer(msgspec.Struct, frozen=True):
+    """Where the commands' clients connect to, and as whom; shown as its address."""
+
+    address: str
+    """HOST:PORT, or several with commas between, of which one must answer."""
+    username: str | None = None
+    """None: without a login."""
+    password: str = ""
+
+    def __str__(self) -> str:
+        return self.address
+
+
 def client_options(function: F) -> F:
-    """Add `--kafka` and `--json`, which every client command has."""
-    click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(function)
+    """Add `--kafka`, `--username` and `--json`, which every client command has; it gets a KafkaServer as `kafka`."""
+
+    @wraps(function)
+    def with_server(*arguments: Any, kafka: str, username: str | None, **named: Any) -> object:
+        told, password = settings.kafka_login()
+        username = username or told
+        if username is not None and not password:
+            raise CommandFailed(f"a password is missing for {username}: put it into HEADRACE_KAFKA_PASSWORD", status=2)
+        return function(*arguments, kafka=KafkaServer(kafka, username, password or ""), **named)
+
+    click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(with_server)
+    click.option(
+        "--username",
+        metavar="NAME",
+        help="Log in by SASL PLAIN, such as TENANCY/USER/OCID of a stream pool; the password is in "
+        "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
+    )(with_server)
     click.option(
         "--kafka",
         metavar="HOST:PORT",
         default=settings.kafka_address,
         help="Address of the server, or of any Kafka broker. [HEADRACE_KAFKA, default 127.0.0.1:9092]",
-    )(function)
-    return function
+    )(with_server)
+    return cast("F", with_server)
 
 
 class Client:
     """Kafka clients for one server, made when needed. Raises CommandFailed at once when nobody answers there."""
 
-    def __init__(self, address: str) -> None:
-        """Try the address.
-
-        Args:
-            address: HOST:PORT, or several with commas between, of which one must answer.
-        """
-        self.address = address
-        _connect(address)
+    def __init__(self, server: KafkaServer) -> None:
+        """Try the address."""
+        self.address = server.address
+        self._server = server
+        self._refusal = ""
+        _connect(self.address)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
             self.admin.list_topics(timeout=_CONNECT_S)
@@ -62,12 +90,26 @@ class Client:
         return Consumer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def _configuration(self, **more: object) -> dict[str, Any]:
-        return {
+        configuration: dict[str, Any] = {
             "bootstrap.servers": self.address,
             "client.id": "headrace-cli",
             "socket.connection.setup.timeout.ms": 1000 * _CONNECT_S,
             "log_level": 0,
-        } | {name.replace("_", "."): value for name, value in more.items()}
+            "error_cb": self._heard,
+        }
+        if self._server.username is not None:
+            configuration |= {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": self._server.username,
+                "sasl.password": self._server.password,
+            }
+        return configuration | {name.replace("_", "."): value for name, value in more.items()}
+
+    def _heard(self, error: KafkaError) -> None:
+        """The library tries a refused login again and again, and lets us time out meanwhile."""
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._refusal = error.str()
 
     def result(self, future: "Future[T]", what: str) -> T:
         """An admin call's result; raises CommandFailed, saying what could not be done and why."""
@@ -85,8 +127,14 @@ class Client:
             raise CommandFailed(f"cannot {what}: {self.address} did not answer within {_ANSWER_S} s") from None
 
     def _explain(self, what: str, error: KafkaError) -> str:
+        self.admin.poll(0)
+        if self._refusal:
+            return f"{self.address} refuses the login: {self._refusal}"
         if error.code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}:
-            return f"{self.address} takes connections but does not answer as a Kafka broker: is it the right port?"
+            return (
+                f"{self.address} takes connections but does not answer as a Kafka broker: "
+                "is it the right port, and does it want a login (--username)?"
+            )
         return f"cannot {what}: {error.str()} ({error.name()})"
 
     def partitions(self, topic: str) -> dict[int, int]:

@@ -4,7 +4,7 @@ import click
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
-from headrace.cli.client import Client, client_options
+from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
 from headrace.cli.output import print_json, print_table
 
@@ -24,7 +24,7 @@ def groups() -> None:
     """,
 )
 @client_options
-def list_(kafka: str, as_json: bool) -> None:
+def list_(kafka: KafkaServer, as_json: bool) -> None:
     """List the consumer groups."""
     client = Client(kafka)
     listed = client.result(client.admin.list_consumer_groups(), "list consumer groups")
@@ -49,7 +49,7 @@ def list_(kafka: str, as_json: bool) -> None:
 )
 @click.argument("group")
 @client_options
-def describe(group: str, kafka: str, as_json: bool) -> None:
+def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show the members of GROUP, which partitions they have, their positions, the ends of the logs and the lag."""
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {group!r}")

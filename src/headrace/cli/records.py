@@ -17,7 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli import lines
-from headrace.cli.client import Client, client_options
+from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
 from headrace.cli.output import print_json
 
@@ -64,7 +64,7 @@ class Delivery:
 )
 @client_options
 def produce(
-    topic: str, key_separator: str | None, partition: int | None, compression: str, kafka: str, as_json: bool
+    topic: str, key_separator: str | None, partition: int | None, compression: str, kafka: KafkaServer, as_json: bool
 ) -> None:
     """Send each line of standard input to TOPIC as a record.
 
@@ -150,7 +150,13 @@ def _read(source: Iterable[bytes], key_separator: str | None, as_json: bool) -> 
 @click.option("--end", "to_end", is_flag=True, help="Stop where the log ended when the command started.")
 @client_options
 def tail(
-    topic: str, from_beginning: bool, only: tuple[int, ...], most: int | None, to_end: bool, kafka: str, as_json: bool
+    topic: str,
+    from_beginning: bool,
+    only: tuple[int, ...],
+    most: int | None,
+    to_end: bool,
+    kafka: KafkaServer,
+    as_json: bool,
 ) -> None:
     """Show the records of TOPIC as they come, until Ctrl-C. Joins no group and commits nothing."""
     client = Client(kafka)
@@ -163,7 +169,7 @@ def tail(
     starts = client.offsets(wanted, OffsetSpec.earliest) if from_beginning else ends
     # Assigned, not subscribed: librdkafka wants a group's name all the same, which no server gets to see.
     consumer = client.consumer(
-        lambda error: _tell_silence(error, kafka),
+        lambda error: _tell_silence(error, client.address),
         group_id="headrace-tail",
         enable_auto_commit=False,
         enable_partition_eof=to_end,

@@ -8,7 +8,7 @@ import click
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
 
-from headrace.cli.client import Client, client_options
+from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
 from headrace.cli.output import print_json, print_table
 
@@ -32,7 +32,7 @@ def topics() -> None:
 @click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="How many (default: the server's).")
 @click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
 @client_options
-def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: str, as_json: bool) -> None:
+def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Create the topic NAME."""
     config = {}
     for pair in pairs:
@@ -59,7 +59,7 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: str
     """,
 )
 @client_options
-def list_(kafka: str, as_json: bool) -> None:
+def list_(kafka: KafkaServer, as_json: bool) -> None:
     """List the topics, with how many records each holds."""
     client = Client(kafka)
     with client.explained("list topics"):
@@ -94,7 +94,7 @@ def list_(kafka: str, as_json: bool) -> None:
 )
 @click.argument("name")
 @client_options
-def describe(name: str, kafka: str, as_json: bool) -> None:
+def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
     client = Client(kafka)
     leaders = client.partitions(name)
@@ -152,7 +152,7 @@ def _topic_id(client: Client, name: str) -> str | None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
 @client_options
-def delete(names: tuple[str, ...], yes: bool, kafka: str, as_json: bool) -> None:
+def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
     """Delete topics with all their records."""
     client = Client(kafka)
     if not yes and sys.stdin.isatty():
