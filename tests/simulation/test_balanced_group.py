@@ -93,7 +93,7 @@ class World:
         return Client(
             name=f"i{number}",
             timeout_ms=self.random.choice([5_000, 30_000, 30_000, 60_000]),
-            commit_on_get=self.calm or self.random.random() < 0.6,
+            commit_on_get=self.random.random() < 0.6,
             heartbeats=self.random.random() < 0.3,
             limit=self.random.choice(LIMITS),
         )
@@ -141,8 +141,9 @@ class World:
             if client.reading is not None:
                 self._finish_get(client)
             if client.cursor is not None:
-                # Its last get commits what it has in hand, and is answered with nothing that it would have to lose.
-                assert not self.ctx.get(client.cursor, 0).cursor.offsets
+                # Its last request commits what it has in hand, and brings nothing that it would have to lose.
+                cursor = self.ctx.commit_cursor(client.cursor)
+                assert not self.ctx.get(cursor, 0).cursor.offsets
             client.running = False
             client.forget()
             self._sleep_calmly(client.timeout_ms + 1)

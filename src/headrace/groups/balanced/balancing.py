@@ -50,8 +50,8 @@ def _shares(section: Section) -> list[str]:
 def hand_over(section: Section, member: Instance, turn: Turn) -> None:
     """Let a member give up what others are due, with its own request.
 
-    It gives up what it has nothing of in hand. What it holds on to without committing for as long as its timeout is
-    taken from it: others have waited long enough.
+    It gives up what it has nothing of in hand. What it has in hand it may keep as long as it commits, or extends its
+    reservation by heartbeats. One that reads on for longer than its timeout and does neither loses it by force.
     """
     given = False
     for index in section.held_by(member.name):
@@ -59,7 +59,7 @@ def hand_over(section: Section, member: Instance, turn: Turn) -> None:
         if holding.target is None:
             continue
         if not member.told or holding.in_flight(section.position(index)):
-            if turn.now_ms - holding.since_ms <= member.timeout_ms:
+            if turn.now_ms - max(holding.since_ms, member.extended_ms) <= member.timeout_ms:
                 continue
             member.lost[index] = section.moved()
         section.moved()

@@ -10,6 +10,7 @@ class Instance:
     __slots__ = (
         "commit_on_get",
         "commits",
+        "extended_ms",
         "incarnation",
         "joined",
         "last_get",
@@ -43,6 +44,8 @@ class Instance:
         self.timeout_ms = timeout_ms
         self.commit_on_get = commit_on_get
         self.seen_ms = now_ms
+        self.extended_ms = now_ms
+        """When it last committed, or said by a heartbeat that it is at work on what it has in hand."""
         self.lost: dict[int, int] = {}
         self.told = True
         """Whether its cursors have told what it has in hand; not so after a restart of the server."""
