@@ -88,7 +88,8 @@ def test_calls_count_by_kind_and_tenancy() -> None:
 def test_every_operation_has_a_kind_or_none_on_purpose() -> None:
     operations.load()
     assert {name for name in OPERATIONS if kind_of(name) is None} == {
-        "PutMessages", "GetMessages", "GetWorkRequest", "ListWorkRequests", "ListWorkRequestErrors", "ListWorkRequestLogs",
+        "PutMessages", "GetMessages", "GetWorkRequest", "ListWorkRequests", "ListWorkRequestErrors",
+        "ListWorkRequestLogs",
     }  # fmt: skip
     assert kind_of("ChangeStreamPoolCompartment") == kind_of("UpdateStreamPool") == "update StreamPool"
     assert kind_of("ListConnectHarnesses") == kind_of("GetConnectHarness") == "read ConnectHarness"

@@ -1,0 +1,190 @@
+"""`oci.limits=strict`, faults on purpose, and storage that fails: what clients are told then."""
+
+import http.client
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from tests.broker.conftest import MemoryStorage
+from tests.oci.conftest import Api, details, new_stream
+
+from headrace.broker.broker import Broker
+from headrace.broker.settings import BrokerSettings
+from headrace.oci.errors import OciError
+from headrace.oci.operations.put_messages import PutMessagesDetailsEntry
+from headrace.oci.publishing import Publication, partition_of
+from headrace.testing import InProcessServer
+from headrace.testing.clock import ManualClock, MovableClock
+from headrace.topics.errors import StorageFull, StorageUnavailable
+
+
+class StandingClock(MovableClock):
+    """Time passes only when it is told to: rates can be counted exactly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_ms = super().now_ms()
+
+    def now_ms(self) -> int:
+        return self._began_ms + self.ahead_ms
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[InProcessServer]:
+    with InProcessServer(clock=StandingClock(), oci_auth="off", oci_limits="strict") as server:
+        yield server
+
+
+@pytest.fixture
+def slow(strict: InProcessServer) -> Iterator[Api]:
+    strict.clock.advance(minutes=10)
+    made = Api(strict.http)
+    yield made
+    made.close()
+
+
+def test_a_partition_takes_a_megabyte_a_second(strict: InProcessServer, slow: Api) -> None:
+    stream, _ = new_stream(slow, 2)
+    keys = {partition_of(b"%d" % number, 2): b"%d" % number for number in range(10)}
+    large = details((keys[0], bytes(1_039_999)))
+    path = f"/streams/{stream}/messages"
+    assert slow.done("POST", path, large)["failures"] == 0
+
+    result = slow.done("POST", path, details((keys[0], b"x"), (keys[1], b"y"), (keys[0], b"z")))
+    assert result["failures"] == 2
+    assert [entry.keys() for entry in result["entries"]] == [
+        {"error", "errorMessage"}, {"partition", "offset", "timestamp"}, {"error", "errorMessage"},
+    ]  # fmt: skip
+    assert result["entries"][0]["error"] == "429"
+    told = "Request was throttled because bytes limit exhausted, next request can be made in 41 ms"
+    assert result["entries"][0]["errorMessage"] == told
+
+    reply = slow.call("POST", path, large)
+    assert reply.error == (429, "TooManyRequests", told)
+    assert reply.headers["retry-after"] == "1"
+    strict.clock.advance(seconds=0.041)
+    assert slow.done("POST", path, details((keys[0], b"x")))["failures"] == 0
+
+
+def test_five_reads_a_second(strict: InProcessServer, slow: Api) -> None:
+    stream, _ = new_stream(slow, 2)
+    single, other = slow.cursor(stream), slow.cursor(stream, partition=1)
+    grouped = slow.group_cursor(stream, "g", instanceName="a")
+    statuses = [[slow.get(stream, cursor).status for _ in range(8)] for cursor in (single, grouped)]
+    assert statuses == [[200] * 5 + [429] * 3] * 2
+    assert slow.get(stream, other).status == 200
+    strict.clock.advance(seconds=1)
+    assert slow.get(stream, single).status == 200
+
+
+def test_five_calls_a_second_of_each_kind(slow: Api) -> None:
+    stream, _ = new_stream(slow)
+    asked = {"partition": "0", "type": "LATEST"}
+    found = [slow.call("POST", f"/streams/{stream}/cursors", asked).status for _ in range(8)]
+    assert found == [200] * 5 + [429] * 3
+    reply = slow.call("GET", f"/streams/{stream}/groups/g")
+    assert reply.status == 404
+
+
+def test_faults_of_a_header(api: Api, stream: str) -> None:
+    def put(fault: str) -> int:
+        return api.call(
+            "POST", f"/streams/{stream}/messages", details((None, b"v")), {"x-headrace-fault": fault}
+        ).status
+
+    assert [put("429*2") for _ in range(4)] == [429, 429, 200, 200]
+    assert [put("PutMessages:500*1,GetMessages:503") for _ in range(2)] == [500, 200]
+    assert put("no such thing") == 400
+    entries = api.done(
+        "POST", f"/streams/{stream}/messages", details(*[(None, b"v")] * 5), {"x-headrace-fault": "entries=2"}
+    )
+    assert entries["failures"] == 2
+    assert [entry.get("error") for entry in entries["entries"]] == ["429", "429", None, None, None]
+    everything = api.done(
+        "POST", f"/streams/{stream}/messages", details((None, b"v")), {"x-headrace-fault": "entries=9"}
+    )
+    assert everything["failures"] == 1
+
+
+def test_a_lost_answer_is_of_something_done(api: Api, stream: str) -> None:
+    with pytest.raises(http.client.RemoteDisconnected):
+        api.call("POST", f"/streams/{stream}/messages", details((None, b"once")), {"x-headrace-fault": "lost"})
+    api.close()
+    assert api.values(stream, api.cursor(stream)) == [b"once"]
+
+
+def test_faults_of_the_setting_and_slowness_by_the_servers_clock() -> None:
+    with InProcessServer(oci_auth="off", oci_faults="GetMessages:behind*1,CreateCursor:slow=100*1") as server:
+        api = Api(server.http)
+        stream, _ = new_stream(api)
+        began = time.monotonic()
+        cursor = api.cursor(stream)
+        assert time.monotonic() - began >= 0.09
+        assert "outside the retention period" in api.get(stream, cursor).error[2]
+        assert api.get(stream, cursor).status == 200
+        api.close()
+
+
+# Storage that fails, on a storage in memory
+
+
+async def publication(storage: MemoryStorage, count: int) -> Publication:
+    broker = Broker(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda name, _, partition: f"{name}-{partition}",
+    )
+    topic = await broker.topics.create("t", 2, {})
+    keys = {partition_of(b"%d" % number, 2): b"%d" % number for number in range(10)}
+    messages = [PutMessagesDetailsEntry(b"v", keys[number % 2]) for number in range(count)]
+    return Publication(broker, topic, messages, Random(1))
+
+
+async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exception]) -> None:
+    import asyncio  # noqa: PLC0415
+
+    sending = asyncio.ensure_future(made.send())
+    await asyncio.sleep(0)
+    for stream, _, done in list(storage.waiting):
+        if stream in failing:
+            done(failing[stream])
+    storage.waiting = [each for each in storage.waiting if each[0] not in failing]
+    storage.answer()
+    await sending
+
+
+async def test_one_partition_that_fails_is_told_in_its_entries() -> None:
+    import json  # noqa: PLC0415
+
+    storage = MemoryStorage()
+    made = await publication(storage, 4)
+    await sent(made, storage, {"t-1": StorageFull("full")})
+    told = json.loads(made.answer())
+    assert told["failures"] == 2
+    assert told["entries"][1::2] == [{"error": "503", "errorMessage": "full"}] * 2
+    assert [(entry["partition"], entry["offset"]) for entry in told["entries"][::2]] == [("0", 0), ("0", 1)]
+
+
+async def test_when_all_partitions_fail_the_request_does() -> None:
+    storage = MemoryStorage()
+    made = await publication(storage, 4)
+    with pytest.raises(OciError) as caught:
+        await sent(made, storage, {"t-0": StorageUnavailable("away"), "t-1": RuntimeError("odd")})
+    assert (caught.value.status, caught.value.code) == (503, "ServiceUnavailable")
+
+
+async def test_a_topic_that_went_away_meanwhile_fails_too() -> None:
+    storage = MemoryStorage()
+    made = await publication(storage, 1)
+    await made._broker.topics.delete("t")
+    with pytest.raises(OciError) as caught:
+        await made.send()
+    assert caught.value.status == 404
+
+
+def test_partitions_of_keys_never_change() -> None:
+    """Messages of one key stay in order only as long as this function stays what it is."""
+    assert [partition_of(key, 7) for key in (b"", b"a", b"key-1", bytes(256), b"\xff")] == [0, 4, 0, 2, 3]
