@@ -25,7 +25,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Topic
 from headrace.topics.names import check_name
-from headrace.topics.native import FIXED, STORAGE, with_adopted
+from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
 
 T = TypeVar("T")
 
@@ -89,14 +89,16 @@ class TopicTable:
 
     async def _open(self, topic: Topic) -> LiveTopic:
         config = resolve(topic.config, self._defaults)
-        opening = open_partitions(topic, self._storage) if config.native else self._open_logs(topic)
-        live = LiveTopic(topic, config, await opening)
+        live = LiveTopic(topic, config, await self._open_partitions(topic, config, 0))
         self._add(live)
         return live
 
-    async def _open_logs(self, topic: Topic) -> list[Partition]:
+    async def _open_partitions(self, topic: Topic, config: TopicConfig, first: int) -> list[Partition]:
+        """The partitions from `first` on."""
+        if config.native:
+            return await open_partitions(topic, self._storage, first)
         partitions: list[Partition] = []
-        for start in range(0, topic.partitions, _OPENED_AT_ONCE):
+        for start in range(first, topic.partitions, _OPENED_AT_ONCE):
             streams = topic.streams[start : start + _OPENED_AT_ONCE]
             states = await asyncio.gather(*(self._storage.open_partition(stream) for stream in streams))
             for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
@@ -244,20 +246,46 @@ class TopicTable:
         except TopicExists:
             return self.get(name)
 
-    async def configure(self, name: str, config: dict[str, str]) -> None:
-        """Replace a topic's own configuration; raises UnknownTopic, InvalidConfig."""
-        await _to_the_end(self._configure(name, config))
+    async def configure(self, name: str, config: dict[str, str], *, validate_only: bool = False) -> None:
+        """Replace a topic's own configuration, or only check it; raises UnknownTopic, InvalidConfig."""
+        await _to_the_end(self._configure(name, config, validate_only=validate_only))
 
-    async def _configure(self, name: str, config: dict[str, str]) -> None:
+    async def _configure(self, name: str, config: dict[str, str], *, validate_only: bool) -> None:
         async with self._changes:
             live = self.get(name)
             resolved = resolve(config, self._defaults)
-            for key in FIXED:
+            for key in (*FIXED, ADOPTED):
                 if config.get(key) != live.topic.config.get(key):
-                    raise InvalidConfig(f"{key} cannot be changed: offsets would mean something else")
+                    why = "only adoption sets it" if key == ADOPTED else "offsets would mean something else"
+                    raise InvalidConfig(f"{key} cannot be changed: {why}")
+            if validate_only:
+                return
             topic = msgspec.structs.replace(live.topic, config=config)
             await self._storage.replace_topic(topic)
             live.topic, live.config = topic, resolved
+
+    def validate_growth(self, name: str, partitions: int) -> None:
+        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions."""
+        present = len(self.get(name).partitions)
+        if partitions <= present:
+            raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
+
+    async def grow(self, name: str, partitions: int) -> None:
+        """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
+        await _to_the_end(self._grow(name, partitions))
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        async with self._changes:
+            self.validate_growth(name, partitions)
+            live = self.get(name)
+            present = len(live.partitions)
+            added = tuple(self._stream_of(name, live.topic.id, index) for index in range(present, partitions))
+            topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
+            # Stored first: a partition that clients were told of is there after a restart too.
+            await self._storage.replace_topic(topic)
+            opened = await self._open_partitions(topic, live.config, present)
+            live.topic = topic
+            live.partitions += opened
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its records; raises UnknownTopic."""

@@ -17,14 +17,14 @@ _AT_ONCE = 64
 _log = structlog.get_logger("headrace.native")
 
 
-async def open_partitions(topic: Topic, storage: LogStorage) -> list[Partition]:
-    """Every partition of a native topic.
+async def open_partitions(topic: Topic, storage: LogStorage, first: int = 0) -> list[Partition]:
+    """Every partition of a native topic from `first` on.
 
     One whose key is no stream (any more) does not keep the server from starting: it is opened, and whoever reads or
     writes it is told, until the key is a stream again.
     """
     found: list[Partition] = []
-    for start in range(0, topic.partitions, _AT_ONCE):
+    for start in range(first, topic.partitions, _AT_ONCE):
         indexes = range(start, min(start + _AT_ONCE, topic.partitions))
         found += await asyncio.gather(*(open_partition(topic, index, storage) for index in indexes))
     return found

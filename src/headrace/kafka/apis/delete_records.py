@@ -1,0 +1,46 @@
+"""DeleteRecords (21), versions 0-2 (KIP-107).
+
+Behavior
+- Offset -1 stands for the log end: everything goes. An offset in the middle of a batch hides the records before it.
+- The log start never moves back; beyond the log end is OFFSET_OUT_OF_RANGE.
+
+Version notes
+- 2: flexible.
+"""
+
+from headrace.broker.broker import Broker
+from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import OffsetOutOfRange, TopicError
+
+Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
+Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
+_LOG_END = -1
+
+
+@register(DeleteRecordsRequest, 0, 2)
+async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
+    """Move log starts up."""
+    return DeleteRecordsResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[await _delete(exchange.broker, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _delete(broker: Broker, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition) -> Partition:
+    try:
+        partition = broker.topics.partition(topic, asked.partition_index)
+        if asked.offset < _LOG_END:
+            raise OffsetOutOfRange(f"{topic}-{asked.partition_index}: there is no offset {asked.offset}")
+        before = partition.log_end if asked.offset == _LOG_END else asked.offset
+        log_start = await broker.delete_records(partition, before)
+    except TopicError as error:
+        return Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=code_of(error))
+    return Partition(partition_index=asked.partition_index, low_watermark=log_start)

@@ -1,0 +1,83 @@
+"""IncrementalAlterConfigs (44), versions 0-1 (KIP-339).
+
+Behavior
+- Topics only: the broker's settings are read at its start, and asking to change one is INVALID_REQUEST.
+- All changes of a topic happen, or none. Adding to a value and taking from it is for lists only.
+
+Version notes
+- 1: flexible.
+"""
+
+from headrace.broker.broker import Broker
+from headrace.kafka.apis.describe_configs import BROKER, TOPIC
+from headrace.kafka.codec.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.config import describe
+from headrace.topics.errors import InvalidConfig, TopicError
+from headrace.topics.values import ConfigType
+
+Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+Change = IncrementalAlterConfigsRequest.AlterableConfig
+Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+@register(IncrementalAlterConfigsRequest, 0, 1)
+async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
+    """Change the configuration of topics, each on its own."""
+    results = []
+    for resource in request.resources:
+        error: Exception | None = None
+        try:
+            await _alter(exchange.broker, resource, validate_only=request.validate_only)
+        except (TopicError, RequestError) as refused:
+            error = refused
+        results.append(
+            Result(
+                error_code=code_of(error),
+                error_message=None if error is None else str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=results)
+
+
+async def _alter(broker: Broker, resource: Resource, *, validate_only: bool) -> None:
+    if resource.resource_type == BROKER:
+        raise RequestError(Code.INVALID_REQUEST, "the broker's settings are given at its start: headrace serve --set")
+    if resource.resource_type != TOPIC:
+        raise RequestError(Code.INVALID_REQUEST, f"there are no resources of type {resource.resource_type}")
+    names = [change.name for change in resource.configs]
+    if len(set(names)) < len(names):
+        raise RequestError(Code.INVALID_REQUEST, "a key is named more than once")
+    live = broker.topics.get(resource.resource_name)
+    values = {entry.key.name: entry for entry in describe(live.topic.config, broker.settings.topic_defaults)}
+    config = dict(live.topic.config)
+    for change in resource.configs:
+        if change.name not in values:
+            raise InvalidConfig(f"unknown topic configuration {change.name!r}")
+        if change.config_operation == _DELETE:
+            config.pop(change.name, None)
+        elif change.value is None:
+            raise RequestError(Code.INVALID_REQUEST, f"{change.name} has no value")
+        elif change.config_operation == _SET:
+            config[change.name] = change.value
+        else:
+            entry = values[change.name]
+            if entry.key.type is not ConfigType.LIST:
+                raise InvalidConfig(f"{change.name} is no list: it can be set or deleted only")
+            config[change.name] = _changed(entry.value, change)
+    await broker.topics.configure(resource.resource_name, config, validate_only=validate_only)
+
+
+def _changed(present: str, change: Change) -> str:
+    items = [item.strip() for item in present.split(",") if item.strip()]
+    given = [item.strip() for item in (change.value or "").split(",") if item.strip()]
+    if change.config_operation == _APPEND:
+        return ",".join([*items, *(item for item in given if item not in items)])
+    if change.config_operation == _SUBTRACT:
+        return ",".join(item for item in items if item not in given)
+    raise RequestError(Code.INVALID_REQUEST, f"{change.config_operation} is no operation on a configuration")

@@ -1,0 +1,58 @@
+"""OffsetDelete (47), version 0 (KIP-496).
+
+Behavior
+- Positions in topics that a member reads stay: GROUP_SUBSCRIBED_TO_TOPIC.
+- Of a group that is not there: GROUP_ID_NOT_FOUND.
+"""
+
+from headrace.groups.effects import DeletePositionsResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import DeletePositions
+from headrace.groups.model import TopicPartition
+from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.kafka.errors import code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import UnknownTopic
+
+Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+@register(OffsetDeleteRequest, 0, 0)
+async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
+    """Delete positions of a group."""
+    broker = exchange.broker
+    if not broker.groups.exists(request.group_id):
+        return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
+    errors: dict[TopicPartition, GroupError | None] = {}
+    known = []
+    for topic in request.topics:
+        for asked in topic.partitions:
+            place = TopicPartition(topic.name, asked.partition_index)
+            try:
+                broker.topics.partition(topic.name, asked.partition_index)
+            except UnknownTopic:
+                errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                known.append(place)
+    result = await broker.groups.request(request.group_id, DeletePositions(token=exchange, partitions=tuple(known)))
+    assert isinstance(result, DeletePositionsResult)
+    if result.error is not None:
+        return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
+    errors.update(result.partitions)
+    return OffsetDeleteResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[
+                    Partition(
+                        partition_index=asked.partition_index,
+                        error_code=code_of(errors[TopicPartition(topic.name, asked.partition_index)]),
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (23), versions 2-4 (KIP-320).
+
+Behavior
+- A log has had one leader epoch: the present one ends at the log end. Another one is not known: epoch -1, offset -1.
+
+Version notes
+- 3: replica id. 4: flexible.
+"""
+
+from headrace.broker.broker import Broker
+from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+Partition = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+@register(OffsetForLeaderEpochRequest, 2, 4)
+def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> None:
+    """Tell where leader epochs end."""
+    exchange.answer(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                Topic(
+                    topic=topic.topic,
+                    partitions=[_end(exchange.broker, topic.topic, asked) for asked in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+    )
+
+
+def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> Partition:
+    try:
+        partition = broker.topics.partition(topic, asked.partition)
+        known = asked.current_leader_epoch
+        if known >= 0 and known != partition.leader_epoch:
+            code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
+            raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
+    except (TopicError, RequestError) as error:
+        return Partition(partition=asked.partition, error_code=code_of(error))
+    if asked.leader_epoch != partition.leader_epoch:
+        return Partition(partition=asked.partition)
+    return Partition(partition=asked.partition, leader_epoch=partition.leader_epoch, end_offset=partition.log_end)

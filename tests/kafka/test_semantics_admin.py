@@ -1,0 +1,209 @@
+"""Changing what is there: configurations, partitions, records, positions (KIP-339, 195, 107, 496, 320, 700)."""
+
+import pytest
+
+from headrace.kafka.codec.messages import (
+    CreatePartitionsRequest,
+    DeleteRecordsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetForLeaderEpochRequest,
+)
+from headrace.kafka.errors import Code
+from headrace.testing import Server, server
+from headrace.testing.wire import Wire, batch
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC, BROKER = 2, 4
+
+
+def alter(wire: Wire, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, dry: bool = False) -> int:
+    """The error code of changing a configuration."""
+    configs = [
+        IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=configs
+    )
+    answer = wire.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry), 1)
+    code: int = answer.responses[0].error_code
+    assert (answer.responses[0].error_message is None) == (code == 0)
+    return code
+
+
+def value(wire: Wire, name: str, key: str) -> str | None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=name, configuration_keys=[key]
+    )
+    answer = wire.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=False), 4)
+    found: str | None = answer.results[0].configs[0].value
+    return found
+
+
+def test_a_configuration_is_set_and_deleted_again(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    assert alter(wire, topic, ("retention.ms", SET, "60000"), ("max.message.bytes", SET, "2000")) == 0
+    assert (value(wire, topic, "retention.ms"), value(wire, topic, "max.message.bytes")) == ("60000", "2000")
+    assert wire.produce(topic, batch(b"x" * 3000)).error_code == Code.MESSAGE_TOO_LARGE
+    assert alter(wire, topic, ("max.message.bytes", DELETE, None)) == 0
+    assert value(wire, topic, "retention.ms") == "60000", "the other one stays"
+    assert wire.produce(topic, batch(b"x" * 3000)).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("retention.ms", SET, "soon")], Code.INVALID_CONFIG),
+        ([("retention.ms", SET, "1"), ("no.such.key", SET, "1")], Code.INVALID_CONFIG),
+        ([("retention.ms", APPEND, "1")], Code.INVALID_CONFIG),
+        ([("headrace.adopted", SET, "0")], Code.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], Code.INVALID_REQUEST),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], Code.INVALID_REQUEST),
+    ],
+)
+def test_a_change_that_is_refused_changes_nothing(
+    wire: Wire, topic: str, changes: list[tuple[str, int, str | None]], code: Code
+) -> None:
+    wire.create(topic, retention_ms=5)
+    assert alter(wire, topic, *changes) == code
+    assert value(wire, topic, "retention.ms") == "5"
+
+
+def test_items_are_added_to_lists_and_taken_from_them(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    key = "cleanup.policy"
+    assert alter(wire, topic, (key, APPEND, "delete")) == 0
+    assert value(wire, topic, key) == "delete", "once is enough"
+    assert alter(wire, topic, (key, APPEND, "compact")) == Code.INVALID_CONFIG
+    assert alter(wire, topic, (key, SUBTRACT, "delete")) == Code.INVALID_CONFIG, "one is needed"
+    assert alter(wire, topic, (key, SUBTRACT, "compact")) == 0
+    assert value(wire, topic, key) == "delete"
+    assert alter(wire, topic, (key, 9, "x")) == Code.INVALID_REQUEST
+
+
+def test_a_change_can_be_tried(wire: Wire, topic: str) -> None:
+    wire.create(topic, retention_ms=5)
+    assert alter(wire, topic, ("retention.ms", SET, "6"), dry=True) == 0
+    assert alter(wire, topic, ("retention.ms", SET, "x"), dry=True) == Code.INVALID_CONFIG
+    assert value(wire, topic, "retention.ms") == "5"
+
+
+def test_what_is_no_topic_is_not_changed(wire: Wire) -> None:
+    assert alter(wire, "1", ("log.retention.ms", SET, "1"), kind=BROKER) == Code.INVALID_REQUEST
+    assert alter(wire, "x", ("a", SET, "1"), kind=9) == Code.INVALID_REQUEST
+    assert alter(wire, "missing", ("retention.ms", SET, "1")) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def grow(wire: Wire, name: str, count: int, brokers: list[int] | None = None, *, dry: bool = False) -> int:
+    assignments = (
+        None
+        if brokers is None
+        else [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=[each]) for each in brokers]
+    )
+    asked = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    answer = wire.ask(CreatePartitionsRequest(topics=[asked], timeout_ms=5_000, validate_only=dry), 3)
+    code: int = answer.results[0].error_code
+    return code
+
+
+def test_partitions_are_added(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    wire.produce(topic, batch(b"old"))
+    assert grow(wire, topic, 3) == 0
+    assert len(wire.metadata(topic).topics[0].partitions) == 3
+    assert [wire.offset(topic, -1, partition=index).offset for index in range(3)] == [1, 0, 0]
+    assert wire.produce(topic, batch(b"new"), partition=2).error_code == 0
+
+
+def test_added_partitions_survive_a_restart() -> None:
+    with server() as one:
+        with Wire(one.kafka) as client:
+            client.create("grown")
+            assert grow(client, "grown", 2) == 0
+            client.produce("grown", batch(b"x"), partition=1)
+        one.restart()
+        with Wire(one.kafka) as client:
+            assert client.offset("grown", -1, partition=1).offset == 1
+
+
+def test_growth_that_is_refused(wire: Wire, topic: str) -> None:
+    wire.create(topic, partitions=2)
+    assert grow(wire, topic, 2) == grow(wire, topic, 1) == Code.INVALID_PARTITIONS
+    assert grow(wire, "missing", 4) == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert grow(wire, topic, 4, [1]) == grow(wire, topic, 4, [1, 2]) == Code.INVALID_REPLICA_ASSIGNMENT
+    assert grow(wire, topic, 3, dry=True) == 0
+    assert len(wire.metadata(topic).topics[0].partitions) == 2
+    assert grow(wire, topic, 3, [1]) == 0
+
+
+def delete_records(wire: Wire, name: str, offset: int, partition: int = 0) -> tuple[int, int]:
+    asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[asked])
+    [found] = wire.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000), 2).topics[0].partitions
+    return found.error_code, found.low_watermark
+
+
+def test_records_are_deleted_up_to_an_offset(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    wire.produce(topic, batch(b"a", b"b", b"c"))
+    assert delete_records(wire, topic, 1) == (0, 1)
+    assert wire.offset(topic, -2).offset == 1
+    assert wire.fetch(topic, 0).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert delete_records(wire, topic, 0) == (0, 1), "never back"
+    assert delete_records(wire, topic, 4) == delete_records(wire, topic, -2) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    assert delete_records(wire, topic, -1) == (0, 3)
+    assert delete_records(wire, topic, 0, partition=7) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def test_positions_are_deleted(wire: Wire, topic: str) -> None:
+    wire.create(topic, partitions=2)
+    partitions = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=5)
+        for index in range(2)
+    ]
+    asked = OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=partitions)
+    wire.ask(OffsetCommitRequest(group_id=topic, topics=[asked]), 8)
+
+    def delete(group: str, *indexes: int) -> tuple[int, list[int]]:
+        places = [OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        named = OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic, partitions=places)
+        answer = wire.ask(OffsetDeleteRequest(group_id=group, topics=[named]), 0)
+        return answer.error_code, [one.error_code for each in answer.topics for one in each.partitions]
+
+    assert delete(topic, 1, 7) == (0, [0, Code.UNKNOWN_TOPIC_OR_PARTITION])
+    assert (wire.committed(topic, topic, 0), wire.committed(topic, topic, 1)) == (5, -1)
+    assert delete("nobody", 0) == (Code.GROUP_ID_NOT_FOUND, [])
+
+
+def test_where_a_leader_epoch_ends(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    wire.produce(topic, batch(b"a", b"b"))
+    epoch = wire.metadata(topic).topics[0].partitions[0].leader_epoch
+
+    def ask(name: str, wanted: int, current: int = -1) -> tuple[int, int, int]:
+        asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+            partition=0, leader_epoch=wanted, current_leader_epoch=current
+        )
+        one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=[asked])
+        [found] = wire.ask(OffsetForLeaderEpochRequest(topics=[one]), 4).topics[0].partitions
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    assert ask(topic, epoch, epoch) == (0, epoch, 2)
+    assert ask(topic, epoch + 1) == (0, -1, -1)
+    assert ask(topic, epoch, epoch + 1) == (Code.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert ask("missing", 0) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_cluster_is_its_one_broker(wire: Wire, running: Server, version: int) -> None:
+    answer = wire.ask(DescribeClusterRequest(), version)
+    [node] = answer.brokers
+    assert (f"{node.host}:{node.port}", node.broker_id, answer.controller_id) == (running.kafka, 1, 1)
+    assert answer.cluster_id == wire.metadata().cluster_id
+    if version:
+        refused = wire.ask(DescribeClusterRequest(endpoint_type=2), version)
+        assert (refused.error_code, refused.brokers) == (Code.UNSUPPORTED_ENDPOINT_TYPE, [])
