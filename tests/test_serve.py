@@ -191,6 +191,11 @@ def test_verifying_needs_a_directory_of_keys(folder: Path) -> None:
     assert refused(serve(*verify), 1) == "headrace: oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
     line = refused(serve(*verify, "--set", f"oci.auth.keys={folder}/none"), 1)
     assert line.startswith(f"headrace: oci.auth.keys={folder}/none is no directory")
+    keys = ("--set", f"oci.auth.keys={folder}")
+    line = refused(serve(*verify, *keys, "--set", f"oci.auth.tokens={folder}/none"), 1)
+    assert line.startswith(f"headrace: oci.auth.tokens={folder}/none is no file")
+    line = refused(serve(*verify, *keys, "--kafka", "0.0.0.0:0"), 1)
+    assert line.startswith("headrace: Kafka clients have to log in at 0.0.0.0 with oci.auth=verify")
     with Server(folder / "data", ["--set", "oci.auth=verify", "--set", f"oci.auth.keys={folder}"]) as started:
         with pytest.raises(urllib.error.HTTPError, match="401") as caught:
             urllib.request.urlopen(started.http + "/20180418/streams/x/messages?cursor=y", timeout=10)

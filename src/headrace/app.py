@@ -85,7 +85,7 @@ async def serve(
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
-            _check_exposure(http_socket, oci)
+            _check_exposure(http_socket, kafka_socket, oci)
             storage = await stack.enter_async_context(_storage(options, settings, stop))
             clusters = Clusters(
                 storage,
@@ -185,13 +185,15 @@ def _bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> so
     return bound
 
 
-def _check_exposure(http: socket.socket, oci: OciSettings) -> None:
+def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings) -> None:
     """Whoever reaches the OCI door has to be verified, or it has to be meant otherwise."""
-    refusal = exposure.refusal(oci, http.getsockname()[0])
+    refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0])
     if refusal is not None:
         raise StartError(refusal)
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
         raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
+    if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
+        raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
 
 
 def _text(bound: socket.socket) -> str:

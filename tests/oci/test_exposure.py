@@ -14,27 +14,46 @@ def settings(**given: str) -> OciSettings:
 def test_on_loopback_every_mode_will_do(host: str) -> None:
     assert exposure.is_loopback(host)
     for mode in ("parse", "off"):
-        assert exposure.refusal(settings(auth=mode), host) is None
+        assert exposure.refusal(settings(auth=mode), host, "0.0.0.0") is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "192.168.1.1", "fe80::1%eth0", "broker.example.org", ""])
 def test_anywhere_else_the_door_stays_shut_unless_signatures_are_verified(host: str) -> None:
     assert not exposure.is_loopback(host)
     for mode in ("parse", "off"):
-        told = exposure.refusal(settings(auth=mode), host)
+        told = exposure.refusal(settings(auth=mode), host, "127.0.0.1")
         assert told is not None
         assert f"oci.auth={mode} lets everybody in" in told
         assert "oci.auth.insecure=true" in told
         assert "\n" not in told
-        assert exposure.refusal(settings(auth=mode, auth_insecure="true"), host) is None
-    assert exposure.refusal(settings(auth="verify", auth_keys="/keys"), host) is None
+        assert exposure.refusal(settings(auth=mode, auth_insecure="true"), host, host) is None
+    assert exposure.refusal(settings(auth="verify", auth_keys="/keys"), host, "127.0.0.1") is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_verifying_takes_keys(host: str) -> None:
-    assert exposure.refusal(settings(auth="verify"), host) == (
+    assert exposure.refusal(settings(auth="verify"), host, "127.0.0.1") == (
         "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "host", "fine"),
+    [
+        ({}, "127.0.0.1", True),
+        ({}, "0.0.0.0", False),
+        ({"auth_tokens": "/tokens"}, "0.0.0.0", True),
+        ({"auth_kafka": "optional"}, "0.0.0.0", True),
+        ({"auth_kafka": "required"}, "127.0.0.1", False),
+    ],
+)
+def test_a_login_takes_tokens(given: dict[str, str], host: str, fine: bool) -> None:
+    told = exposure.refusal(settings(auth="verify", auth_keys="/keys", **given), "127.0.0.1", host)
+    if fine:
+        assert told is None
+    else:
+        assert told is not None
+        assert told.startswith(f"Kafka clients have to log in at {host}")
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refusal(settings: OciSettings, http_host: str) -> str | None:
-    """Why the OCI door is not to be opened like this, and what to do about it; None: it may be.
+def refusal(settings: OciSettings, http_host: str, kafka_host: str) -> str | None:
+    """Why the doors are not to be opened like this, and what to do about it; None: they may be.
 
     Args:
         settings: the door's settings.
         http_host: the address that the HTTP doors are bound to.
+        kafka_host: the address that the Kafka door is bound to.
     """
     if settings.auth == "verify":
-        return None if settings.auth_keys else "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+        if not settings.auth_keys:
+            return "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+        if not settings.auth_tokens and kafka_login_required(settings, kafka_host):
+            return (
+                f"Kafka clients have to log in at {kafka_host} with oci.auth=verify, and there are no tokens: "
+                "add --set oci.auth.tokens=FILE, or --set oci.auth.kafka=optional"
+            )
+        return None
     if is_loopback(http_host) or settings.auth_insecure:
         return None
     return (
