@@ -21,6 +21,7 @@ setup(
             depends=[str(HERE / "_native.h")],
             optional=True,
         ),
+        Extension("headrace.store._resp", sources=["src/headrace/store/_resp.c"], optional=True),
         Extension("headrace.kafka.codec._produce", sources=["src/headrace/kafka/codec/_produce.c"], optional=True),
     ]
 )

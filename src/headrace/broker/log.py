@@ -69,7 +69,7 @@ class Partition:
         self._storage.append(self.stream, append, partial(self._appended, append, done))
 
     def _appended(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        if isinstance(result, Appended):
+        if type(result) is Appended:
             if not result.duplicate:
                 self._extend(append, result.base_offset)
         elif isinstance(result, StorageUnavailable):
@@ -88,8 +88,9 @@ class Partition:
             stamp_into(batch, 0, base_offset, self.leader_epoch)
             self._tail.append(next_offset, batch)
         self.log_end = next_offset
-        for watcher in tuple(self._watchers):
-            watcher(len(batch))
+        if self._watchers:
+            for watcher in tuple(self._watchers):
+                watcher(len(batch))
 
     def _lost(self) -> None:
         """An append's fate is unknown: learn the log end anew before anything else is written."""

@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _depends(self, frame: memoryview) -> bool:
         """Whether a request has to see the outcome of those under way. Produce after Produce has not: order is kept."""
-        key = int.from_bytes(frame[:2], "big")
+        key = _key_of(frame)
         return key not in _HELD and (key != _PRODUCE or self._unsettled > self._produces)
 
     def _serve_deferred(self) -> None:
@@ -202,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.login.pending and not self._admit(frame):
             return
-        shortcut = SHORTCUTS.get(int.from_bytes(frame[:2], "big"))
+        shortcut = SHORTCUTS.get(_key_of(frame))
         exchange = None if shortcut is None else shortcut(self, frame, owned)
         if exchange is None:
             self._decode(frame, size, owned=owned)
@@ -317,7 +317,9 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes -= exchange.size
             out += exchange.chunks
             exchange.chunks = []
-        if out:
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif out:
             self._transport.writelines(coalesce(out))
         self._read_on()
 
@@ -348,6 +350,11 @@ class Connection(asyncio.BufferedProtocol):
         """The client reads again."""
         self._write_paused = False
         self._read_on()
+
+
+def _key_of(frame: memoryview) -> int:
+    """The API key of a request; -1 when it is too short to have one."""
+    return frame[0] << 8 | frame[1] if len(frame) > 1 else -1
 
 
 def coalesce(chunks: list[Any]) -> list[Any]:

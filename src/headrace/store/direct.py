@@ -28,6 +28,7 @@ from headrace.store.appends import (
     script_call,
 )
 from headrace.store.connection import Chunk, Connection, Reply
+from headrace.store.resp import BULK, NUMBER, PAIR, fill
 from headrace.topics.model import Append, Appended
 from headrace.topics.sequences import SEQUENCES
 
@@ -38,6 +39,11 @@ _MOST_PRODUCERS = 1_000
 """Producers known of one log; all are forgotten when there are more. The script knows every one."""
 _MOST_BYTES = 4 << 20
 """What one call may hold, so that answers come in a steady flow."""
+_NO_ERROR = frozenset({bytes, int})
+"""What XADD and HSET answer."""
+_ENTRY = PAIR + b"$1\r\nb\r\n$" + NUMBER + b"\r\n"
+_ENTRY_END = b"\r\n$1\r\nt\r\n" + BULK + b"$1\r\ns\r\n" + BULK
+_STATE = b"$1\r\nn\r\n" + BULK + b"$1\r\nt\r\n" + BULK + b"$1\r\ns\r\n" + BULK
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.store")
@@ -46,22 +52,26 @@ _log = structlog.get_logger("headrace.store")
 class _Producer:
     """What the producers hash has of a producer: see `keyspace/lua/append.lua`."""
 
-    __slots__ = ("batches", "epoch", "expected")
+    __slots__ = ("batches", "epoch", "expected", "put")
 
-    def __init__(self, stored: bytes) -> None:
+    def __init__(self, stored: bytes, put: bytes) -> None:
         words = stored.split(b" ")
+        self.put = put
+        """The command that stores it, but for the value."""
         self.epoch = int(words[0])
         self.batches = [b" ".join(words[place : place + 3]) for place in range(2, len(words), 3)]
         self.expected = (int(words[3]) + 1) % SEQUENCES
 
     def take(self, append: Append, base_offset: int) -> None:
         first = append.base_sequence
-        last = (first + append.span - 1) % SEQUENCES
-        self.batches = [b"%d %d %d" % (first, last, base_offset), *self.batches[: _REMEMBERED - 1]]
-        self.expected = (last + 1) % SEQUENCES
+        self.expected = expected = (first + append.span) % SEQUENCES
+        batches = self.batches
+        batches.insert(0, b"%d %d %d" % (first, expected - 1 if expected else SEQUENCES - 1, base_offset))
+        del batches[_REMEMBERED:]
 
-    def stored(self, now: bytes) -> bytes:
-        return b"%d %b %b" % (self.epoch, now, b" ".join(self.batches))
+    def command(self, now: bytes) -> bytes:
+        value = b"%d %b %b" % (self.epoch, now, b" ".join(self.batches))
+        return b"%b$%d\r\n%b\r\n" % (self.put, len(value), value)
 
 
 class _Stream:
@@ -117,7 +127,7 @@ class _Stream:
         self.next_offset, self.newest, self.size = map(int, end)
         for producer_id, value in zip(asked, values, strict=False):
             if value is not None:
-                self.producers[producer_id] = _Producer(value)
+                self.producers[producer_id] = _Producer(value, self.put_producer + bulk(b"%d" % producer_id))
         self.known = True
 
 
@@ -276,7 +286,7 @@ class DirectAppends:
             for waiting in transaction.batches:
                 _tell(waiting.done, error)
             return
-        if any(isinstance(answer, Exception) for answer in reply):
+        if not _NO_ERROR.issuperset(map(type, reply)):
             self._undo(transaction, reply)
         for waiting, answer in zip(transaction.batches, reply, strict=False):
             _tell(waiting.done, Appended(waiting.base_offset) if type(answer) is bytes else refused(answer))
@@ -300,7 +310,7 @@ class DirectAppends:
                     failed.append(waiting.append.producer_id)
             if failed:
                 _log.error("a log was written to by somebody else", stream=stream.keys.split(b"\r\n")[1].decode())
-                commands.append(_put_state(stream, *end))
+                commands.append(fill(stream.put_state, _STATE, *end))
                 commands += [
                     stream.put_producer.replace(b"*4\r\n$4\r\nHSET", b"*3\r\n$4\r\nHDEL") + bulk(b"%d" % producer)
                     for producer in failed
@@ -321,7 +331,7 @@ class _Transaction:
         self.batches: list[_Waiting] = []
         self.streams: dict[_Stream, tuple[int, int, int]] = {}
         """Each with its next offset, newest time and size before."""
-        self._producers: dict[tuple[_Stream, int], _Producer] = {}
+        self._producers: dict[_Producer, None] = {}
         self._small: list[Chunk] = [_MULTI]
         self._chunks: list[Chunk] = []
         self._queued: list[Reply] = []
@@ -332,40 +342,35 @@ class _Transaction:
         if stream not in self.streams:
             self.streams[stream] = (stream.next_offset, stream.newest, stream.size)
             stream.in_flight += 1
-        waiting.base_offset = base_offset = stream.next_offset
-        batch = append.batch
+        batch, span = append.batch, append.span
         size = len(batch)
-        stream.next_offset = base_offset + append.span
+        waiting.base_offset = base_offset = stream.next_offset
+        stream.next_offset = base_offset + span
         stream.size += size
         # Records without a time are as old as their arrival: retention must not take them for ancient ones.
         newest = append.max_timestamp if append.max_timestamp >= 0 else int(self.now)
-        stream.newest = max(stream.newest, newest)
-        entry_id = b"%d-%d" % (stream.next_offset, append.span)
-        self._small.append(b"%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (stream.xadd, len(entry_id), entry_id, size))
+        if newest > stream.newest:  # noqa: PLR1730  # max() takes three times as long
+            stream.newest = newest
+        small = self._small
+        small.append(fill(stream.xadd, _ENTRY, stream.next_offset, span, size))
         if size < COPY_BELOW:
-            self._small.append(batch)
+            small.append(batch)
         else:
-            self._chunks += (b"".join(self._small), batch)
-            self._small = []
-        newest_text, size_text = b"%d" % stream.newest, b"%d" % stream.size
-        self._small.append(
-            b"\r\n$1\r\nt\r\n$%d\r\n%b\r\n$1\r\ns\r\n$%d\r\n%b\r\n"
-            % (len(newest_text), newest_text, len(size_text), size_text)
-        )
+            self._chunks += (b"".join(small), batch)
+            self._small = small = []
+        small.append(fill(b"", _ENTRY_END, stream.newest, stream.size))
         if append.producer_id >= 0:
             producer = stream.producers[append.producer_id]
             producer.take(append, base_offset)
-            self._producers[stream, append.producer_id] = producer
+            self._producers[producer] = None
         self.batches.append(waiting)
 
     def chunks(self) -> list[Chunk]:
         """The commands."""
         small = self._small
         for stream in self.streams:
-            small.append(_put_state(stream, stream.next_offset, stream.newest, stream.size))
-        for (stream, producer_id), producer in self._producers.items():
-            value = producer.stored(self.now)
-            small.append(b"%b%b$%d\r\n%b\r\n" % (stream.put_producer, bulk(b"%d" % producer_id), len(value), value))
+            small.append(fill(stream.put_state, _STATE, stream.next_offset, stream.newest, stream.size))
+        small += [producer.command(self.now) for producer in self._producers]
         small.append(_EXEC)
         self._chunks.append(b"".join(small))
         return self._chunks
@@ -379,13 +384,6 @@ class _Transaction:
     def refusal(self) -> Reply:
         """The first error of a command that Redis did not even queue; None when there is none."""
         return next((reply for reply in self._queued if type(reply) is not bytes), None)
-
-
-def _put_state(stream: _Stream, next_offset: int, newest: int, size: int) -> bytes:
-    n, t, s = b"%d" % next_offset, b"%d" % newest, b"%d" % size
-    return b"%b$1\r\nn\r\n$%d\r\n%b\r\n$1\r\nt\r\n$%d\r\n%b\r\n$1\r\ns\r\n$%d\r\n%b\r\n" % (
-        stream.put_state, len(n), n, len(t), t, len(s), s,
-    )  # fmt: skip
 
 
 def _tell(done: AppendDone, result: Appended | Exception) -> None:
