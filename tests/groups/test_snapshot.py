@@ -28,6 +28,7 @@ MEMBER = StoredMember(
 )
 SECTION = StoredBalanced(
     topic="t",
+    created_ms=1,
     epoch=1,
     generation=2,
     incarnations=3,

@@ -63,7 +63,8 @@ POSITIONS = {
 }
 SECTION = StoredBalanced(
     topic="flights",
-    epoch=NOW_MS,
+    created_ms=NOW_MS,
+    epoch=NOW_MS + 1,
     generation=3,
     incarnations=5,
     retention_ms=86_400_000,

@@ -32,6 +32,7 @@ MEMBER = StoredMember(
 )
 SECTION = StoredBalanced(
     topic="flights",
+    created_ms=1_700_000_000_000,
     epoch=1_700_000_000_000,
     generation=3,
     incarnations=5,

@@ -70,6 +70,7 @@ async def storage(open_storage: OpenStorage) -> RedisStorage:
 def section(topic: str, generation: int) -> StoredBalanced:
     return StoredBalanced(
         topic=topic,
+        created_ms=1_700_000_000_000,
         epoch=1_700_000_000_000,
         generation=generation,
         incarnations=2,

@@ -82,7 +82,9 @@ class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
     """A balanced section: the part of a group that shares out one topic. Its positions are the group's."""
 
     topic: str
+    created_ms: int
     epoch: int
+    """Counts on from `created_ms`."""
     generation: int
     incarnations: int
     """How many cursors were created."""

@@ -48,8 +48,6 @@ class BalancedGroup:
     ) -> "BalancedGroup":
         """A new section. Every partition's beginning becomes its position, but where the group has one already."""
         section = Section(group, topic, positions, settings, turn.now_ms)
-        # Cursors of an earlier section of this name are then of an older epoch.
-        section.epoch = turn.now_ms
         section.changed()
         fresh = cls(section)
         fresh._add(starts, turn)

@@ -42,7 +42,9 @@ class Section:
         self.topic = topic.name
         self.retention_ms = topic.retention_ms
         self.settings = settings
-        self.epoch = 0
+        self.created_ms = now_ms
+        # Cursors of an earlier section of the same name are thus of an older epoch than any of this one's.
+        self.epoch = now_ms
         self.generation = 0
         self.incarnations = 0
         self.used_ms = 0
@@ -64,6 +66,7 @@ class Section:
         """The section as it was stored."""
         facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms)
         section = cls(group, facts, positions, settings, now_ms)
+        section.created_ms = stored.created_ms
         section.epoch = stored.epoch
         section.generation = stored.generation
         section.incarnations = stored.incarnations
@@ -78,6 +81,7 @@ class Section:
         """The form in which it survives a restart."""
         return StoredBalanced(
             topic=self.topic,
+            created_ms=self.created_ms,
             epoch=self.epoch,
             generation=self.generation,
             incarnations=self.incarnations,
@@ -152,8 +156,8 @@ class Section:
         return [index for index, holding in enumerate(self.holdings) if holding.owner == name]
 
     def offsets_of(self, member: Instance, cursor: GroupCursor) -> dict[int, int]:
-        """Those of a cursor's offsets that are of the member's present life, in partitions it has held ever since."""
-        if cursor.epoch != self.epoch or cursor.incarnation != member.incarnation:
+        """Those of a cursor's offsets that are in partitions the member has held ever since; the cursor is not outdated."""
+        if cursor.epoch != self.epoch:
             return {}
         return {
             index: offset
