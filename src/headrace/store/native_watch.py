@@ -144,6 +144,9 @@ class StreamWatcher:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         if self._task is not None:
+            if self._client_id is not None:
+                with contextlib.suppress(StorageUnavailable):
+                    await self._other.call("CLIENT", "UNBLOCK", self._client_id)
             await self._connection.close()
 
 

@@ -1,0 +1,400 @@
+"""Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+from headrace.keyspace.keys import producers_of, state_of
+from headrace.keyspace.native import groups_of, id_of, offset_of
+from headrace.records.build import build
+from headrace.records.walk import records
+from headrace.store.storage import RedisStorage
+from headrace.testing.redis import RedisServer
+from headrace.topics.errors import (
+    CorruptBatch,
+    Fenced,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    StorageFull,
+    TopicError,
+    TopicExists,
+    UnknownTopic,
+)
+from headrace.topics.model import Append, Appended, Topic
+from headrace.topics.native import GroupGone, NativeRead, NativeStream, NotAStream
+
+OpenStorage = Callable[..., Awaitable[RedisStorage]]
+KEY = "plain"
+STREAM = NativeStream(KEY, 10)
+
+
+@pytest.fixture
+def raw(any_redis: RedisServer) -> Iterator[Any]:
+    """A Redis program."""
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        yield link
+
+
+@pytest.fixture
+async def storage(open_storage: OpenStorage) -> RedisStorage:
+    """A storage with one open native partition."""
+    opened = await open_storage()
+    await opened.open_native(STREAM)
+    return opened
+
+
+def batch(count: int, *, codec: int = 0, producer: int = -1, epoch: int = -1, sequence: int = -1) -> Append:
+    made = build(
+        [(b"k", b"v%d" % number, 1_000 + number, ()) for number in range(count)],
+        codec=codec,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return Append(made, count, 999 + count, producer, epoch, sequence)
+
+
+async def append(storage: RedisStorage, *appends: Append, stream: NativeStream = STREAM) -> list[Appended | Exception]:
+    """Send them all at once; what each was answered."""
+    answers: list[Appended | Exception] = []
+    for each in appends:
+        storage.append_native(stream, each, answers.append)
+    await storage.ping()
+    return answers
+
+
+async def base(storage: RedisStorage, made: Append, stream: NativeStream = STREAM) -> int:
+    [answer] = await append(storage, made, stream=stream)
+    assert isinstance(answer, Appended), answer
+    return answer.base_offset
+
+
+def ids(raw: Any) -> list[str]:
+    return [entry for entry, _ in raw.xrange(KEY)]
+
+
+def offsets(read: NativeRead) -> list[int]:
+    return [record.offset for each in read.batches for record in records(each.batch, each.base_offset)]
+
+
+async def test_an_entry_per_record_with_the_documented_fields(storage: RedisStorage, raw: Any) -> None:
+    first = await base(storage, batch(2, codec=3))
+    assert raw.xrange(KEY) == [
+        (id_of(first), {"key": "k", "value": "v0", "timestamp": "1000"}),
+        (id_of(first + 1), {"key": "k", "value": "v1", "timestamp": "1001"}),
+    ]
+
+
+async def test_offsets_are_the_present_milliseconds(storage: RedisStorage, raw: Any) -> None:
+    seconds, micros = raw.time()
+    first = await base(storage, batch(1))
+    assert 0 <= (first >> 10) - (seconds * 1000 + micros // 1000) < 5_000
+
+
+@pytest.mark.parametrize("bits", [0, 3, 10, 12])
+async def test_a_burst_rolls_into_the_next_millisecond(open_storage: OpenStorage, raw: Any, bits: int) -> None:
+    stream = NativeStream(KEY, bits)
+    storage = await open_storage()
+    await storage.open_native(stream)
+    answers = await append(storage, batch(5_000), batch(3_000), batch(1), stream=stream)
+    bases = [answer.base_offset for answer in answers if isinstance(answer, Appended)]
+    expected = [
+        start + number for start, count in zip(bases, (5_000, 3_000, 1), strict=True) for number in range(count)
+    ]
+    assert [offset_of(entry.encode(), bits) for entry in ids(raw)] == expected
+    assert bases == sorted(bases)
+    assert all(int(entry.split("-")[1]) < 1 << bits for entry in ids(raw))
+
+
+async def test_ids_never_go_back_behind_those_of_others(storage: RedisStorage, raw: Any) -> None:
+    seconds, _ = raw.time()
+    ahead = (seconds + 1_000) * 1000
+    raw.xadd(KEY, {"a": "b"}, id=f"{ahead}-1023")
+    assert await base(storage, batch(2)) == (ahead + 1) << 10
+    raw.xadd(KEY, {"a": "b"}, id=f"{ahead + 1}-5000")
+    assert await base(storage, batch(1)) == (ahead + 2) << 10
+
+
+async def test_ids_never_go_back_after_everything_was_deleted(storage: RedisStorage, raw: Any) -> None:
+    first = await base(storage, batch(100_000))
+    raw.delete(KEY)
+    assert await base(storage, batch(1)) >= first + 100_000
+
+
+async def test_two_servers_clocks_are_one(storage: RedisStorage, open_storage: OpenStorage, raw: Any) -> None:
+    await base(storage, batch(1))
+    later = await open_storage(2)
+    await later.open_native(STREAM)
+    [refused] = await append(storage, batch(1))
+    assert isinstance(refused, Fenced)
+    assert await base(later, batch(1)) > 0
+    assert len(ids(raw)) == 2
+
+
+async def test_all_or_nothing_where_redis_is_full(storage: RedisStorage, raw: Any) -> None:
+    await base(storage, batch(3))
+    raw.config_set("maxmemory", 1)
+    try:
+        answers = await append(storage, batch(500))
+    finally:
+        raw.config_set("maxmemory", 0)
+    assert isinstance(answers[0], StorageFull)
+    assert raw.xlen(KEY) == 3
+    assert await base(storage, batch(1)) > 0
+
+
+async def test_a_key_of_another_type_takes_nothing(storage: RedisStorage, raw: Any) -> None:
+    raw.set(KEY, "x")
+    [refused] = await append(storage, batch(2))
+    assert isinstance(refused, NotAStream)
+    with pytest.raises(NotAStream):
+        await storage.read_native(STREAM, 0, 10, 1_000)
+    assert raw.get(KEY) == "x"
+
+
+async def test_a_partition_that_is_not_there(open_storage: OpenStorage) -> None:
+    storage = await open_storage()
+    [refused] = await append(storage, batch(1))
+    assert isinstance(refused, UnknownTopic)
+
+
+async def test_offsets_end_below_2_53(storage: RedisStorage, raw: Any) -> None:
+    raw.xadd(KEY, {"a": "b"}, id=f"{2**43 - 1}-1000")
+    [refused] = await append(storage, batch(30))
+    assert isinstance(refused, StorageFull)
+
+
+async def test_records_that_cannot_be_read_are_refused_before_anything_is_sent(storage: RedisStorage, raw: Any) -> None:
+    made = batch(2)
+    broken = Append(bytes(made.batch[:70]) + b"\xff" * (len(made.batch) - 70), 2, 1_000)
+    with pytest.raises(CorruptBatch):
+        storage.append_native(STREAM, broken, lambda _: None)
+    assert raw.exists(KEY) == 0
+
+
+# Producers
+
+
+async def test_a_batch_sent_again_gets_its_first_offset(storage: RedisStorage, raw: Any) -> None:
+    sent = [batch(3, producer=7, epoch=0, sequence=sequence) for sequence in (0, 3, 6, 9, 12)]
+    firsts = await append(storage, *sent)
+    again = await append(storage, *sent)
+    assert [answer.base_offset for answer in again if isinstance(answer, Appended) and answer.duplicate] == [
+        answer.base_offset for answer in firsts if isinstance(answer, Appended)
+    ]
+    assert raw.xlen(KEY) == 15
+
+
+async def test_sequences_and_epochs_are_kept_in_order(storage: RedisStorage, raw: Any) -> None:
+    await base(storage, batch(3, producer=7, epoch=1, sequence=0))
+    answers = await append(
+        storage,
+        batch(1, producer=7, epoch=1, sequence=4),
+        batch(1, producer=7, epoch=0, sequence=3),
+        batch(1, producer=7, epoch=2, sequence=1),
+        batch(1, producer=7, epoch=2, sequence=0),
+    )
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [OutOfOrderSequence, InvalidProducerEpoch, OutOfOrderSequence, Appended]
+    assert raw.xlen(KEY) == 4
+
+
+# Reading
+
+
+async def test_reading_begins_at_the_next_entry(storage: RedisStorage) -> None:
+    first = await base(storage, batch(5))
+    assert offsets(await storage.read_native(STREAM, 0, 100, 1 << 20)) == list(range(first, first + 5))
+    assert offsets(await storage.read_native(STREAM, first + 2, 2, 1 << 20)) == [first + 2, first + 3]
+    assert offsets(await storage.read_native(STREAM, first, 9, 1 << 20, first + 2)) == [first, first + 1]
+    assert offsets(await storage.read_last(STREAM, first + 4, 2, 1 << 20)) == [first + 2, first + 3]
+    end = await storage.read_native(STREAM, first + 5, 9, 1 << 20)
+    assert (end.batches, end.extent.log_start, end.extent.log_end) == ([], 0, first + 5)
+
+
+async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
+    await base(storage, batch(1))
+    with pytest.raises(GroupGone):
+        await storage.read_new(STREAM, "nobody", "m", 10, 1_000)
+
+
+# Trimming
+
+
+async def test_trim_by_time_knows_the_log_start_to_the_offset(storage: RedisStorage, raw: Any) -> None:
+    for number in (1, 2, 5, 9):
+        raw.xadd(KEY, {"a": "b"}, id=f"{number}000-3")
+    extent = await storage.trim_native(STREAM, before_ms=5_000)
+    assert ids(raw) == ["5000-3", "9000-3"]
+    assert extent.log_start == (2000 << 10) + 4
+    assert (await storage.trim_native(STREAM, before_ms=5_000)).log_start == extent.log_start
+    everything = await storage.trim_native(STREAM, before_ms=10_000)
+    assert (everything.log_start, everything.log_end) == ((9000 << 10) + 4,) * 2
+
+
+async def test_nothing_to_trim_leaves_the_start_at_0(storage: RedisStorage, raw: Any) -> None:
+    raw.xadd(KEY, {"a": "b"}, id="7000-0")
+    assert (await storage.trim_native(STREAM, before_ms=5_000, max_bytes=1_000)).log_start == 0
+    assert ids(raw) == ["7000-0"]
+
+
+async def test_trim_by_bytes_keeps_at_least_so_many(storage: RedisStorage, raw: Any) -> None:
+    for number in range(100):
+        raw.xadd(KEY, {"value": "v" * 95}, id=f"{number + 1}-0")
+    extent = await storage.trim_native(STREAM, max_bytes=1_000)
+    assert raw.xlen(KEY) == 10
+    assert extent.log_start == (90 << 10) + 1
+    assert (await storage.trim_native(STREAM, max_bytes=1_000)).log_start == extent.log_start
+
+
+async def test_trim_by_bytes_of_a_long_stream(storage: RedisStorage, raw: Any) -> None:
+    await base(storage, batch(30_000))
+    size = sum(len(part) for _, fields in raw.xrange(KEY) for pair in fields.items() for part in pair)
+    await storage.trim_native(STREAM, max_bytes=size * 2 // 3)
+    assert 19_000 < raw.xlen(KEY) < 21_500
+
+
+async def test_delete_up_to_an_offset(storage: RedisStorage, raw: Any) -> None:
+    first = await base(storage, batch(10))
+    extent = await storage.trim_native(STREAM, before_offset=first + 4)
+    assert extent.log_start == first + 4
+    assert len(ids(raw)) == 6
+
+
+# Topics
+
+
+def topic(*streams: str, **config: str) -> Topic:
+    return Topic(
+        name="t",
+        id=UUID(int=7),
+        streams=streams,
+        config={"headrace.storage": "native"} | {name.replace("_", "."): value for name, value in config.items()},
+        created_ms=5,
+    )
+
+
+async def test_a_topic_is_created_and_deleted_with_all_its_keys(open_storage: OpenStorage, raw: Any) -> None:
+    storage = await open_storage()
+    made = topic("headrace:t:0", "headrace:t:1")
+    await storage.create_topic(made)
+    with pytest.raises(TopicExists):
+        await storage.create_topic(made)
+    assert await storage.load_topics() == [made]
+    stream = NativeStream("headrace:t:0", 10)
+    await base(storage, batch(2, producer=3, epoch=0, sequence=0), stream)
+    await storage.enter(stream, "g", "m", 0)
+    await storage.delete_topic(made)
+    names = ("headrace:t:0", "headrace:t:1")
+    assert not raw.exists(*names, *map(state_of, names), *map(producers_of, names), *map(groups_of, names))
+    assert await storage.load_topics() == []
+
+
+async def test_a_stream_that_was_there_before_its_topic_is_kept_by_creation(
+    open_storage: OpenStorage, raw: Any
+) -> None:
+    storage = await open_storage()
+    raw.xadd("headrace:t:0", {"a": "b"}, id="5-0")
+    await storage.create_topic(topic("headrace:t:0"))
+    assert raw.xlen("headrace:t:0") == 1
+
+
+async def test_an_adopted_stream_must_be_one_and_outlives_the_topic(open_storage: OpenStorage, raw: Any) -> None:
+    storage = await open_storage()
+    made = topic("mine", headrace_adopted="0")
+    with pytest.raises(TopicError, match="not there"):
+        await storage.create_topic(made)
+    raw.set("mine", "x")
+    with pytest.raises(TopicError, match="a string"):
+        await storage.create_topic(made)
+    raw.delete("mine")
+    raw.xadd("mine", {"a": "b"}, id="5-0")
+    before = raw.dump("mine")
+    await storage.create_topic(made)
+    assert raw.dump("mine") == before
+    await storage.delete_topic(made)
+    assert raw.dump("mine") == before
+    assert not raw.exists(state_of("mine"))
+
+
+async def test_the_stream_of_a_log_topic_is_not_adopted(open_storage: OpenStorage, raw: Any) -> None:
+    storage = await open_storage()
+    await storage.open_partition("headrace:log:0")
+    answers: list[Appended | Exception] = []
+    storage.append("headrace:log:0", batch(1), answers.append)
+    await storage.ping()
+    with pytest.raises(TopicError, match="log topic"):
+        await storage.open_native(NativeStream("headrace:log:0", 10), must_exist=True)
+
+
+async def test_a_deletion_cut_short_is_finished_by_the_next_server(open_storage: OpenStorage, raw: Any) -> None:
+    storage = await open_storage()
+    made = topic("headrace:t:0", "mine", headrace_adopted="1")
+    raw.xadd("mine", {"a": "b"})
+    await storage.create_topic(made)
+    await base(storage, batch(2), NativeStream("headrace:t:0", 10))
+    await storage._remove_topic("begin", made)
+    later = await open_storage(2)
+    assert await later.load_topics() == []
+    assert raw.exists("headrace:t:0") == 0
+    assert raw.exists("mine") == 1
+    assert raw.exists(state_of("mine")) == 0
+
+
+# Waiting
+
+
+async def test_anybodys_xadd_wakes_who_waits(storage: RedisStorage, raw: Any) -> None:
+    woken: list[int | None] = []
+    storage.watch(STREAM, 0, woken.append)
+    await asyncio.sleep(0.05)
+    assert woken == []
+    raw.xadd(KEY, {"a": "b"}, id="5-0")
+    await _until(lambda: bool(woken))
+    assert woken == [(5 << 10) + 1]
+
+
+async def test_a_watch_from_before_an_entry_wakes_at_once(storage: RedisStorage, raw: Any) -> None:
+    raw.xadd(KEY, {"a": "b"}, id="5-0")
+    first: list[int | None] = []
+    storage.watch(STREAM, 0, first.append)
+    await _until(lambda: bool(first))
+    second: list[int | None] = []
+    storage.watch(STREAM, 0, second.append)
+    await _until(lambda: bool(second))
+
+
+async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage, raw: Any) -> None:
+    before = raw.info("clients")["connected_clients"]
+    woken: list[int | None] = []
+    for number in range(50):
+        storage.watch(NativeStream(f"stream-{number}", 10), 0, woken.append)
+    await asyncio.sleep(0.05)
+    assert raw.info("clients")["connected_clients"] <= before + 1
+    for number in range(50):
+        raw.xadd(f"stream-{number}", {"a": "b"})
+    await _until(lambda: len(woken) == 50)
+
+
+async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: Any) -> None:
+    woken: list[int | None] = []
+    storage.watch(STREAM, 0, woken.append)
+    await asyncio.sleep(0.05)
+    for client in raw.client_list():
+        if client["cmd"] == "xread":
+            raw.client_kill_filter(_id=client["id"])
+    await _until(lambda: bool(woken))
+    assert woken == [None], "whoever waits looks again"
+    storage.watch(STREAM, 0, woken.append)
+    raw.xadd(KEY, {"a": "b"}, id="5-0")
+    await _until(lambda: len(woken) > 1)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.002)
