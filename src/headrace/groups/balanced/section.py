@@ -156,7 +156,7 @@ class Section:
         return [index for index, holding in enumerate(self.holdings) if holding.owner == name]
 
     def offsets_of(self, member: Instance, cursor: GroupCursor) -> dict[int, int]:
-        """Those of a cursor's offsets that are in partitions the member has held ever since; the cursor is not outdated."""
+        """Those of a cursor's offsets that are in partitions the member has held ever since. Must not be outdated."""
         if cursor.epoch != self.epoch:
             return {}
         return {
