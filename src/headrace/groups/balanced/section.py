@@ -55,6 +55,7 @@ class Section:
         # A get that began before a restart, or in an earlier section of the name, must not be taken for a new one.
         self.last_read = now_ms * _READS_PER_MS
         self._positions = positions
+        self._partitions: list[TopicPartition] = []
         self._stored_used_ms = 0
         self._changed = False
         self._moved = False
@@ -131,7 +132,10 @@ class Section:
 
     def partition(self, index: int) -> TopicPartition:
         """A partition of the section's topic."""
-        return TopicPartition(self.topic, index)
+        names = self._partitions
+        while len(names) <= index:
+            names.append(TopicPartition(self.topic, len(names)))
+        return names[index]
 
     def position(self, index: int) -> int:
         """The next offset to read in a partition: what was committed, else where it began."""

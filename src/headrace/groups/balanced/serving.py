@@ -96,13 +96,12 @@ def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[in
 def _read_from(section: Section, index: int, known: int) -> ReadFrom:
     """From where the chain of gets has come to, if it is ahead of the position."""
     position = section.position(index)
+    offset = max(known, position)
     start = section.holdings[index].start
-    return ReadFrom(
-        partition=index,
-        offset=max(position, known),
-        follows_log_start=start is not None and start.kind is StartKind.TRIM_HORIZON,
-        not_before_ms=start.not_before_ms if start is not None and known <= position else None,
-    )
+    if start is None:
+        return ReadFrom(index, offset, False, None)
+    not_before_ms = start.not_before_ms if known <= position else None
+    return ReadFrom(index, offset, start.kind is StartKind.TRIM_HORIZON, not_before_ms)
 
 
 def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
@@ -122,8 +121,11 @@ def delivered(section: Section, event: Delivered) -> None:
     offsets = dict(event.offsets)
     for index, granted in read.tenures.items():
         holding = section.holdings[index]
-        if holding.owner == member.name and holding.granted == granted:
-            holding.readers = max(0, holding.readers - 1)
-            holding.delivered = max(holding.delivered, offsets.get(index, -1))
+        if holding.owner != member.name or holding.granted != granted:
+            continue
+        if holding.readers:
+            holding.readers -= 1
+        if index in offsets:
+            holding.delivered = max(holding.delivered, offsets[index])
     if event.offsets:
         member.served = event.offsets[-1][0]
