@@ -32,7 +32,7 @@ _PAUSE_BYTES = 64 << 20
 _SMALL = 2_048  # chunks below this are joined before they are written
 
 API_VERSIONS = 18
-_PRODUCE = 0
+_PRODUCE, _FETCH = 0, 1
 _HELD = frozenset({1, 11, 14})
 """Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing that follows depends on their end."""
 
@@ -303,6 +303,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._deferred and self._unsettled <= self._produces:
                 asyncio.get_running_loop().call_soon(self._serve_deferred)
         if not self._flushing and self._waiting and self._waiting[0].done:
+            if exchange.api_key == _FETCH:
+                # Who waits for records should have them before who sent them hears of it: that is another write.
+                self._flush()
+                return
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
 
