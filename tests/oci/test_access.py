@@ -121,6 +121,28 @@ def test_without_a_signature_nobody_is_let_in(
         assert bare(server, "GET", STREAMS, **headers) == (401, {"code": "NotAuthenticated", "message": TEXT})
 
 
+def test_a_stranger_is_refused_before_the_body_is_taken_in(verifying: InProcessServer) -> None:
+    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=10)
+    try:
+        connection.putrequest("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages")
+        connection.putheader("content-length", str(30 << 20))
+        connection.endheaders()
+        connection.send(b"{")
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["code"]) == (401, "NotAuthenticated")
+    finally:
+        connection.close()
+    # Who sends it all and reads only then gets the same answer, and may go on with the connection.
+    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=10)
+    try:
+        for _ in range(2):
+            connection.request("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages", body=bytes(3 << 20))
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["code"]) == (401, "NotAuthenticated")
+    finally:
+        connection.close()
+
+
 def test_parsing_takes_any_key(parsing: InProcessServer, config: dict[str, Any]) -> None:
     assert admin(parsing, config | {"fingerprint": ":".join(["00"] * 16)}).list_streams(compartment_id="x").data == []
 

@@ -80,7 +80,13 @@ def authenticator(mode: str, keys: Path | str = "") -> Authenticator:
 def ask(door: Authenticator, sent: Sent, *, signs_body: bool = True, later_ms: int = 0) -> Principal:
     dates = [value for name, value in sent.headers if name.lower() in {b"date", b"x-date"}]
     now = (date_ms(dates[0].decode()) if dates else 0) + later_ms
-    return door.authenticate(sent.method, sent.target, sent.headers, sent.body, signs_body=signs_body, now_ms=now)
+    return admit(door, sent, signs_body=signs_body, now_ms=now)
+
+
+def admit(door: Authenticator, sent: Sent, *, signs_body: bool, now_ms: int) -> Principal:
+    principal = door.authenticate(sent.method, sent.target, sent.headers, signs_body=signs_body, now_ms=now_ms)
+    door.check_body(sent.headers, sent.body)
+    return principal
 
 
 def refused(door: Authenticator, sent: Sent, **options: Any) -> None:
@@ -315,7 +321,6 @@ def test_a_key_id_cannot_lead_out_of_the_directory(tmp_path: Path, private_key: 
     authorization=st.binary() | st.binary().map(b"Signature ".__add__),
     target=st.binary(),
     method=st.text(),
-    body=st.binary(),
     mode=st.sampled_from(["parse", "verify"]),
 )
 def test_garbage_is_never_anything_but_a_401(
@@ -324,12 +329,11 @@ def test_garbage_is_never_anything_but_a_401(
     authorization: bytes,
     target: bytes,
     method: str,
-    body: bytes,
     mode: str,
 ) -> None:
     with pytest.raises(OciError) as caught:
         authenticator(mode, keys).authenticate(
-            method, target, [*headers, (b"authorization", authorization)], body, signs_body=True, now_ms=0
+            method, target, [*headers, (b"authorization", authorization)], signs_body=True, now_ms=0
         )
     assert (caught.value.status, caught.value.message) == (401, TEXT)
 
@@ -349,7 +353,7 @@ def test_a_good_request_with_one_byte_changed_is_never_anything_but_a_401(
     changed = value[:position] + data.draw(st.binary(min_size=1, max_size=1)) + value[position + 1 :]
     sent.headers[index] = (name, changed)
     try:
-        principal = door.authenticate("POST", sent.target, sent.headers, sent.body, signs_body=True, now_ms=now)
+        principal = admit(door, sent, signs_body=True, now_ms=now)
     except OciError as error:
         assert error.status == 401  # noqa: PT017
     else:

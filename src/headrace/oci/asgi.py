@@ -54,12 +54,14 @@ class Authenticator(Protocol):
         method: str,
         raw_target: bytes,
         headers: Sequence[tuple[bytes, bytes]],
-        body: bytes,
         *,
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
         """Who sent this. Raises OciError 401."""
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was signed. Raises OciError 401."""
 
 
 def is_ours(path: str) -> bool:
@@ -111,21 +113,23 @@ class OciApp:
             return 200, Answer(self._description)
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
-        if method in _WITHOUT_BODY:
-            content = b""
-        else:
-            content = await _body(receive, headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
         query: bytes = scope["query_string"]
         principal = _NOBODY
         if self._authenticator is not None:
+            # Before the body is taken in: strangers get little memory.
             principal = self._authenticator.authenticate(
                 method,
                 raw_path + b"?" + query if query else raw_path,
                 scope["headers"],
-                content,
                 signs_body=operation.signs_body,
                 now_ms=self._door.clock.now_ms(),
             )
+        if method in _WITHOUT_BODY:
+            content = b""
+        else:
+            content = await _body(receive, headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
+            if self._authenticator is not None:
+                self._authenticator.check_body(scope["headers"], content)
         injected = self._door.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
             self._door,

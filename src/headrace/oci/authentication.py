@@ -38,18 +38,16 @@ class Authenticator:
         method: str,
         raw_target: bytes,
         headers: Sequence[tuple[bytes, bytes]],
-        body: bytes,
         *,
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Who sent this request.
+        """Who sent this request. Its body, which may not be there yet, is for `check_body`.
 
         Args:
             method: `GET`, ...
             raw_target: path and query exactly as they were received, nothing decoded.
             headers: names and values as they were received; the case of names does not count.
-            body: the whole body, empty without one.
             signs_body: False for PutMessages, whose signature leaves the body out.
             now_ms: the time by the wall clock, milliseconds since 1970.
 
@@ -59,17 +57,31 @@ class Authenticator:
         if self._mode == "off":
             return _NOBODY
         try:
-            return self._read(method, raw_target, headers, body, signs_body=signs_body, now_ms=now_ms)
+            return self._read(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
         except BadSignature as error:
-            _log.info("not authenticated", reason=str(error), method=method)
-            raise OciError(401, NOT_AUTHENTICATED) from None
+            raise _refused(error) from None
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether a body is the one whose hash was signed.
+
+        Args:
+            headers: as for `authenticate`, which has seen to it that the hash is there if it has to be.
+            body: the whole body.
+
+        Raises:
+            OciError: 401.
+        """
+        if self._mode == "verify":
+            try:
+                signatures.check_body(signatures.headers_of(headers), body)
+            except BadSignature as error:
+                raise _refused(error) from None
 
     def _read(
         self,
         method: str,
         raw_target: bytes,
         pairs: Sequence[tuple[bytes, bytes]],
-        body: bytes,
         *,
         signs_body: bool,
         now_ms: int,
@@ -83,8 +95,6 @@ class Authenticator:
             signed = signatures.signing_string(signature.names, method, raw_target, headers)
             signatures.check_date(signature.names, headers, now_ms)
             self._verify(signature, signed)
-            if "x-content-sha256" in signature.names:
-                signatures.check_body(headers, body)
         return Principal(signature.key_id.tenancy, signature.key_id.user)
 
     def _verify(self, signature: Signature, signed: bytes) -> None:
@@ -94,3 +104,8 @@ class Authenticator:
             raise BadSignature("only API keys can be verified: tokens and resource principals cannot")
         if not self._keys.verify(key, signature.value, signed):
             raise BadSignature(f"no key of {key.tenancy}/{key.user}/{key.fingerprint} made this signature")
+
+
+def _refused(error: BadSignature) -> OciError:
+    _log.info("not authenticated", reason=str(error))
+    return OciError(401, NOT_AUTHENTICATED)
