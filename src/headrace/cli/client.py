@@ -1,5 +1,6 @@
 """The Kafka clients behind the client commands, with short waits and errors for people instead of librdkafka's log."""
 
+import json
 import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from headrace import settings
 from headrace.cli.commands import CommandFailed
@@ -147,6 +148,18 @@ class Client:
                 f"no topic {topic!r} at {self.address}; `headrace topics list` shows those that are there"
             )
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
+
+    def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What a Headrace server tells of those topics that are native: records and consumer groups in Redis."""
+        resources = {ConfigResource(ResourceType.TOPIC, name): name for name in topics}
+        if not resources:
+            return {}
+        found = {}
+        for resource, future in self.admin.describe_configs(list(resources)).items():
+            entries = self.result(future, "read the configuration of topics")
+            if "headrace.native" in entries:
+                found[resources[resource]] = json.loads(entries["headrace.native"].value or "{}")
+        return found
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec]

@@ -1,5 +1,7 @@
 """`headrace groups`: list consumer groups, and show who reads what and how far behind they are."""
 
+from typing import Any
+
 import click
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
@@ -60,6 +62,7 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     owners = {partition: member for member, _, _, assigned in members for partition in assigned}
     partitions = sorted(positions.keys() | owners.keys())
     ends = client.offsets(partitions, OffsetSpec.latest)
+    natives = client.natives({topic for topic, _ in partitions})
     answer = {
         "group": group,
         "state": _name(found.state),
@@ -83,6 +86,7 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
                 "lag": _lag(positions.get((topic, number)), ends.get((topic, number))),
                 "member": owners.get((topic, number)),
             }
+            | (_native_lag(natives[topic], group, number) if topic in natives else {})
             for topic, number in partitions
         ],
     }
@@ -113,6 +117,16 @@ def _lag(position: int | None, end: int | None) -> int | None:
     return None if position is None or end is None else max(0, end - position)
 
 
+def _native_lag(native: dict[str, Any], group: str, partition: int) -> dict[str, int | None]:
+    """The lag in a native topic: records not yet delivered, and delivered ones that are not committed."""
+    found = native["groups"].get(group, {}).get(str(partition))
+    if found is None:
+        # The Redis group is made by the first fetch.
+        return {"lag": native["records"][partition], "pending": 0}
+    undelivered, pending = found["undelivered"], found["pending"]
+    return {"lag": None if undelivered is None else undelivered + pending, "pending": pending}
+
+
 def _name(value: object) -> str:
     """`PREPARING_REBALANCING` as `preparing rebalancing`."""
     return str(getattr(value, "name", value)).lower().replace("_", " ")
@@ -131,8 +145,8 @@ def _print(answer: dict[str, object]) -> None:
         )
     if positions:
         click.echo()
-        print_table(
-            ["topic", ">partition", ">position", ">log end", ">lag", "member"],
-            [list(line.values()) for line in positions],
-        )
+        columns = ["topic", ">partition", ">position", ">log end", ">lag", "member"]
+        pending = any("pending" in line for line in positions)
+        rows = [[*list(line.values())[: len(columns)], *([line.get("pending", "-")] * pending)] for line in positions]
+        print_table(columns + [">pending"] * pending, rows)
         click.echo(f"\nlag in all: {sum(line['lag'] or 0 for line in positions)}")

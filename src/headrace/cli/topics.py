@@ -1,7 +1,9 @@
 """`headrace topics`: create, list, describe and delete topics through the Kafka door."""
 
 import base64
+import json
 import sys
+from collections.abc import Iterable
 from uuid import UUID
 
 import click
@@ -12,6 +14,8 @@ from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
 from headrace.cli.output import print_json, print_table
 
+NATIVE = "headrace.native"
+"""Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
 STREAMS = "headrace.streams"
 """Read-only configuration under which a Headrace server tells the Redis key of each partition, commas between."""
 
@@ -26,6 +30,7 @@ def topics() -> None:
     examples="""
     headrace topics create flights --partitions 6
     headrace topics create clicks --config retention.ms=3600000 --config max.message.bytes=2000000
+    headrace topics create sensors --config headrace.storage=native
     """,
 )
 @click.argument("name")
@@ -34,12 +39,7 @@ def topics() -> None:
 @client_options
 def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Create the topic NAME."""
-    config = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandFailed(f"--config {pair}: expected KEY=VALUE, such as retention.ms=3600000", status=2)
-        config[key] = value
+    config = _pairs(pairs)
     client = Client(kafka)
     # -1 leaves a number to the server, which knows its defaults.
     topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
@@ -49,6 +49,16 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: Kaf
         print_json({"topic": name, "partitions": made, "config": config})
     else:
         click.echo(f"created topic {name} with {made} partition{'s' if made > 1 else ''}")
+
+
+def _pairs(pairs: Iterable[str]) -> dict[str, str]:
+    config = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CommandFailed(f"--config {pair}: expected KEY=VALUE, such as retention.ms=3600000", status=2)
+        config[key] = value
+    return config
 
 
 @topics.command(
@@ -67,6 +77,7 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
     partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
     starts = client.offsets(partitions, OffsetSpec.earliest)
     ends = client.offsets(partitions, OffsetSpec.latest)
+    natives = client.natives(found)
     answer = [
         {
             "topic": name,
@@ -75,7 +86,10 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
                 ends[name, number] - starts[name, number]
                 for number in found[name].partitions
                 if (name, number) in ends and (name, number) in starts
-            ),
+            )
+            # Offsets of native topics are sparse: Redis counts their records.
+            if name not in natives
+            else sum(count or 0 for count in natives[name]["records"]),
         }
         for name in sorted(found)
     ]
@@ -102,7 +116,8 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     starts = client.offsets(keys, OffsetSpec.earliest)
     ends = client.offsets(keys, OffsetSpec.latest)
     config = _config(client, name)
-    streams = (config.pop(STREAMS).value or "").split(",") if STREAMS in config else []
+    streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
+    native = json.loads(config.pop(NATIVE).value or "{}") if NATIVE in config else None
     topic_id = _topic_id(client, name)
     partitions = [
         {
@@ -112,6 +127,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             "log_end": ends.get((name, number)),
             "stream": streams[number] if number < len(streams) else None,
         }
+        | ({"records": native["records"][number]} if native is not None else {})
         for number, leader in leaders.items()
     ]
     if as_json:
@@ -122,9 +138,42 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     for key, entry in config.items():
         if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
             click.echo(f"  {key}={entry.value}")
-    print_table(
-        [">partition", ">leader", ">log start", ">log end", "stream"], [list(line.values()) for line in partitions]
-    )
+    columns = [">partition", ">leader", ">log start", ">log end", "stream"]
+    print_table(columns + [">records"] * (native is not None), [list(line.values()) for line in partitions])
+
+
+def _streams(text: str) -> list[str]:
+    """The Redis keys, as a server tells them."""
+    return list(json.loads(text)) if text.startswith("[") else text.split(",")
+
+
+@topics.command(
+    "adopt",
+    examples="""
+    headrace topics adopt --stream sensors:kitchen --topic sensors
+    headrace topics adopt --stream sensors:garden --topic sensors --partition 1
+    """,
+)
+@click.option("--stream", required=True, metavar="KEY", help="The stream's key in the server's Redis.")
+@click.option("--topic", "name", required=True, metavar="T", help="The topic; it is created if it does not exist.")
+@click.option(
+    "--partition", type=click.IntRange(min=0), default=0, metavar="N", help="Which partition it becomes: the next one."
+)
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a topic that is created.")
+@client_options
+def adopt(stream: str, name: str, partition: int, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+    """Make a Redis Stream that is there a partition of a native topic. The stream itself is not touched.
+
+    Without --config nothing in it is ever trimmed, and deleting the topic leaves it where it is.
+    """
+    config = _pairs(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
+    client = Client(kafka)
+    topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config=config)
+    client.result(client.admin.create_topics([topic])[name], f"adopt stream {stream!r}")
+    if as_json:
+        print_json({"topic": name, "partition": partition, "stream": stream})
+    else:
+        click.echo(f"stream {stream} is partition {partition} of topic {name}")
 
 
 def _config(client: Client, name: str) -> dict[str, ConfigEntry]:

@@ -219,6 +219,28 @@ class NativeGroups:
 
     # Topics
 
+    async def describe(self, live: "LiveTopic") -> dict[str, object]:
+        """How many records a native topic's partitions have, and how far behind every Redis consumer group is.
+
+        Raises:
+            StorageUnavailable.
+        """
+        records: list[int | None] = []
+        groups: dict[str, dict[str, dict[str, int | None]]] = {}
+        for partition in live.partitions:
+            assert isinstance(partition, NativePartition)
+            try:
+                extent = await partition.native.native_extent(partition.place)
+                lags = await partition.native.group_lags(partition.place)
+            except NotAStream:
+                records.append(None)
+                continue
+            records.append(extent.length)
+            for each in lags:
+                told = {"undelivered": each.undelivered, "pending": each.pending, "consumers": each.consumers}
+                groups.setdefault(each.name, {})[str(partition.index)] = told
+        return {"records": records, "groups": groups}
+
     def topic_added(self, live: "LiveTopic") -> None:
         """Its partitions are there from now on, if it is a native topic."""
         for partition in live.partitions:

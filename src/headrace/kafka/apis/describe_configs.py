@@ -1,7 +1,9 @@
 """DescribeConfigs (32), versions 1-4.
 
 Behavior
-- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams.
+- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams. A
+  native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
+  group how many are not delivered and how many pending, by partition.
 - The resource of another broker id is refused with INVALID_REQUEST, an unknown resource type too.
 
 Version notes
@@ -9,6 +11,8 @@ Version notes
 """
 
 from collections.abc import Iterable
+
+import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.settings import BROKER_KEYS
@@ -21,7 +25,9 @@ from headrace.topics.errors import TopicError
 
 TOPIC, BROKER = 2, 4
 STREAMS = "headrace.streams"
-"""Name of the read-only topic configuration that holds stream keys, comma-separated, in partition order."""
+"""Name of the read-only topic configuration that holds stream keys in partition order: with commas between, or as a
+JSON array where a key has a comma or begins like one."""
+NATIVE = "headrace.native"
 
 _STATIC_BROKER, _DEFAULT = 4, 5
 SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
@@ -33,12 +39,12 @@ Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 @register(DescribeConfigsRequest, 1, 4)
-def handle(request: DescribeConfigsRequest, exchange: Exchange) -> None:
+async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Show the configuration of topics and of the broker."""
     results = []
     for resource in request.resources:
         try:
-            entries = _entries(
+            entries = await _entries(
                 exchange.broker, resource, synonyms=request.include_synonyms, doc=request.include_documentation
             )
             results.append(
@@ -54,14 +60,18 @@ def handle(request: DescribeConfigsRequest, exchange: Exchange) -> None:
                     configs=[],
                 )
             )
-    exchange.answer(DescribeConfigsResponse(results=results))
+    return DescribeConfigsResponse(results=results)
 
 
-def _entries(
+async def _entries(
     broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource, *, synonyms: bool, doc: bool
 ) -> list[Entry]:
     if resource.resource_type == TOPIC:
         entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
+        live = broker.topics.get(resource.resource_name)
+        if live.config.native:
+            told = msgspec.json.encode(await broker.native.describe(live)).decode()
+            entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))
     else:
@@ -92,15 +102,23 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
             config_type=int(found.key.type),
             documentation=found.key.doc if doc else None,
         )
-    yield Entry(
-        name=STREAMS,
-        value=",".join(live.topic.streams),
+    streams = live.topic.streams
+    plain = not any("," in stream or stream.startswith("[") for stream in streams)
+    text = ",".join(streams) if plain else msgspec.json.encode(streams).decode()
+    yield _shown(STREAMS, text, _LIST, "Redis keys of the partitions' streams." if doc else None)
+
+
+def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
+    """Something that is no setting, but wanted by those who look at the settings."""
+    return Entry(
+        name=name,
+        value=value,
         read_only=True,
         config_source=SOURCES[Source.TOPIC],
         is_sensitive=False,
         synonyms=[],
-        config_type=_LIST,
-        documentation="Redis keys of the partitions' streams." if doc else None,
+        config_type=kind,
+        documentation=doc,
     )
 
 
