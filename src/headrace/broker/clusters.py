@@ -188,7 +188,10 @@ class Clusters:
             await broker.stop()
             for group in await broker.storage.load_groups():
                 await broker.storage.save_group(group.name, [DropGroup()])
-            await self._storage.save_documents({(_CLUSTERS, name): None})
+            # Its names never come back, nor do the keys that were to be avoided.
+            moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
+            await self._storage.save_documents({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
+            self._moved -= moved
             del self._brokers[name]
             self._own.pop(name, None)
             _log.info("virtual cluster deleted", cluster=name)

@@ -24,6 +24,8 @@ COMPARTMENT = "ocid1.compartment.oc1..here"
 class World:
     """One server after the other over the same Redis."""
 
+    storage_class = RedisStorage
+
     def __init__(self, url: str) -> None:
         self.url = url
         self.clock = ManualClock()
@@ -38,7 +40,7 @@ class World:
         self.epoch += 1
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
-        self.storage = await RedisStorage.open(self.url, link, self.epoch)
+        self.storage = await self.storage_class.open(self.url, link, self.epoch)
         self.clusters = Clusters(
             self.storage,
             BrokerSettings.of({}),

@@ -30,7 +30,7 @@ def test_a_deleted_resource_is_known_for_90_days() -> None:
     assert not lifecycle.is_forgotten(record(), 10**15)
 
 
-@pytest.mark.parametrize("if_match", [None, "1f-3", "*"])
+@pytest.mark.parametrize("if_match", [None, "1f-3", '"1f-3"', "*"])
 def test_what_may_be_changed(if_match: str | None) -> None:
     lifecycle.check_changeable(record("UPDATING"), 100, if_match)
 

@@ -160,6 +160,9 @@ async def test_each_compartment_has_a_default_pool_of_its_own(world: World) -> N
         await world.catalog.delete_pool(world.pool_id(pool), None)
     await world.restart()
     assert (await world.stream("c")).pool == here[0].pool
+    catalog = await world.restart(pools="shared")
+    assert (await world.stream("c")).pool == "default"
+    await catalog.delete_pool(world.pool_id(pool), None)
 
 
 async def test_a_pool_moves_with_its_streams(world: World) -> None:

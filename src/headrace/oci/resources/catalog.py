@@ -155,7 +155,7 @@ class Catalog:
 
         async def move() -> WorkRequestRecord:
             pool = self.pools.get(pool_id)
-            if pool.default and self.state_of(pool) != "DELETED":
+            if self.pools.is_default(pool) and self.state_of(pool) != "DELETED":
                 raise OciError(409, "The default stream pool of a compartment cannot be moved")
             streams = self.streams.in_pool(pool)
             _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment})

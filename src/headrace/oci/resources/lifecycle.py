@@ -40,7 +40,7 @@ def is_forgotten(record: Record, now_ms: int) -> bool:
 
 def check_changeable(record: Record, now_ms: int, if_match: str | None) -> None:
     """Raise what stands against a change: OciError 412 for another etag, 409 while another change is under way."""
-    if if_match is not None and if_match not in {record.etag, "*"}:
+    if if_match is not None and if_match.strip('"') not in {record.etag, "*"}:
         raise OciError(412, f"The resource has changed: its etag is {record.etag}")
     state = state_of(record, now_ms)
     if state != "ACTIVE":

@@ -175,9 +175,13 @@ class Pools:
     def deletable(self, pool_id: str, if_match: str | None) -> PoolRecord:
         """A pool that may be deleted. Raises OciError: 404, 412, 409."""
         pool = self._changeable(pool_id, if_match)
-        if pool.default:
+        if self.is_default(pool):
             raise OciError(409, "The default stream pool of a compartment cannot be deleted")
         return pool
+
+    def is_default(self, pool: PoolRecord) -> bool:
+        """Whether streams are made in it that name no pool, as `oci.pools` is now."""
+        return pool.id == DEFAULT or (pool.default and self._documents.settings.pools == "compartment")
 
     def _changeable(self, pool_id: str, if_match: str | None) -> PoolRecord:
         pool = self.get(pool_id)

@@ -25,6 +25,7 @@ MOST_PARTITIONS = 10_000
 """Of one stream, whatever `oci.partitions.max` says: a slip of the finger is not to fill the server."""
 _HOUR_MS = 3_600_000
 _RETRY_MS = 1_000
+_STOP_S = 1.0
 
 _log = structlog.get_logger("headrace.oci")
 Place = tuple[Broker, LiveTopic]
@@ -114,7 +115,9 @@ class Streams:
             await asyncio.wait([self._writing])
 
     async def stop(self) -> None:
-        """Stop writing."""
+        """Write what is still to be written, unless storage is away."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=_STOP_S)
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
