@@ -358,6 +358,29 @@ async def test_a_get_whose_client_goes_away_holds_nothing_back(world: World) -> 
     assert sorted(holders, key=str) == ["a", "b"]
 
 
+async def test_an_instance_that_asked_in_time_is_not_silent_because_storage_was_slow(world: World) -> None:
+    await world.topic(2)
+    a, b, late = [(await world.get(await world.cursor(name)))[1] for name in ("a", "b", "late")]
+    world.clock.advance(TIMEOUT_MS - 1)
+    world.storage.gate = asyncio.Event()
+    creating = asyncio.ensure_future(world.cursor("somebody else"))
+    await asyncio.sleep(0)
+    beats = [asyncio.ensure_future(world.broker.instances.heartbeat(world.flights, cursor)) for cursor in (a, b)]
+    await asyncio.sleep(0)
+    world.clock.advance(TIMEOUT_MS)
+    beats.append(asyncio.ensure_future(world.broker.instances.heartbeat(world.flights, late)))
+    await asyncio.sleep(0)
+    world.storage.gate.set()
+    await asyncio.gather(creating, *beats)
+
+    # Who came too late is out, and in again at once, behind those who waited.
+    group = world.broker.groups.describe("g")
+    assert group is not None
+    assert [member.client_id for member in group.members] == ["a", "b", "late"]
+    holders = [each.instance for each in world.broker.instances.describe(world.flights, "g")]
+    assert sorted(holders, key=str) == ["a", "b"]
+
+
 async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) -> None:
     await world.topic()
     await world.put(10)

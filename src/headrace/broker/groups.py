@@ -73,7 +73,8 @@ class Runner:
         self.name = stored.name
         self._table = table
         self._snapshot = Snapshot(stored)
-        self._queue: deque[Event] = deque()
+        self._queue: deque[tuple[Event, int]] = deque()
+        """Events with the time of their arrival."""
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
         self._timers: dict[TimerKey, Timer] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -92,13 +93,13 @@ class Runner:
 
     def post(self, event: Event) -> None:
         """Queue an event nobody waits for, and work through the queue unless a write is under way."""
-        self._queue.append(event)
+        self._queue.append((event, self._table.clock.now_ms()))
         self._work()
 
     def _work(self) -> None:
         while self._queue and self._writing is None:
-            event = self._queue.popleft()
-            self._carry_out(self.machine.handle(event, self._table.clock.now_ms()))
+            event, arrived_ms = self._queue.popleft()
+            self._carry_out(self.machine.handle(event, self._table.clock.now_ms(), arrived_ms))
         if self._writing is None:
             self._table.settled(self)
 

@@ -83,11 +83,18 @@ class ConsumerGroup:
 
     # events
 
-    def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event at `now_ms`; what is to be done about it, in order."""
+    def handle(self, event: Event, now_ms: int, arrived_ms: int | None = None) -> list[Effect]:
+        """Take one event; what is to be done about it, in order.
+
+        Args:
+            event: what happened.
+            now_ms: the time.
+            arrived_ms: when it arrived, if it had to wait for its turn since: an instance that asked in time is not
+                silent because storage was slow. None: now.
+        """
         turn = Turn(now_ms, self._deadlines)
         for section in self.balanced.values():
-            section.dismiss_silent(turn)
+            section.dismiss_silent(now_ms if arrived_ms is None else arrived_ms, turn)
         match event:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))

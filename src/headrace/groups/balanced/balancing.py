@@ -7,9 +7,9 @@ from headrace.groups.balanced.section import Section
 from headrace.groups.turn import Turn
 
 
-def dismiss_silent(section: Section, turn: Turn) -> None:
-    """Take out whoever has been silent for longer than its timeout, and share out what it had."""
-    silent = [member for member in section.instances.values() if member.is_silent(turn.now_ms)]
+def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
+    """Take out whoever had been silent for longer than its timeout at `at_ms`, and share out what it had."""
+    silent = [member for member in section.instances.values() if member.is_silent(at_ms)]
     for member in silent:
         del section.instances[member.name]
         section.changed()

@@ -68,9 +68,9 @@ class BalancedGroup:
 
     # what happens
 
-    def dismiss_silent(self, turn: Turn) -> None:
+    def dismiss_silent(self, at_ms: int, turn: Turn) -> None:
         """Whoever is silent for too long is out, whether its timer has fired or not. Comes before every event."""
-        balancing.dismiss_silent(self._section, turn)
+        balancing.dismiss_silent(self._section, at_ms, turn)
 
     def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
         """Take a request; raises InstanceError when it is refused."""
