@@ -308,6 +308,27 @@ def test_where_nobody_can_log_in_a_handshake_changes_nothing(doors: Doors) -> No
         assert topics(client) == ["outside"]
 
 
+HEADS = [b"\0\x11\0\0", b"\0\x11\0\1", b"\0\x24\0\2", b"\0\x24\0\0", b"\0\x12\0\3", b"\0\3\0\x0c", b"\0\0\0\x09", b""]
+
+
+@given(st.lists(st.builds(bytes.__add__, st.sampled_from(HEADS), st.binary(max_size=40)), min_size=1, max_size=5))
+def test_garbage_gets_nobody_in_and_brings_nothing_down(doors: Doors, frames: list[bytes]) -> None:
+    with Wire(doors.required) as client:
+        with contextlib.suppress(OSError):
+            for frame in frames:
+                client.send_frame(frame)
+            client.socket.shutdown(socket.SHUT_WR)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := client.socket.recv(65_536):
+                received += chunk
+        assert b"inside" not in received
+        assert b"outside" not in received
+    with Wire(doors.required) as client:
+        login(client)
+        assert topics(client) == ["inside"]
+
+
 @given(st.binary() | st.lists(st.sampled_from([b"\0", b"jane", b"secret", b"\xff"]), max_size=6).map(b"".join))
 def test_only_jane_gets_in(token: bytes) -> None:
     pool = cast("Broker", object())
