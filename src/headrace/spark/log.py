@@ -17,8 +17,10 @@ from redis.retry import Retry
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.records.errors import BatchError
+from headrace.spark import native
 from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
-from headrace.spark.plan import Extent, Range
+from headrace.spark.plan import Extent, Offsets, Range
+from headrace.topics.native import bits_of, is_native
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +43,8 @@ class TopicLog:
     id: str
     streams: tuple[str, ...]
     """Each partition's Redis key."""
+    bits: int | None = None
+    """Native topics: how many bits of an offset hold the sequence of the entry id."""
 
 
 class LogReader:
@@ -92,10 +96,16 @@ class LogReader:
             raise TopicReplaced(
                 f"topic {name!r} was deleted and created again: its id is {topic.id}, was {expected_id}"
             )
-        return TopicLog(topic.name, str(topic.id), topic.streams)
+        return TopicLog(topic.name, str(topic.id), topic.streams, bits_of(topic) if is_native(topic) else None)
 
     def extents(self, topic: TopicLog) -> dict[int, Extent]:
-        """Where each partition's log starts and ends, in one round trip."""
+        """Where each partition's log starts and ends, in one round trip; in some for native topics."""
+        if topic.bits is not None:
+            with self._answering():
+                return {
+                    number: native.extent(self._redis, stream, topic.bits)
+                    for number, stream in enumerate(topic.streams)
+                }
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
             for stream in topic.streams:
                 pipeline.hmget(state_of(stream), partition.FIELDS)
@@ -120,7 +130,12 @@ class LogReader:
         """
         from headrace.records import arrow  # noqa: PLC0415  # pyarrow, where records are read and nowhere else
 
-        batches = self._batches(f"{topic}-{offsets.partition}", stream, offsets, fail_on_data_loss=fail_on_data_loss)
+        name = f"{topic}-{offsets.partition}"
+        bits = self._bits(topic)
+        if bits is None:
+            batches = self._batches(name, stream, offsets, fail_on_data_loss=fail_on_data_loss)
+        else:
+            batches = self._native_batches(name, stream, bits, offsets, fail_on_data_loss=fail_on_data_loss)
         try:
             yield from arrow.decode(
                 batches,
@@ -132,6 +147,48 @@ class LogReader:
             )
         except BatchError as error:
             raise CorruptLog(f"{topic}-{offsets.partition} has a batch that cannot be read: {error}") from error
+
+    def limited(self, topic: TopicLog, start: Offsets, end: Offsets, rows: int) -> Offsets:
+        """Ends of a batch of at most about `rows` records of a native topic, whose offsets do not count records."""
+        assert topic.bits is not None
+        open_ = [number for number in start if end[number] > start[number]]
+        share = max(1, rows // max(1, len(open_)))
+        with self._answering():
+            found = {
+                number: native.end_after(
+                    self._redis, topic.streams[number], topic.bits, start[number], end[number], share
+                )
+                for number in open_
+            }
+        return {number: found.get(number, start[number]) for number in start}
+
+    def behind_gaps(self, topic: TopicLog, start: Offsets, end: Offsets) -> Offsets:
+        """Starts moved up to the first record of a native topic; those of a log topic as they are."""
+        if topic.bits is None:
+            return start
+        with self._answering():
+            return {
+                number: native.first_from(self._redis, topic.streams[number], topic.bits, offset, end[number])
+                if number in end
+                else offset
+                for number, offset in start.items()
+            }
+
+    def _bits(self, name: str) -> int | None:
+        with self._answering():
+            stored: Any = self._redis.hget(Keyspace().topics, name)
+        topic = None if stored is None else registry.topic(stored)
+        return bits_of(topic) if topic is not None and is_native(topic) else None
+
+    def _native_batches(
+        self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool
+    ) -> Iterator[tuple[int, bytes]]:
+        with self._answering():
+            yield from native.batches(self._redis, stream, bits, offsets)
+            start = native.extent(self._redis, stream, bits).start if fail_on_data_loss else 0
+        # Gaps are nothing unusual, so what was trimmed meanwhile shows only in the log start.
+        if start > offsets.start:
+            raise _lost(name, offsets.start, min(start, offsets.end))
 
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool

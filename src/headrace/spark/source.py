@@ -6,7 +6,7 @@ partition it is given, and connections never travel.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,7 +32,7 @@ from headrace.spark import options as source_options
 from headrace.spark import plan
 from headrace.spark.errors import DataLoss, GroupCommitFailed, OptionError
 from headrace.spark.groups import GroupCommitter
-from headrace.spark.log import LogReader
+from headrace.spark.log import LogReader, TopicLog
 from headrace.spark.options import EARLIEST, LATEST, SourceOptions
 from headrace.spark.plan import Extent, Offsets, Range
 
@@ -111,9 +111,19 @@ class HeadraceDataSource(DataSource):
             raise OptionError("format 'headrace' has fixed columns: leave .schema(...) out")
 
 
-def _tasks(options: SourceOptions, streams: Sequence[str], start: Offsets, end: Offsets) -> list[InputPartition]:
-    ranges = plan.split(start, end, at_least=options.min_partitions, max_records=options.max_records_per_partition)
-    return [RangePartition(options, streams[item.partition], item) for item in ranges]
+def _tasks(
+    options: SourceOptions, log: LogReader, topic: TopicLog, start: Offsets, end: Offsets
+) -> list[InputPartition]:
+    # Offsets of native topics do not count records: tasks of so many records at most there are not.
+    most = options.max_records_per_partition if topic.bits is None else None
+    ranges = plan.split(log.behind_gaps(topic, start, end), end, at_least=options.min_partitions, max_records=most)
+    # The gap before the first record is part of what was read: whoever looks at ranges finds none missing.
+    seen: set[int] = set()
+    for place, item in enumerate(ranges):
+        if item.partition not in seen:
+            ranges[place] = Range(item.partition, start[item.partition], item.end)
+            seen.add(item.partition)
+    return [RangePartition(options, topic.streams[item.partition], item) for item in ranges]
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
@@ -145,8 +155,8 @@ class BatchReader(DataSourceReader):
         with LogReader(options.redis) as log:
             topic = log.topic(options.topic, expected_id=options.topic_id)
             extents = log.extents(topic)
-        start, end = batch_offsets(options, extents)
-        return _tasks(options, topic.streams, start, end)
+            start, end = batch_offsets(options, extents)
+            return _tasks(options, log, topic, start, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of one task."""
@@ -189,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: LogReader | None = None
         self._committer: GroupCommitter | None = None
         self._topic_id = options.topic_id
-        self._streams: tuple[str, ...] = ()
+        self._topic: TopicLog | None = None
         self._extents: dict[int, Extent] = {}
         self._looked_at = float("-inf")
         self._batch_at = float("-inf")
@@ -250,7 +260,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = {number: extent.end for number, extent in extents.items()}
         if self._target is not None:
             end = {number: min(offset, self._target.get(number, begin[number])) for number, offset in end.items()}
-        return plan.limit(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if most is not None and self._topic is not None and self._topic.bits is not None and self._log is not None:
+            return self._log.limited(self._topic, begin, end, most)
+        return plan.limit(begin, end, most)
 
     def _check_partitions(self, position: Offsets, extents: Mapping[int, Extent]) -> None:
         gone = sorted(set(position) - set(extents))
@@ -285,7 +298,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             known,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        return _tasks(options, self._streams, first, {number: last[number] for number in known})
+        assert self._log is not None
+        assert self._topic is not None
+        return _tasks(options, self._log, self._topic, first, {number: last[number] for number in known})
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of one task."""
@@ -303,7 +318,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._log is None:
             self._log = LogReader(self._options.redis)
         topic = self._log.topic(self._options.topic, expected_id=self._topic_id)
-        self._topic_id, self._streams = str(topic.id), topic.streams
+        self._topic_id, self._topic = str(topic.id), topic
         self._extents = self._log.extents(topic)
         self._looked_at = time.monotonic()
         return self._extents

@@ -43,6 +43,17 @@ class BareStorage:
         self._store(topic, "create")
         return topic
 
+    def create_native_topic(self, name: str, partitions: int = 1, bits: int = 10) -> Topic:
+        """A new native topic; whoever has its streams' keys may fill it."""
+        streams = tuple(self._keys.stream(name, number) for number in range(partitions))
+        config = {"headrace.storage": "native", "offset.sequence.bits": str(bits)}
+        topic = Topic(name=name, id=uuid4(), streams=streams, config=config, created_ms=0)
+        keys = [self._keys.topics, self._keys.epoch]
+        self._run("put_topic", keys, [_EPOCH, "create", topic.name, registry.encode(topic)])
+        for stream in streams:
+            self._run("native_open", [stream, state_of(stream)], [_EPOCH, ""])
+        return topic
+
     def add_partition(self, topic: Topic) -> Topic:
         """The topic with one more partition."""
         stream = self._keys.stream(topic.name, topic.partitions, topic.id.hex[:8])
