@@ -3,7 +3,6 @@
 import http.client
 import time
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 from tests.broker.conftest import MemoryStorage
@@ -12,8 +11,8 @@ from tests.oci.conftest import Api, details, new_stream
 from headrace.broker.broker import Broker
 from headrace.broker.settings import BrokerSettings
 from headrace.oci.errors import OciError
-from headrace.oci.operations.put_messages import PutMessagesDetailsEntry
-from headrace.oci.publishing import Publication, partition_of
+from headrace.oci.publishing import Publication
+from headrace.records.plain_publish import partition_of, share
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock, MovableClock
 from headrace.topics.errors import StorageFull, StorageUnavailable
@@ -139,8 +138,8 @@ async def publication(storage: MemoryStorage, count: int) -> Publication:
     )
     topic = await broker.topics.create("t", 2, {})
     keys = {partition_of(b"%d" % number, 2): b"%d" % number for number in range(10)}
-    messages = [PutMessagesDetailsEntry(b"v", keys[number % 2]) for number in range(count)]
-    return Publication(broker, topic, messages, Random(1))
+    messages = [(keys[number % 2], b"v") for number in range(count)]
+    return Publication(broker, topic, share(messages, 2, broker.clock.now_ms(), 1, 0))
 
 
 async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exception]) -> None:

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode, plain_messages
+from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode, plain_messages, plain_publish
 
 try:
     import headrace.records._native as extension
@@ -20,6 +20,8 @@ PLAIN = {
     "records": by_aiokafka.records,
     "open_columns": plain_columns.PlainColumns,
     "open_messages": plain_messages.PlainMessages,
+    "publish": plain_publish.publish,
+    "receipts": plain_publish.receipts,
 }
 
 

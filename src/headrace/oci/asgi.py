@@ -85,7 +85,7 @@ class OciApp:
         self._authenticator = authenticator
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
-        self._bodies = {each.name: BodyReader(each.body) for each in OPERATIONS.values() if each.body is not None}
+        self._bodies = {each.name: _reader(each) for each in OPERATIONS.values() if each.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -136,7 +136,7 @@ class OciApp:
             path=match.path,
             query=_query(operation, query),
             headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
-            body=self._bodies[operation.name].read(content) if operation.body is not None else None,
+            body=self._bodies[operation.name](content) if operation.body is not None else None,
             principal=principal,
             endpoint=f"{scope['scheme']}://{headers.get('host', '')}",
             injected=injected,
@@ -155,6 +155,10 @@ class OciApp:
         if injected.lost:
             await _drop(scope, receive)
         return operation.status, answer
+
+
+def _reader(operation: Operation) -> Callable[[bytes], Any]:
+    return bytes if operation.raw_body else BodyReader(operation.body).read
 
 
 class _Gone(Exception):

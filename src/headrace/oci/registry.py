@@ -34,6 +34,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """A struct of request headers, such as `if_match`; field names are turned into kebab case."""
     body: Any
     """The type of the request's body; None: there is none."""
+    raw_body: bool
+    """Whether the handler gets the body's bytes and reads them itself."""
     answer: Any
     """The type of the answer's body; None: there is none."""
     status: int
@@ -55,6 +57,7 @@ def operation(
     query: type[Any] = Nothing,
     headers: type[Any] = Nothing,
     body: Any = None,
+    raw_body: bool = False,
     answer: Any = None,
     status: int = 200,
     answer_headers: tuple[str, ...] = (),
@@ -74,6 +77,7 @@ def operation(
             query=query,
             headers=headers,
             body=body,
+            raw_body=raw_body,
             answer=answer,
             status=status,
             answer_headers=answer_headers,

@@ -191,6 +191,9 @@ static PyMethodDef methods[] = {
     {"crc32c", native_crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC-32C of the bytes."},
     {"crc32c_tables", native_crc32c_tables, METH_VARARGS, "The same without the processor's instruction."},
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},
+    {"publish", headrace_publish, METH_VARARGS,
+     "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
+    {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told): an entry for each place."},
     {"records", headrace_records, METH_VARARGS, "The records of a batch as a list of named tuples."},
     {NULL, NULL, 0, NULL},
 };
@@ -207,6 +210,7 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     headrace_crc32c_prepare();
     headrace_messages_prepare();
+    headrace_publish_prepare();
     PyObject *errors = PyImport_ImportModule("headrace.records.errors");
     if (!errors)
         return NULL;

@@ -139,6 +139,11 @@ static inline PyObject *take(Buffer *buffer)
 extern PyTypeObject headrace_messages_type;
 void headrace_messages_prepare(void);
 
+/* _publish.c */
+void headrace_publish_prepare(void);
+PyObject *headrace_publish(PyObject *module, PyObject *args);
+PyObject *headrace_receipts(PyObject *module, PyObject *args);
+
 /* _columns.c */
 extern PyTypeObject headrace_columns_type;
 

@@ -5,6 +5,7 @@ from typing import TypeAlias, TypeVar
 
 from headrace.records.plain import Buffer, HeaderFields
 from headrace.records.plain_encode import Fields
+from headrace.records.plain_publish import Shares, Told
 
 _R = TypeVar("_R")
 
@@ -29,6 +30,11 @@ def records(
 _Validity: TypeAlias = bytes | None
 _BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]
 _Headers: TypeAlias = tuple[_Validity, bytes, _BytesColumn, _BytesColumn, int]
+
+def publish(
+    body: Buffer, partitions: int, now_ms: int, seed: int, left_out: int, most_value: int, most_total: int, /
+) -> Shares | None: ...
+def receipts(places: Buffer, told: list[Told | None], /) -> bytes: ...
 
 class Messages:
     count: int

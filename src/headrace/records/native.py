@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages
+from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages, plain_publish
 from headrace.records.plain import Buffer
 from headrace.records.plain_encode import Fields
+from headrace.records.plain_publish import Shares, Told
 
 _R = TypeVar("_R")
 
@@ -76,6 +77,8 @@ open_columns: Callable[[int, int, bool], ColumnBuilder]
 """Given rows and bytes that the columns may have at most, and whether headers are wanted."""
 open_messages: Callable[[int, int], MessageWriter]
 """Given how many messages, and how many bytes of keys and values, are wanted."""
+publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
+receipts: Callable[[Buffer, list[Told | None]], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
 
@@ -91,6 +94,8 @@ except ImportError:  # no compiler when Headrace was installed
     records = by_aiokafka.records
     open_columns = plain_columns.PlainColumns
     open_messages = plain_messages.PlainMessages
+    publish = plain_publish.publish
+    receipts = plain_publish.receipts
 else:
     available = True
     description = f"C extension (CRC-32C: {_native.CRC32C})"
@@ -101,3 +106,5 @@ else:
     records = _native.records
     open_columns = _native.Columns
     open_messages = _native.Messages
+    publish = _native.publish
+    receipts = _native.receipts

@@ -5,7 +5,10 @@ import msgspec
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
 from headrace.oci.publishing import Publication
+from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
+from headrace.records import native
+from headrace.records.plain_publish import share
 
 MOST_VALUE = 1 << 20
 """Bytes of a message's value, decoded."""
@@ -45,12 +48,16 @@ class PutMessagesResult(msgspec.Struct, rename="camel"):
     entries: list[PutMessagesResultEntry]
 
 
+_BODY = BodyReader(PutMessagesDetails)
+
+
 @operation(
     "PutMessages",
     "POST",
     "/streams/{streamId}/messages",
     client="StreamClient",
     body=PutMessagesDetails,
+    raw_body=True,
     answer=PutMessagesResult,
     signs_body=False,
 )
@@ -61,23 +68,31 @@ async def put_messages(call: Call) -> Answer:
     same, with `error` and `errorMessage` in their entries; when all do it is 503, or 429 if they were throttled.
     """
     broker, topic = call.door.stream(call.path["streamId"])
-    messages = call.body.messages
-    _check(messages)
     door = call.door
-    publication = Publication(broker, topic, messages, door.random, limits=door.limits, left_out=call.injected.entries)
+    left_out = call.injected.entries
+    seed = door.random.getrandbits(64)
+    count = len(topic.partitions)
+    now_ms = broker.clock.now_ms()
+    shares = native.publish(call.body, count, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+    if shares is None:
+        # Not in the usual form, or beyond a limit: read it with all that may be said about it.
+        shares = share(_checked(_BODY.read(call.body)), count, now_ms, seed, left_out)
+    publication = Publication(broker, topic, shares, door.limits)
     await publication.send()
     return Answer(publication.answer())
 
 
-def _check(messages: list[PutMessagesDetailsEntry]) -> None:
+def _checked(details: PutMessagesDetails) -> list[tuple[bytes | None, bytes]]:
+    """The messages as (key, value). Raises OciError 400 for what breaks a limit."""
+    messages = details.messages
     if not messages:
         raise invalid("Invalid field messages: at least one message is needed")
     total = 0
     for index, message in enumerate(messages):
         size = len(message.value)
-        if not 0 < size <= MOST_VALUE:
-            if size:
-                raise OciError(400, REQUEST_TOO_LARGE)
+        if size > MOST_VALUE:
+            raise OciError(400, REQUEST_TOO_LARGE)
+        if not size:
             raise invalid(f"Invalid field messages[{index}].value: it is empty")
         key = message.key
         if key is not None:
@@ -87,3 +102,4 @@ def _check(messages: list[PutMessagesDetailsEntry]) -> None:
         total += size
     if total > MOST_REQUEST:
         raise OciError(400, REQUEST_TOO_LARGE)
+    return [(message.key, message.value) for message in messages]
