@@ -12,7 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.settings import BrokerSettings
 from headrace.oci.errors import OciError
 from headrace.oci.publishing import Publication
-from headrace.records.plain_publish import partition_of, share
+from headrace.records.sharing import partition_of, share
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock, MovableClock
 from headrace.topics.errors import StorageFull, StorageUnavailable

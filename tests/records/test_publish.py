@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.records import native
 from headrace.records.batch import check
-from headrace.records.plain_publish import Shares, partition_of, receipts, share
+from headrace.records.plain_publish import Shares, receipts
+from headrace.records.sharing import partition_of, share
 from headrace.records.walk import records
 
 try:

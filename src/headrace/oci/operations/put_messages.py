@@ -8,7 +8,7 @@ from headrace.oci.publishing import Publication
 from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
 from headrace.records import native
-from headrace.records.plain_publish import share
+from headrace.records.sharing import share
 
 MOST_VALUE = 1 << 20
 """Bytes of a message's value, decoded."""
