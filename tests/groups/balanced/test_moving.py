@@ -107,6 +107,36 @@ def test_a_get_that_failed_holds_on_to_nothing(four: InstanceContext) -> None:
     assert four.counts() == [2, 2]
 
 
+def test_a_get_of_an_earlier_tenure_says_nothing_of_the_present_one(four: InstanceContext) -> None:
+    """It reads for longer than its instance is in; the instance returns, and reads anew."""
+    created = four.create("a")
+    slow = four.begin_get(created)
+    four.sleep(TIMEOUT_MS + 1)
+    present = four.begin_get(created)
+    four.answer_get(slow, 0)
+    four.beat(four.create("b"))
+    four.beat(created)
+    assert four.counts() == [0, 4]
+
+    four.answer_get(present, 0)
+    four.beat(created)
+    assert four.counts() == [2, 2]
+
+
+def test_a_get_of_an_earlier_life_says_nothing_of_the_present_one(four: InstanceContext) -> None:
+    slow = four.begin_get(four.create("a"))
+    again = four.create("a")
+    present = four.begin_get(again)
+    four.answer_get(slow)
+    four.beat(four.create("b"))
+    four.beat(again)
+    assert four.counts() == [0, 4]
+
+    four.answer_get(present, 0)
+    four.beat(again)
+    assert four.counts() == [2, 2]
+
+
 def test_an_answer_that_got_lost_does_not_lose_its_records_nor_hold_them_for_ever(four: InstanceContext) -> None:
     created = four.create("a")
     lost = four.get(created)

@@ -134,6 +134,22 @@ def test_after_a_restart_of_the_server_nothing_moves_before_its_holder_has_told_
     assert [four.committed(partition) for partition in range(4)] == [10] * 4
 
 
+def test_a_get_from_before_a_restart_of_the_server_is_not_taken_for_one_after_it(four: InstanceContext) -> None:
+    """Storage failed, say, and the machine was made again under a get that was reading."""
+    created = four.create("a")
+    before = four.begin_get(created)
+    four.sleep(1)
+    four.restart()
+    after = four.begin_get(created)
+    four.answer_get(before, 0)
+    four.beat(four.create("b"))
+    four.beat(created)
+    assert four.counts() == [0, 4]
+
+    four.get(four.answer_get(after).cursor)
+    assert four.counts() == [2, 2]
+
+
 def test_the_wait_for_a_slow_holder_begins_anew_with_the_server(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False)).cursor
     b = four.get(four.create("b")).cursor

@@ -43,6 +43,17 @@ def test_a_get_that_was_reading_meanwhile_is_overtaken_too(ctx: InstanceContext)
     assert ctx.get(got.cursor).by_partition() == {0: [20]}
 
 
+def test_a_get_that_was_reading_meanwhile_holds_nothing_back(four: InstanceContext) -> None:
+    created = four.create("a")
+    plan = four.begin_get(created)
+    four.update(StartKind.TRIM_HORIZON)
+    four.answer_get(plan)
+    four.beat(four.create("b"))
+    four.beat(created)
+
+    assert four.counts() == [2, 2]
+
+
 def test_positions_move_back_and_forth_durably(ctx: InstanceContext) -> None:
     for time in (10, 20, 30):
         ctx.publish(0, time_ms=time)
@@ -59,7 +70,8 @@ def test_positions_move_back_and_forth_durably(ctx: InstanceContext) -> None:
 def test_partitions_that_were_held_back_move_at_once(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False)).cursor
     four.get(four.create("b"))
-    four.update(StartKind.LATEST)
+    # The new position lies before what was delivered: that is in nobody's hands any more all the same.
+    four.update(StartKind.TRIM_HORIZON)
     four.beat(a)
 
     assert four.counts() == [2, 2]

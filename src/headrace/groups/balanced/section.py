@@ -23,11 +23,10 @@ _READS_PER_MS = 1_000_000
 
 
 class OpenRead(msgspec.Struct, frozen=True):
-    """A get that is reading: whose, and of which tenures."""
+    """A get that is reading: whose, and of which tenures. UpdateGroup overtakes all of them."""
 
     instance: str
     incarnation: int
-    epoch: int
     tenures: dict[int, int]
     """Partition -> the generation in which it was granted."""
 

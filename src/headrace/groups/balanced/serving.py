@@ -79,7 +79,7 @@ def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
         tenures[index] = holding.granted
         reads.append(read)
     section.last_read += 1
-    section.open_reads[section.last_read] = OpenRead(member.name, member.incarnation, section.epoch, tenures)
+    section.open_reads[section.last_read] = OpenRead(member.name, member.incarnation, tenures)
     return Plan(section.last_read, section.next_cursor(cursor, carried), tuple(reads))
 
 
@@ -113,7 +113,7 @@ def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
 def delivered(section: Section, event: Delivered) -> None:
     """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile."""
     read = section.open_reads.pop(event.read, None)
-    if read is None or read.epoch != section.epoch:
+    if read is None:
         return
     member = section.instances.get(read.instance)
     if member is None or member.incarnation != read.incarnation:
