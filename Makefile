@@ -8,7 +8,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
-SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/records/*.c src/headrace/records/*.h)
+SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -63,7 +63,7 @@ docs: $(VENV)/.dev ## Write the generated pages of docs/
 
 clean: ## Remove .venv, caches and build products; data directories stay
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -f src/headrace/records/_native*.so
+	find src -name '_*.so' -delete
 	find src tests docs bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
