@@ -87,7 +87,7 @@ class Dying(World):
 
 
 class Machine(RuleBasedStateMachine):
-    """Random changes. `streams` and `pools` are what was acknowledged; `unsure` the ids of what a dying server did."""
+    """Random changes. `streams` and `pools` are what was acknowledged, `records` how many each stream has."""
 
     url = ""
 
