@@ -93,12 +93,12 @@ class Bench:
                 single = load(place.target, [self._put(place, self._single, 1)])
                 found.setdefault("PutMessages of 1", []).append(single)
                 if not self._options.no_sdk:
-                    for name, task in (
+                    for name, asked in (
                         (f"PutMessages of {batch}", self._sdk(place, few, batch, put=True)),
                         (f"GetMessages of {batch}", self._sdk(place, few // 2, batch, put=False)),
                         ("PutMessages of 1", self._sdk(place, few * 5, 1, put=True)),
                     ):
-                        found.setdefault(f"{name}, SDK", []).append(load(place.target, [task]))
+                        found.setdefault(f"{name}, SDK", []).append(load(place.target, [asked]))
         head = [
             "", "MB/s", "requests/s", "messages/s", "server CPU us/request", "Valkey CPU us/request",
             "MB per server CPU s", "server peak MB", "Valkey peak MB",

@@ -232,7 +232,7 @@ def _paced(task: Paced) -> Delays:
     links = [Link(task.host, task.port) for _ in range(task.connections)]
     idle = list(links)
     due_of: dict[Link, int] = {}
-    delays = []
+    delays: list[int] = []
     interval = 1e9 / task.rate
     with selectors.DefaultSelector() as selector:
         for link in links:

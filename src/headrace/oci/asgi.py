@@ -138,7 +138,7 @@ class OciApp:
             headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
             body=self._bodies[operation.name](content) if operation.body is not None else None,
             principal=principal,
-            endpoint=f"{scope['scheme']}://{headers.get('host', '')}",
+            endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
             injected=injected,
         )
         if self._door.limits is not None:
@@ -155,6 +155,12 @@ class OciApp:
         if injected.lost:
             await _drop(scope, receive)
         return operation.status, answer
+
+
+def _address(scope: Scope) -> str:
+    """Where the request came in, for clients that do not say (HTTP/1.0)."""
+    host, port = scope["server"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reader(operation: Operation) -> Callable[[bytes], Any]:

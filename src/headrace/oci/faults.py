@@ -9,7 +9,7 @@ header these are the requests that carry the same text, retries above all; what 
 another one. Faults:
 
 - `429`, `500`, or any other status from 400 to 599: the answer, and nothing is done;
-- `slow=MS`: the request is answered so much later;
+- `slow=MS`: the request is answered so much later, at most ten minutes;
 - `lost`: the operation is done and the connection closed without an answer;
 - `entries=N`: the first N messages of a PutMessages are throttled, in an answer of 200;
 - `expired`, `invalid`, `behind`, `unreserved=PARTITION`: what the service says about a cursor.
@@ -66,6 +66,7 @@ _CURSORS: dict[str, Callable[[int], OciError]] = {
 }
 _OTHERS = frozenset({"slow", "lost", "entries"})
 _NEED_NUMBER = frozenset({"slow", "entries"})
+_SLOWEST_MS = 600_000
 
 
 def parse(text: str) -> list[Rule]:
@@ -84,6 +85,8 @@ def parse(text: str) -> list[Rule]:
             raise InvalidFault(f"{part!r}: there is no fault {fault!r}; a status from 400 to 599, or one of {known}")
         if fault in _NEED_NUMBER and number is None:
             raise InvalidFault(f"{part!r}: {fault} takes a number, such as {fault}=2")
+        if fault == "slow" and int(number) > _SLOWEST_MS:
+            raise InvalidFault(f"{part!r}: slow takes at most {_SLOWEST_MS} ms")
         count = match["count"]
         rules.append(Rule(match["operation"], fault, int(number or 0), None if count is None else int(count)))
     return rules

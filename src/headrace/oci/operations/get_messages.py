@@ -52,6 +52,11 @@ async def get_messages(call: Call) -> Answer:
     The answer has as many messages as `oci.get.bytes` and `limit` allow, at least one if there is one. With a group's
     cursor it commits what the request before was answered with (`commitOnGet`), and draws on the partitions that the
     instance holds now.
+
+    What was written through Kafka is read like the rest. Its timestamp is the record's: the producer's, or the server's
+    where the topic has `message.timestamp.type=LogAppendTime`. Record headers are not shown, since a message has no
+    place for them. A record without value (a tombstone) has an empty one here, because `value` is required and clients
+    decode it unseen; through Kafka the two can be told apart. Records that cannot be read are passed over and logged.
     """
     query: GetMessagesQuery = call.query
     door = call.door

@@ -64,6 +64,11 @@ _BODY = BodyReader(PutMessagesDetails)
 async def put_messages(call: Call) -> Answer:
     """Publish messages. Each goes to the partition that a hash of its key tells, one without a key to any.
 
+    The hash is CRC-32, modulo the number of partitions, as librdkafka's producers have it; the service does not publish
+    its own. A message without a key is stored without one. The timestamp is the server's, at the time of the append.
+
+    A value has 1 byte to 1 MiB, a key at most 256 bytes, all keys and values of a request together at most 1 MiB.
+
     Messages of one partition are stored together or not at all. When some partitions fail the answer is 200 all the
     same, with `error` and `errorMessage` in their entries; when all do it is 503, or 429 if they were throttled.
     """
