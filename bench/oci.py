@@ -87,7 +87,8 @@ class Bench:
             with self._counted("throughput"), _place() as place:
                 for name, task in (
                     ("PutMessages", self._put(place, self._large, batch)),
-                    ("GetMessages", self._get(place, batch)),
+                    ("GetMessages", self._get(place, batch, group=False)),
+                    ("GetMessages, group,", self._get(place, batch, group=True)),
                 ):
                     found.setdefault(f"{name} of {batch}", []).append(load(place.target, [task]))
                 single = load(place.target, [self._put(place, self._single, 1)])
@@ -135,7 +136,7 @@ class Bench:
             size=self._options.size,
         )
 
-    def _get(self, place: Place, batch: int) -> Get:
+    def _get(self, place: Place, batch: int, *, group: bool) -> Get:
         return Get(
             host=place.host,
             port=place.port,
@@ -143,6 +144,7 @@ class Bench:
             connections=min(self._options.connections, PARTITIONS),
             requests=self._large,
             batch=batch,
+            group=group,
         )
 
     def _sdk(self, place: Place, requests: int, batch: int, *, put: bool) -> Sdk:

@@ -36,7 +36,7 @@ class Put(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Get(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """GetMessages of `batch` messages with cursors of its own on each connection, partitions from the beginning."""
+    """GetMessages of `batch` messages from the beginning: a connection reads a partition, or is a group's instance."""
 
     host: str
     port: int
@@ -44,6 +44,7 @@ class Get(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     connections: int
     requests: int
     batch: int
+    group: bool
 
 
 class Paced(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -209,8 +210,13 @@ def _get(task: Get) -> Span:
     link = Link(task.host, task.port)
     cursors = []
     for number in range(task.connections):
-        body = msgspec.json.encode({"partition": str(number), "type": "TRIM_HORIZON"})
-        cursors.append(msgspec.json.decode(link.call(request(task, "POST", "cursors", body)))["value"])
+        if task.group:
+            asked = {"groupName": "bench", "instanceName": str(number), "type": "TRIM_HORIZON"}
+            call = request(task, "POST", "groupCursors", msgspec.json.encode(asked))
+        else:
+            asked = {"partition": str(number), "type": "TRIM_HORIZON"}
+            call = request(task, "POST", "cursors", msgspec.json.encode(asked))
+        cursors.append(msgspec.json.decode(link.call(call))["value"])
     before, _, after = request(task, "GET", f"messages?limit={task.batch}&cursor=@").partition(b"@")
     received = [0] * task.connections
     answers = 0
@@ -220,7 +226,7 @@ def _get(task: Get) -> Span:
         count = link.count(b'"offset":')
         received[number] += count
         answers += 1
-        done = count == 0 or answers + task.connections > task.requests
+        done = (count == 0 and not task.group) or answers + task.connections > task.requests
         return None if done else before + link.header(b"opc-next-cursor") + after
 
     span = _drive(task, lambda number: before + cursors[number].encode() + after, following)
