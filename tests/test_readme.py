@@ -1,4 +1,4 @@
-"""What the README shows is run: its commands in their order, against a server, with the output it promises."""
+"""What the README and the OCI guide show is run: commands in their order, on a server, with the output they promise."""
 
 import os
 import re
@@ -10,20 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing import Server
+from headrace.testing import Server, server
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+OCI_GUIDE = (ROOT / "docs" / "guides" / "oci.md").read_text("utf-8").partition("## Pointing a program at it")[0]
 BLOCK = re.compile(r"^```(?P<kind>console|python)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+# A backslash at its end continues a line.
+STEP = re.compile(r"(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
 ADDRESS = "127.0.0.1:9092"
 
 
-def steps() -> Iterator[tuple[str, str]]:
+def steps(page: str = README) -> Iterator[tuple[str, str]]:
     """(command, promised output) of every console block, in order."""
-    for block in BLOCK.finditer(README):
+    for block in BLOCK.finditer(page):
         if block["kind"] == "console":
             for step in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
-                command, _, output = step.partition("\n")
-                yield command, output
+                parts = STEP.match(step)
+                assert parts is not None, step
+                yield parts["command"], step[parts.end() :]
 
 
 def needs(command: str) -> str:
@@ -32,26 +37,33 @@ def needs(command: str) -> str:
         return "nothing: the fixture has started it"
     if command.startswith("redis-cli"):
         return "apt"
+    if "oci" in command:
+        return "cli"
     return "spark" if "read.py" in command else "plain"
 
 
 class Shell:
-    """Runs the README's commands in a directory of its own, where a server has its data in `.headrace`."""
+    """Runs commands in a directory of its own, where a server has its data in `.headrace`; variables are kept."""
 
     def __init__(self, home: Path, started: Server) -> None:
         self._home = home
         self._address = started.kafka
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = os.environ | {"PATH": path, "HEADRACE_KAFKA": started.kafka}
+        self._environment = {name: text for name, text in os.environ.items() if not name.startswith("OCI_")} | {
+            "PATH": path,
+            "HOME": str(home),
+            "HEADRACE_KAFKA": started.kafka,
+            "HEADRACE_HTTP": started.http.removeprefix("http://"),
+        }
         for block in BLOCK.finditer(README):
             if block["name"]:
                 (home / block["name"]).write_text(block["text"].replace(ADDRESS, started.kafka))
 
     def run(self, command: str) -> str:
         """Standard output; the status must be 0."""
+        left = self._home / ".variables"
         ended = subprocess.run(
-            command,
-            shell=True,
+            ["bash", "-c", f"set -ae; {command}\nenv -0 > {left}"],
             cwd=self._home,
             env=self._environment,
             capture_output=True,
@@ -60,6 +72,7 @@ class Shell:
             check=False,
         )
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
+        self._environment = dict(pair.split("=", 1) for pair in left.read_text().split("\0") if pair)
         return ended.stdout
 
 
@@ -110,3 +123,22 @@ def test_redis_cli_prints_what_is_promised(shell: Shell) -> None:
 def test_spark_prints_what_is_promised(shell: Shell) -> None:
     ((command, output),) = [step for step in steps() if needs(step[0]) == "spark"]
     assert lines(shell.run(command)) == lines(output)
+
+
+@pytest.mark.cli
+def test_oracles_clients_print_what_is_promised() -> None:
+    """On a server of its own: a group that OCI's clients make is seen by redis-cli, which comes first in the README."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        shell = Shell(Path(folder), started)
+        chosen = [step for step in steps() if needs(step[0]) in {"plain", "cli"}]
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 7
+
+
+@pytest.mark.cli
+def test_the_minute_of_the_oci_guide(tmp_path: Path) -> None:
+    with server() as started:
+        shell = Shell(tmp_path, started)
+        chosen = [step for step in steps(OCI_GUIDE) if step[0] != "headrace serve"]
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 5
