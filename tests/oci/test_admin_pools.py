@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import oci
 from headrace.testing.inprocess import InProcessServer
-from headrace.testing.oci import OciClients, put
+from headrace.testing.oci import GroupReader, OciClients, put, text_of
 
 from .conftest import Api
 
@@ -169,6 +169,38 @@ def test_a_pool_is_a_kafka_cluster_of_its_own(clients: OciClients, admin: Any, s
     assert admin.get_stream(made.id).data.lifecycle_state == "DELETED"
     assert "shared-name" in outside.list_topics(timeout=20).topics
     outside.delete_topics(["shared-name", "automatic"])["automatic"].result(20)
+
+
+def test_a_stream_goes_on_in_another_pool(clients: OciClients, admin: Any, server: InProcessServer) -> None:
+    """Producers and readers with cursors notice nothing; groups stay behind; its old name is free."""
+    pool = make(clients)
+    stream = clients.stream_client()
+    made = clients.create_stream("moves")
+    put(stream, made.id, "one")
+    cursor = M.CreateCursorDetails(partition="0", type="TRIM_HORIZON")
+    held = stream.create_cursor(made.id, cursor).data.value
+    reader = GroupReader(stream, made.id, "g")
+    assert reader.values() == ["one"]
+    admin.update_stream(made.id, M.UpdateStreamDetails(stream_pool_id=pool.id))
+    put(stream, made.id, "two")
+    assert [text_of(each.value) for each in stream.get_messages(made.id, held).data] == ["one", "two"]
+    with pytest.raises(oci.exceptions.ServiceError) as caught:
+        reader.get()
+    assert error(caught)[0] == 400
+    assert GroupReader(stream, made.id, "g").values() == ["one", "two"]
+
+    other = clients.create_stream("moves")
+    put(stream, other.id, "another")
+    server.restart()
+    put(stream, made.id, "three")
+    for stream_id, expected in ((made.id, ["one", "two", "three"]), (other.id, ["another"])):
+        found = stream.get_messages(stream_id, stream.create_cursor(stream_id, cursor).data.value)
+        assert [text_of(each.value) for each in found.data] == expected
+    producer = Producer(kafka_of(server, clients, pool.id))
+    producer.produce("moves", b"four")
+    assert producer.flush(20) == 0
+    found = stream.get_messages(made.id, stream.create_cursor(made.id, cursor).data.value)
+    assert [text_of(each.value) for each in found.data] == ["one", "two", "three", "four"]
 
 
 def test_settings_of_a_new_pool_and_their_change(clients: OciClients, admin: Any) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
+from headrace.oci.resources.records import StreamRecord
 from headrace.records.build import build
 from headrace.topics.errors import InvalidTopicName, StorageUnavailable
 from headrace.topics.model import Appended
@@ -361,3 +362,36 @@ async def turns() -> None:
     """Let the loop turn a few times."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+# Several at once
+
+
+async def test_of_many_that_ask_for_a_name_one_gets_it(world: World) -> None:
+    await world.restart(pools="compartment")
+    made = await asyncio.gather(*(world.stream("s") for _ in range(10)), return_exceptions=True)
+    (stream,) = [each for each in made if isinstance(each, StreamRecord)]
+    assert {each.status for each in made if isinstance(each, OciError)} == {409}
+    assert world.catalog.streams.all() == [stream]
+    assert len([pool for pool in world.catalog.pools.all() if pool.compartment == COMPARTMENT]) == 1
+
+
+async def test_of_many_changes_with_one_etag_one_happens(world: World) -> None:
+    made = await world.stream()
+    changes = [
+        world.catalog.update_stream(world.stream_id(made), made.etag, None, {"freeform_tags": {"n": str(number)}})
+        for number in range(10)
+    ]
+    found = await asyncio.gather(*changes, return_exceptions=True)
+    assert sorted(getattr(each, "status", 200) for each in found) == [200] + [412] * 9
+    assert world.catalog.streams.get(world.stream_id(made)).version == 2
+
+
+async def test_a_change_is_finished_when_the_one_who_asked_has_gone(world: World) -> None:
+    asking = asyncio.ensure_future(world.stream("s"))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    made = await world.stream("behind it")
+    (first,) = [each for each in world.catalog.streams.all() if each != made]
+    assert (first.name, first.version, first.compartment) == ("s", 1, COMPARTMENT)
