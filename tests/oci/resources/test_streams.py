@@ -392,6 +392,6 @@ async def test_a_change_is_finished_when_the_one_who_asked_has_gone(world: World
     await asyncio.sleep(0)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    made = await world.stream("behind it")
+    made = await world.stream("behind-it")
     (first,) = [each for each in world.catalog.streams.all() if each != made]
     assert (first.name, first.version, first.compartment) == ("s", 1, COMPARTMENT)
