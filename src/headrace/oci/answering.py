@@ -10,6 +10,10 @@ from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.records.walk import fixed_timestamp, payload
 
+_GUESS = 1024
+"""Bytes of a message, until there is one; too low a guess costs another turn."""
+_AROUND_RECORD = 32
+_AROUND_BATCHES = 4096
 _log = structlog.get_logger("headrace.oci")
 
 
@@ -24,14 +28,19 @@ class MessageSink:
             limit: the most messages.
             most_bytes: the most bytes of keys and values; one message is taken however large it is.
         """
+        self._limit = limit
         self._most_bytes = most_bytes
         self._name = msgspec.json.encode(stream_name)
         self._messages = native.open_messages(limit, most_bytes)
 
     def room(self) -> int:
-        """Bytes it still wants; 0: full."""
+        """Bytes it still wants; 0: full. For a few messages not more is read than they may take."""
         messages = self._messages
-        return 0 if messages.full else max(1, self._most_bytes - messages.size)
+        if messages.full:
+            return 0
+        usual = messages.size // messages.count if messages.count else _GUESS
+        wanted = (self._limit - messages.count) * (usual + _AROUND_RECORD) + _AROUND_BATCHES
+        return max(1, min(self._most_bytes - messages.size, wanted))
 
     def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         """Take records from `offset` on; see `Sink.take`."""
