@@ -16,7 +16,7 @@ from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.testing.redis import RedisServer
-from headrace.topics.errors import TopicExists, UnknownTopic
+from headrace.topics.errors import InvalidConfig, TopicExists, UnknownTopic
 from headrace.topics.model import Appended
 
 
@@ -211,3 +211,13 @@ async def test_moves_that_cannot_be(world: World) -> None:
     await world.clusters.move("t", DEFAULT, DEFAULT)
     assert world.clusters.default.topics.get("t") is live
     assert isinstance(live.topic.id, UUID)
+
+
+async def test_a_stream_is_a_partition_of_one_topic_whatever_its_cluster(world: World) -> None:
+    blue = await world.clusters.create("blue", {})
+    await blue.topics.create("t", 1, {"headrace.storage": "native"})
+    await append(blue, "t", b"1")
+    for broker in (blue, world.clusters.default):
+        with pytest.raises(InvalidConfig, match="is a partition of topic 't' already"):
+            await broker.topics.adopt("thief", "headrace:blue:t:0", 0, {})
+    assert world.clusters.default.topics.names() == []

@@ -178,7 +178,7 @@ async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicT
 
 
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:
-    async def refuse(_: Topic) -> None:
+    async def refuse(topic: Topic) -> None:
         raise StorageUnavailable("away")
 
     await table.create("a", 1, {})

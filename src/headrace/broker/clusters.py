@@ -102,6 +102,9 @@ class Clusters:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        broker.topics.elsewhere = lambda: [
+            live for other, each in self._brokers.items() if other != name for live in each.topics
+        ]
         self._brokers[name] = broker
         return broker
 

@@ -1,7 +1,7 @@
 """The topics of the running server: found by name or id, created, changed, deleted."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -73,6 +73,8 @@ class TopicTable:
         """Called with each topic that is there from now on: loaded, created or moved here."""
         self.removed: list[Callable[[LiveTopic], None]] = []
         """Called with each topic that was deleted; not with one that has moved."""
+        self.elsewhere: Callable[[], Iterable[LiveTopic]] = tuple
+        """Tells the topics of other virtual clusters, whose streams are theirs."""
         self.adopted: list[Callable[[LiveTopic], None]] = []
         """Called with each topic that has taken over another stream."""
 
@@ -194,7 +196,7 @@ class TopicTable:
     async def _adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
         async with self._changes:
             check_name(name)
-            for other in self:
+            for other in (*self, *self.elsewhere()):
                 if stream in other.topic.streams:
                     raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
             known = self._by_name.get(name)

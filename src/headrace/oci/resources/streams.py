@@ -249,7 +249,7 @@ class Streams:
     def _check_name(self, name: str, pool: PoolRecord) -> None:
         """A name is free again when the stream that had it is DELETED."""
         now_ms = self._documents.clock.now_ms()
-        if any(
+        if self._documents.settings.lifecycle_delay_ms and any(
             stream.name == name and stream.pool == pool.id and lifecycle.state_of(stream, now_ms) == "DELETING"
             for stream in self._documents.streams.values.values()
         ):
