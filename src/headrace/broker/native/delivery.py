@@ -41,7 +41,12 @@ class Delivery:
     """One group's reading of one partition."""
 
     def __init__(
-        self, group: str, partition: NativePartition, committed: Callable[[], int | None], most_pending: int
+        self,
+        group: str,
+        partition: NativePartition,
+        committed: Callable[[], int | None],
+        told: Callable[[], int | None],
+        most_pending: int,
     ) -> None:
         """Nothing has been read.
 
@@ -49,6 +54,7 @@ class Delivery:
             group: the group's name.
             partition: what it reads.
             committed: tells the group's last commit there.
+            told: tells, once, what OffsetFetch has answered last.
             most_pending: from so many entries on that are pending, further ones are read without recording that.
         """
         self.group = group
@@ -56,6 +62,7 @@ class Delivery:
         self.member: str | None = None
         self.mode = Mode.SEEK
         self._committed = committed
+        self._told = told
         self._most_pending = most_pending
         self._lock = asyncio.Lock()
         self._kept: deque[StoredBatch] = deque()
@@ -150,7 +157,7 @@ class Delivery:
         """Find out what a fetch offset is, and set the mode; for a seek back, where it ends."""
         partition = self.partition
         known = self.member == member
-        committed = self._committed()
+        committed, told = self._committed(), self._told()
         entered = await partition.native.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
@@ -161,12 +168,21 @@ class Delivery:
             gap = await partition.native.is_gap(partition.place, entered.last_id, offset)
             self.mode = Mode.NEW if gap else Mode.SEEK
             return None
-        position = await partition.native.native_position(partition.place, self.group, committed)
-        stands = position is not None and offset >= position and (offset == position or not known)
-        if position is not None and offset < position:
-            stands = await partition.native.is_gap(partition.place, offset, position)
+        stands = offset == told or (not known and committed is not None and offset >= committed)
+        if not stands:
+            stands = await self._stands(offset, known, committed)
         self.mode = Mode.PENDING if stands else Mode.SEEK
         return None if stands else entered.next_offset
+
+    async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
+        """Whether an offset that was passed already is where the group stands, or, for a new owner, behind that."""
+        partition = self.partition
+        position = await partition.native.native_position(partition.place, self.group, committed)
+        if position is None:
+            return False
+        if offset >= position:
+            return offset == position or not known
+        return await partition.native.is_gap(partition.place, offset, position)
 
     async def _fill(self, member: str, limit: int) -> bool:
         """Read more behind what is kept; false where so much is pending that it is not to be recorded."""

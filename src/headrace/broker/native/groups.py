@@ -52,6 +52,8 @@ class NativeGroups:
         self._most_pending = most_pending
         self._owners = Owners()
         self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._told: dict[tuple[str, TopicPartition], int] = {}
+        """What OffsetFetch has answered last: whoever starts there does not seek, however far others are by then."""
         self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
 
     # The storage of groups
@@ -103,6 +105,7 @@ class NativeGroups:
         )
 
     async def _commit_one(self, group: str, partition: TopicPartition, native: NativePartition, offset: int) -> None:
+        self._told.pop((group, partition), None)
         previous = self._committed.get((group, partition))
         kind = ""
         if previous is not None and offset < previous:
@@ -161,6 +164,7 @@ class NativeGroups:
         for partition, position in zip(natives, found, strict=True):
             if position is not None:
                 positions[partition] = position
+                self._told[group, partition] = position.offset
             else:
                 positions.pop(partition, None)
         return positions
@@ -187,7 +191,11 @@ class NativeGroups:
         delivery = self._deliveries.get(key)
         if delivery is None or delivery.partition is not partition:
             delivery = self._deliveries[key] = Delivery(
-                owner.group, partition, lambda: self._committed.get(key), self._most_pending
+                owner.group,
+                partition,
+                lambda: self._committed.get(key),
+                lambda: self._told.pop(key, None),
+                self._most_pending,
             )
         return GroupReader(delivery, owner.member)
 
@@ -209,8 +217,9 @@ class NativeGroups:
 
     async def _forget(self, group: str) -> None:
         """The group was deleted, or nothing is left of it."""
-        for key in [key for key in self._deliveries if key[0] == group]:
-            del self._deliveries[key]
+        for known in (self._deliveries, self._told):
+            for key in [key for key in known if key[0] == group]:
+                del known[key]
         for native in list(self._natives.values()):
             try:
                 await native.native.forget_group(native.place, group)
@@ -252,5 +261,6 @@ class NativeGroups:
         """Nobody reads it any more."""
         for partition in [each for each in self._natives if each.topic == topic]:
             self._streams.discard(self._natives.pop(partition).stream)
-        for key in [key for key in self._deliveries if key[1].topic == topic]:
-            del self._deliveries[key]
+        for known in (self._deliveries, self._told):
+            for key in [key for key in known if key[1].topic == topic]:
+                del known[key]
