@@ -1,14 +1,18 @@
 """Every `oci streaming` command, in one go; the three of the product documentation word for word but for --endpoint."""
 
+import itertools
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from oci_cli import cli_root, dynamic_loader
 
 from headrace.testing import InProcessServer
 from headrace.testing.oci import base64_of, text_of
@@ -27,15 +31,18 @@ class CommandLine:
             check=True,
         )
         self.endpoint = endpoint
+        self.used: set[str] = set()
+        """Commands that were run, such as `streaming stream message get`."""
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("OCI_", "HEADRACE_"))
         } | json.loads(configured.stdout)["environment"]
         self._environment |= {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            shlex.split(command), env=self._environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        words = shlex.split(command)
+        named = words[words.index("streaming") :]
+        self.used.add(" ".join(itertools.takewhile(lambda word: not word.startswith("-"), named)))
+        return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
 
     def __call__(self, command: str) -> Any:
         """What a command prints, decoded; None when it prints nothing."""
@@ -50,12 +57,34 @@ def line(tmp_path: Path, headrace_server: InProcessServer, headrace_kafka: str) 
     return CommandLine(tmp_path, headrace_server.http)
 
 
+def commands() -> Iterator[str]:
+    """Every command of `oci streaming` that there is, from the program itself."""
+    dynamic_loader.load_service("streaming")
+
+    def below(command: click.Command, path: str) -> Iterator[str]:
+        if not isinstance(command, click.Group):
+            yield path
+            return
+        for name, further in command.commands.items():
+            yield from below(further, f"{path} {name}")
+
+    return below(cli_root.cli.commands["streaming"], "streaming")
+
+
 def details_of(**fields: object) -> str:
     return shlex.quote(json.dumps(fields))
 
 
 @pytest.mark.timeout(300)
-def test_messages_cursors_and_groups(line: CommandLine) -> None:
+def test_every_command(line: CommandLine) -> None:
+    use_messages_cursors_and_groups(line)
+    use_streams_pools_and_work_requests(line)
+    use_connect_harnesses(line)
+
+    assert line.used == set(commands())
+
+
+def use_messages_cursors_and_groups(line: CommandLine) -> None:
     created = line(
         f"oci streaming admin stream create --name s --partitions 1 --compartment-id {COMPARTMENT}"
         " --wait-for-state SUCCEEDED --wait-interval-seconds 1"
@@ -106,8 +135,7 @@ def test_messages_cursors_and_groups(line: CommandLine) -> None:
     assert '"The cursor is invalid. Create a new one."' in refused.stderr
 
 
-@pytest.mark.timeout(300)
-def test_streams_pools_and_work_requests(line: CommandLine) -> None:
+def use_streams_pools_and_work_requests(line: CommandLine) -> None:
     admin = "oci streaming admin"
     pool = line(f"{admin} stream-pool create --name p --compartment-id {COMPARTMENT}")
     assert {"data", "etag", "opc-work-request-id"} <= set(pool)
@@ -146,8 +174,7 @@ def test_streams_pools_and_work_requests(line: CommandLine) -> None:
     line(f"{admin} stream-pool delete --stream-pool-id {pool_id} --force")
 
 
-@pytest.mark.timeout(300)
-def test_connect_harnesses(line: CommandLine) -> None:
+def use_connect_harnesses(line: CommandLine) -> None:
     admin = "oci streaming admin connect-harness"
     made = line(f"{admin} create --name h --compartment-id {COMPARTMENT}")
     harness = made["data"]["id"]
