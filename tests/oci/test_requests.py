@@ -46,6 +46,13 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(oci_server: InPro
     assert b"Request size is limited to 1 MiB" in answer
 
 
+def test_whoever_asks_first_and_is_refused_has_the_connection_closed(oci_server: InProcessServer) -> None:
+    head = "POST /20180418/nothing HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    answer = raw(oci_server, head.encode(), b"}")
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert b"\r\nconnection: close\r\n" in answer
+
+
 def test_a_body_that_is_too_large_and_sent_all_the_same_is_answered_too(api: Api, stream: str) -> None:
     path = f"/streams/{stream}"
     huge = b" " * (2 << 20)

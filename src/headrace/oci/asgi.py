@@ -41,7 +41,7 @@ _log = structlog.get_logger("headrace.oci")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
-_DESCRIPTION = f"/{BASE}/openapi.json".encode()
+_DESCRIPTION = f"{BASE}/openapi.json".encode()
 _NOBODY = Principal()
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
@@ -104,12 +104,16 @@ class OciApp:
         except Exception:
             _log.exception("an operation failed", method=scope["method"], path=scope["path"], request=request_id)
             status, answer = _failed(OciError(500, "Internal server error"))
+        if status >= 400 and "expect" in headers:
+            # A client that asks before it sends a body may leave it out now, and then nobody could tell where its next
+            # request begins.
+            answer.headers["connection"] = "close"
         await _send(send, status, answer, request_id)
 
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
         raw_path: bytes = scope["raw_path"]
-        if raw_path.endswith(_DESCRIPTION) and method == "GET":
+        if raw_path.lstrip(b"/") == _DESCRIPTION and method == "GET":
             return 200, Answer(self._description)
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
@@ -189,9 +193,8 @@ async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
     """The whole body. Raises OciError 400 as soon as it is known to be too large."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
-        # A client that asked first may leave the body out now, and where the next request begins could not be told.
-        # Any other is sending it: it is read to its end and thrown away, so that the answer is not lost.
-        raise OciError(400, REQUEST_TOO_LARGE, headers={"connection": "close"} if "expect" in headers else None)
+        # A client that sends it all the same is heard out by the listener, so that the answer is not lost.
+        raise OciError(400, REQUEST_TOO_LARGE)
     chunks = []
     size = 0
     more = True
@@ -209,7 +212,7 @@ async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
 
 
 def _failed(error: OciError) -> tuple[int, Answer]:
-    return error.status, Answer({"code": error.code, "message": error.message}, error.headers)
+    return error.status, Answer({"code": error.code, "message": error.message}, dict(error.headers))
 
 
 def _json(body: Any) -> bytes:
