@@ -2,7 +2,7 @@
 
 import uuid
 from base64 import b64decode, b64encode
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -34,6 +34,10 @@ class OciClients:
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
         self.config = dict(throw_away_config())
 
+    @cached_property
+    def _admin(self) -> oci.streaming.StreamAdminClient:
+        return self.admin_client()
+
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
         """A StreamAdminClient; `options` as it takes them. Without `retry_strategy` nothing is tried twice."""
         return oci.streaming.StreamAdminClient(self.config, service_endpoint=self.endpoint, **_patient(options))
@@ -47,11 +51,11 @@ class OciClients:
         if "stream_pool_id" not in details:
             details.setdefault("compartment_id", self.compartment_id)
         asked = oci.streaming.models.CreateStreamDetails(name=name, partitions=partitions, **details)
-        return self.admin_client().create_stream(asked).data
+        return self._admin.create_stream(asked).data
 
     def sweep(self) -> None:
         """Remove the stream pools, with their streams, and the connect harnesses of the compartment."""
-        admin = self.admin_client()
+        admin = self._admin
         for pool in _all(admin.list_stream_pools, self.compartment_id):
             try:
                 admin.delete_stream_pool(pool.id)
