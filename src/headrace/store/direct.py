@@ -39,6 +39,8 @@ _MOST_PRODUCERS = 1_000
 """Producers known of one log; all are forgotten when there are more. The script knows every one."""
 _MOST_BYTES = 4 << 20
 """What one call may hold, so that answers come in a steady flow."""
+_NOT_HANDLED = "the answer to an append could not be handled"
+"""One request's trouble; every other one still gets its own answer."""
 _NO_ERROR = frozenset({bytes, int})
 """What XADD and HSET answer."""
 _ENTRY = PAIR + b"$1\r\nb\r\n$" + NUMBER + b"\r\n"
@@ -132,14 +134,17 @@ class _Stream:
 
 
 class _Waiting:
-    __slots__ = ("append", "base_offset", "done", "keys", "stream")
+    __slots__ = ("append", "base_offset", "done", "stream")
 
     def __init__(self, stream: _Stream, append: Append, done: AppendDone) -> None:
         self.stream = stream
-        self.keys = stream.keys
         self.append = append
         self.done = done
         self.base_offset = -1
+
+    @property
+    def keys(self) -> bytes:
+        return self.stream.keys
 
 
 class DirectAppends:
@@ -289,7 +294,10 @@ class DirectAppends:
         if not _NO_ERROR.issuperset(map(type, reply)):
             self._undo(transaction, reply)
         for waiting, answer in zip(transaction.batches, reply, strict=False):
-            _tell(waiting.done, Appended(waiting.base_offset) if type(answer) is bytes else refused(answer))
+            try:
+                waiting.done(Appended(waiting.base_offset) if type(answer) is bytes else refused(answer))
+            except Exception:
+                _log.exception(_NOT_HANDLED)
 
     def _undo(self, transaction: "_Transaction", reply: list[Reply]) -> None:
         """Somebody else has written to a log, so that XADD failed: the rest of that batch's transaction was done.
@@ -390,8 +398,7 @@ def _tell(done: AppendDone, result: Appended | Exception) -> None:
     try:
         done(result)
     except Exception:
-        # One request's trouble; every other one still gets its own answer.
-        _log.exception("the answer to an append could not be handled")
+        _log.exception(_NOT_HANDLED)
 
 
 def _ignore(_: Reply) -> None:

@@ -1,7 +1,8 @@
 """Whether a record batch from a client may enter a topic. Reads the 61-byte header and the CRC, never the records."""
 
 from headrace.records import errors as batch_errors
-from headrace.records.batch import BatchHeader, check, log_append_time
+from headrace.records import native
+from headrace.records.batch import BatchHeader, log_append_time
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import (
     CorruptBatch,
@@ -46,7 +47,7 @@ def accept(
     if size > bound:
         raise MessageTooLarge(f"a record batch of {size} bytes is over max.message.bytes={bound}")
     try:
-        header = check(batch)
+        header = native.check(batch)
     except batch_errors.UnsupportedMagic as error:
         raise UnsupportedFormat(str(error)) from None
     except batch_errors.UnknownCodec as error:
@@ -55,10 +56,10 @@ def accept(
         raise InvalidRecord(str(error)) from None
     except batch_errors.BatchError as error:
         raise CorruptBatch(str(error)) from None
-    # Every append of every client comes by here: fields in one go are a third of the time of one property each.
+    # Every append of every client comes by here: plain fields in one go are a third of the time of named ones.
     _, _, _, _, _, attributes, last_delta, base_timestamp, max_timestamp, producer_id, epoch, first, _ = header
     if attributes & _UNUSUAL:
-        _check_unusual(header, zstd_allowed=zstd_allowed)
+        _check_unusual(BatchHeader(*header), zstd_allowed=zstd_allowed)
     if config.log_append_time:
         log_append_time(batch, now_ms)
         max_timestamp = now_ms

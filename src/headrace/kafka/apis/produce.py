@@ -68,22 +68,24 @@ class _Plain(Served):
 
     __slots__ = ("_batch", "_index", "_log_append_ms", "_log_start", "_topic")
 
-    def __init__(self, outlet: Outlet, frame: memoryview, plain: Plain, *, owned: bool) -> None:
+    def __init__(self, outlet: Outlet, frame: memoryview, plain: Plain, owned: bool) -> None:
         version, correlation_id, self._topic, self._index, start, stop = plain
-        super().__init__(outlet, ProduceRequest.API_KEY, version, correlation_id, None, len(frame))
+        Exchange.__init__(self, outlet, 0, version, correlation_id, None, len(frame))
         # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
         self._batch = frame[start:stop] if owned else bytearray(frame[start:stop])
         self._log_append_ms = self._log_start = -1
 
     def serve(self) -> None:
         broker = self.outlet.broker
+        index = self._index
         try:
             live = broker.topics.get(self._topic)
-            if self._index < len(live.partitions):
-                self._log_start = live.partitions[self._index].log_start
+            partitions = live.partitions
+            if index < len(partitions):
+                self._log_start = partitions[index].log_start
             if live.config.log_append_time:
                 self._log_append_ms = broker.clock.now_ms()
-            broker.append(self._topic, self._index, self._batch, self._settle, zstd_allowed=self.version >= 7)
+            broker.append(self._topic, index, self._batch, self._settle, zstd_allowed=self.version >= 7)
         except TopicError as error:
             self._settle(error)
 
@@ -109,7 +111,7 @@ class _Plain(Served):
 
 def _shortcut(outlet: Outlet, frame: memoryview, owned: bool) -> _Plain | None:
     plain = read(frame)
-    return None if plain is None else _Plain(outlet, frame, plain, owned=owned)
+    return None if plain is None else _Plain(outlet, frame, plain, owned)
 
 
 SHORTCUTS[ProduceRequest.API_KEY] = _shortcut
