@@ -1,13 +1,17 @@
 """Native topics from the command line: created, adopted, described, with a lag that means something."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
+from confluent_kafka import Producer
 
+from headrace.keyspace.native import id_of
 from headrace.testing import Server
-from headrace.testing.member import Member
+from headrace.testing.member import Member, commit, position
+from headrace.testing.wire import Wire
 
 
 @pytest.fixture
@@ -118,3 +122,89 @@ def test_lag_counts_records_and_not_offsets(headrace: Any, running: Server, link
         assert lag()[:2] == (offsets[6], 4)
         assert reader.commit(offsets[9] + 1) == 0
         assert lag() == (offsets[9] + 1, 0, 0)
+
+
+def test_a_topic_moves_there_and_back(headrace: Any, running: Server, link: Any) -> None:
+    headrace.run("topics", "create", "moving", "--partitions", "2", "--config", "max.message.bytes=2000000")
+    for partition in range(2):
+        lines = "".join(f"k{n}:v{partition}-{n}\n" for n in range(500))
+        headrace.run("records", "produce", "moving", "--key-separator", ":", "--partition", str(partition), stdin=lines)
+    before = [(record["partition"], record["key"], record["value"]) for record in headrace.records("moving")]
+    assert len(before) == 1_000
+    with Wire(running.kafka) as wire:
+        assert commit(wire, "reader", "moving", 123, note="here") == 0
+        assert commit(wire, "reader", "moving", 500, 1) == 0
+
+    told = headrace.run("topics", "convert", "moving", "--to", "native")
+    assert "offsets have changed" in told
+    described = headrace.json("topics", "describe", "moving")
+    assert described["config"]["headrace.storage"] == "native"
+    assert described["config"]["max.message.bytes"] == "2000000"
+    assert [part["records"] for part in described["partitions"]] == [500, 500]
+    assert [(r["partition"], r["key"], r["value"]) for r in headrace.records("moving")] == before
+    stream = described["partitions"][0]["stream"]
+    assert link.xlen(stream) == 500
+    assert link.exists("headrace:moving:0", "{headrace:moving:0}:state") == 0, "nothing is left behind"
+    with Wire(running.kafka) as wire:
+        offset, note = position(wire, "reader", "moving")
+        assert note == "here"
+        assert link.xrange(stream, count=1, min=id_of(offset))[0][1]["value"] == "v0-123"
+    assert [line["lag"] for line in headrace.json("groups", "describe", "reader")["positions"]] == [377, 0]
+    headrace.run("records", "produce", "moving", "--partition", "0", stdin="new\n")
+
+    headrace.run("topics", "convert", "moving", "--to", "log")
+    after = [(r["partition"], r["offset"], r["value"]) for r in headrace.records("moving")]
+    assert [(part, value) for part, _, value in after if value != "new"] == [(part, value) for part, _, value in before]
+    assert [offset for part, offset, _ in after if part == 0] == list(range(501))
+    with Wire(running.kafka) as wire:
+        assert position(wire, "reader", "moving") == (123, "here")
+        assert position(wire, "reader", "moving", 1)[0] == 500
+    assert link.exists(stream) == 0
+    headrace.run("topics", "delete", "moving")
+
+
+def test_what_cannot_be_converted(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "convert", "no-such-topic", "--to", "log", status=1)
+    assert "no-such-topic" in headrace.err
+    headrace.run("topics", "create", "busy", "--partitions", "1")
+    headrace.run("topics", "convert", "busy", "--to", "log", status=1)
+    assert "already" in headrace.err
+    headrace.run("records", "produce", "busy", stdin="a\n")
+    with Member(running.kafka, "busy-group", "busy") as reader:
+        reader.join()
+        reader.commit(1)
+        headrace.run("topics", "convert", "busy", "--to", "native", status=1)
+        assert "stop its consumers" in headrace.err
+        assert reader.commit(0) == 0
+        reader.leave()
+    headrace.run("topics", "convert", "busy", "--to", "native")
+
+
+def test_producers_go_on_while_a_topic_moves(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "flowing", "--partitions", "1")
+    stop = threading.Event()
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": running.kafka, "enable.idempotence": True, "linger.ms": 1})
+
+    def report(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    def produce() -> None:
+        number = 0
+        while not stop.is_set():
+            producer.produce("flowing", b"%d" % number, on_delivery=report)
+            number += 1
+            producer.poll(0.001)
+        sent.append(number)
+
+    sent: list[int] = []
+    writer = threading.Thread(target=produce)
+    writer.start()
+    for storage in ("native", "log", "native"):
+        headrace.run("topics", "convert", "flowing", "--to", storage)
+    stop.set()
+    writer.join()
+    assert producer.flush(30) == 0
+    assert failed == []
+    assert [record["value"] for record in headrace.records("flowing")] == [str(number) for number in range(sent[0])]

@@ -44,6 +44,8 @@ class Partition:
         self.log_end = state.next_offset
         self.leader_epoch = state.leader_epoch
         self.deleted = False
+        self.paused = False
+        """Whether appends are refused for a moment: its records are about to be elsewhere."""
         self._storage = storage
         self._tail = Tail(budget, state.next_offset)
         self._watchers: set[Watcher] = set()
@@ -64,8 +66,9 @@ class Partition:
         """
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
-        if self._recovery is not None:
-            raise StorageUnavailable(f"{self.topic}-{self.index}: Redis does not answer")
+        if self._recovery is not None or self.paused:
+            reason = "its storage is being changed" if self.paused else "Redis does not answer"
+            raise StorageUnavailable(f"{self.topic}-{self.index}: {reason}")
         self._storage.append(self.stream, append, partial(self._appended, append, done))
 
     def _appended(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.log import Partition
+from headrace.broker.native.converting import Conversion, MovePositions, drop_streams, target_of
 from headrace.broker.native.opening import open_partition, open_partitions
 from headrace.broker.ports import LogStorage
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
@@ -76,7 +77,7 @@ class TopicTable:
         self.elsewhere: Callable[[], Iterable[LiveTopic]] = tuple
         """Tells the topics of other virtual clusters, whose streams are theirs."""
         self.adopted: list[Callable[[LiveTopic], None]] = []
-        """Called with each topic that has taken over another stream."""
+        """Called with each topic whose partitions are others, or more, from now on."""
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
@@ -266,6 +267,51 @@ class TopicTable:
             await self._storage.replace_topic(topic)
             live.topic, live.config = topic, resolved
 
+    async def convert(self, name: str, storage: str, move: "MovePositions") -> int:
+        """Move a topic to the other storage; how many records it has there.
+
+        Args:
+            name: the topic.
+            storage: `log` or `native`.
+            move: carries groups' positions over.
+
+        Raises:
+            UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
+        """
+        return await _to_the_end(self._convert(name, storage, move))
+
+    async def _convert(self, name: str, storage: str, move: "MovePositions") -> int:
+        async with self._changes:
+            live = self.get(name)
+            before, target = live.topic, target_of(live.topic, storage)
+            conversion = Conversion(before, live.partitions, target, self._storage, await move.wanted(live))
+            await conversion.open_target()
+            try:
+                await conversion.copy(last=False)
+                for partition in live.partitions:
+                    partition.paused = True
+                await conversion.copy(last=True)
+                # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
+                if storage == "log":
+                    await move.carry(live, conversion.moved)
+                await self._storage.replace_topic(target)
+            except TopicError:
+                for partition in live.partitions:
+                    partition.paused = False
+                raise
+            config = resolve(target.config, self._defaults)
+            opened = await self._open_partitions(target, config, 0)
+            closed, live.partitions = live.partitions, opened
+            live.topic, live.config = target, config
+            for partition in closed:
+                partition.close()
+            for listener in self.adopted:
+                listener(live)
+            if storage == "native":
+                await move.carry(live, conversion.moved)
+            await drop_streams(before, self._storage)
+            return conversion.copied
+
     def validate_growth(self, name: str, partitions: int) -> None:
         """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions."""
         present = len(self.get(name).partitions)
@@ -288,6 +334,8 @@ class TopicTable:
             opened = await self._open_partitions(topic, live.config, present)
             live.topic = topic
             live.partitions += opened
+            for listener in self.adopted:
+                listener(live)
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its records; raises UnknownTopic."""

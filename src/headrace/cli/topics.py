@@ -176,6 +176,34 @@ def adopt(stream: str, name: str, partition: int, pairs: tuple[str, ...], kafka:
         click.echo(f"stream {stream} is partition {partition} of topic {name}")
 
 
+@topics.command(
+    "convert",
+    examples="""
+    headrace topics convert sensors --to native
+    headrace topics convert sensors --to log
+    """,
+)
+@click.argument("name")
+@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
+@click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
+@client_options
+def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
+    """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.
+
+    OFFSETS CHANGE: positions of groups are carried over, offsets that somebody has written down elsewhere are not.
+    Groups must have no members; producers may go on, and are held up for the last moment only.
+    """
+    client = Client(kafka)
+    topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
+    future = client.admin.create_topics([topic], request_timeout=timeout)[name]
+    with client.explained(f"convert topic {name!r}"):
+        future.result(timeout=timeout)
+    if as_json:
+        print_json({"topic": name, "storage": storage})
+    else:
+        click.echo(f"topic {name} has headrace.storage={storage} from now on; its offsets have changed")
+
+
 def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(ResourceType.TOPIC, name)
     described = client.admin.describe_configs([resource])[resource]

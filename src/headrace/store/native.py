@@ -115,6 +115,13 @@ class RedisNative(RedisLogs):
         await self._drop_native(topic, topic.streams)
         await self._remove_topic("end", topic)
 
+    async def drop_streams(self, topic: Topic) -> None:
+        """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
+        if is_native(topic):
+            await self._drop_native(topic, topic.streams)
+        else:
+            await self._drop(topic.streams)
+
     async def _finish_deletions(self) -> None:
         gone = [topic for topic in await self._topics_in(self._keyspace.deleted) if is_native(topic)]
         if gone:

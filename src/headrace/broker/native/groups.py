@@ -251,7 +251,8 @@ class NativeGroups:
         return {"records": records, "groups": groups}
 
     def topic_added(self, live: "LiveTopic") -> None:
-        """Its partitions are there from now on, if it is a native topic."""
+        """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""
+        self._drop(live.topic.name)
         for partition in live.partitions:
             if isinstance(partition, NativePartition):
                 self._natives[TopicPartition(partition.topic, partition.index)] = partition
@@ -259,6 +260,9 @@ class NativeGroups:
 
     def topic_deleted(self, topic: str) -> None:
         """Nobody reads it any more."""
+        self._drop(topic)
+
+    def _drop(self, topic: str) -> None:
         for partition in [each for each in self._natives if each.topic == topic]:
             self._streams.discard(self._natives.pop(partition).stream)
         for known in (self._deliveries, self._told):

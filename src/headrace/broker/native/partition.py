@@ -161,6 +161,8 @@ class NativePartition(Partition):
         """Store a checked batch, an entry per record; see `Partition.append`. Raises CorruptBatch, UnknownTopic."""
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+        if self.paused:
+            raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
         self.native.append_native(self.place, append, partial(self._stored_native, append, done))
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:

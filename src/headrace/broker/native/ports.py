@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace.broker.ports import AppendDone
-from headrace.topics.model import Append
+from headrace.topics.model import Append, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 
 
@@ -17,6 +17,9 @@ class NativeStorage(Protocol):
 
     async def open_native(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
         """Fence older servers off a partition; where it starts and ends."""
+
+    async def drop_streams(self, topic: Topic) -> None:
+        """Remove a topic's streams and what is kept beside them; adopted ones stay, and so does the registry."""
 
     async def native_extent(self, stream: NativeStream) -> Extent:
         """Where the log starts and ends just now."""

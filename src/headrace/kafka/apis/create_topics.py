@@ -4,6 +4,7 @@ Behavior
 - One broker holds every replica: a replication factor of 1 or -1 (the default) is taken, another is refused.
 - With the configuration `headrace.stream=KEY` a Redis Stream that is there becomes partition `headrace.partition` (0)
   of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
+- With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
 - Manual replica assignments are taken when they name this broker and nothing else.
 
 Version notes
@@ -11,6 +12,7 @@ Version notes
 """
 
 from headrace.broker.broker import Broker
+from headrace.broker.native.positions import GroupPositions
 from headrace.broker.topics import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -22,6 +24,7 @@ from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, 
 
 Result = CreateTopicsResponse.CreatableTopicResult
 ADOPT_STREAM, ADOPT_PARTITION = "headrace.stream", "headrace.partition"
+CONVERT = "headrace.convert"
 
 
 @register(CreateTopicsRequest, 2, 7)
@@ -41,6 +44,8 @@ async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopi
 async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool) -> Result:
     config = {item.name: item.value for item in topic.configs if item.value is not None}
     try:
+        if CONVERT in config:
+            return await _convert(broker, topic.name, config[CONVERT])
         if ADOPT_STREAM in config:
             return await _adopt(broker, topic, config, validate_only=validate_only)
         partitions = _partitions(broker, topic)
@@ -51,6 +56,12 @@ async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, 
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)
     return _created(broker, live, partitions)
+
+
+async def _convert(broker: Broker, name: str, storage: str) -> Result:
+    await broker.topics.convert(name, storage, GroupPositions(broker))
+    live = broker.topics.get(name)
+    return _created(broker, live, len(live.partitions))
 
 
 async def _adopt(

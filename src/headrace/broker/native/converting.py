@@ -1,0 +1,179 @@
+"""Moves a topic from one storage to the other: the same records in the same order, at other offsets.
+
+The records are copied to new streams while the topic goes on. Then the topic takes nothing for a moment (clients are
+told to try again), the rest is copied, and the topic's entry in the registry is replaced: that is the one step that
+counts. A server that dies before it leaves the topic as it was, and a copy that the next try removes. Positions are
+carried over record by record; that takes groups without members.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+import msgspec
+
+from headrace.broker.log import Partition
+from headrace.broker.native.opening import open_partitions
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.ports import NativeStorage
+from headrace.broker.ports import LogStorage
+from headrace.records.batch import log_append_time, peek
+from headrace.records.build import build
+from headrace.records.walk import records
+from headrace.topics.errors import InvalidConfig
+from headrace.topics.model import Append, Appended, StoredBatch, Topic
+from headrace.topics.native import ADOPTED, STORAGE, NativeStream, adopted, bits_of
+
+if TYPE_CHECKING:
+    from headrace.broker.topics import LiveTopic
+
+_READ_BYTES = 1 << 20
+_READ_BATCHES = 16
+_CLOSE = 4
+"""Copying goes on beside the producers until a round had no more batches than this."""
+_MOST_ROUNDS = 1_000_000
+_SETTLING = 4
+
+
+class MovePositions(Protocol):
+    """Carries the positions of groups over."""
+
+    async def wanted(self, live: "LiveTopic") -> dict[int, set[int]]:
+        """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
+
+    async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
+        """Commit the new offsets for all of them."""
+
+
+class Conversion:
+    """One topic on its way into the other storage."""
+
+    def __init__(
+        self,
+        topic: Topic,
+        partitions: list[Partition],
+        target: Topic,
+        storage: LogStorage,
+        positions: Mapping[int, set[int]],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            topic: as it is.
+            partitions: its open partitions.
+            target: what it becomes: the same name and id, other streams and configuration.
+            storage: where both are.
+            positions: offsets by partition whose new place is to be told.
+        """
+        self._partitions = partitions
+        self._target = target
+        self._storage = storage
+        self._native = cast("NativeStorage", storage)
+        self._at = [0 for _ in partitions]
+        self._wanted = {partition: sorted(found) for partition, found in positions.items()}
+        self.moved: dict[tuple[int, int], int] = {}
+        """(partition, old offset) -> the offset of the same record, or of the first one behind it."""
+        self._ends = [0 for _ in partitions]
+        self.copied = 0
+
+    async def copy(self, *, last: bool) -> None:
+        """Copy what there is; with `last` to the very end, else until little is left."""
+        if last:
+            await self._settle()
+        for index in range(len(self._partitions)):
+            for _ in range(_MOST_ROUNDS):
+                batches = await self._read(index)
+                for each in batches:
+                    await self._append(index, each)
+                if not batches or (not last and len(batches) <= _CLOSE):
+                    break
+        if last:
+            for index, wanted in self._wanted.items():
+                for offset in wanted:
+                    self.moved.setdefault((index, offset), self._ends[index])
+
+    async def _settle(self) -> None:
+        """Wait for appends that were under way when the topic was closed to them: answers come in order."""
+        for _ in range(_SETTLING):
+            await asyncio.sleep(0)
+            for partition in self._partitions:
+                if isinstance(partition, NativePartition):
+                    partition.learn(await self._native.native_extent(partition.place))
+                else:
+                    await self._storage.size(partition.stream)
+
+    async def _read(self, index: int) -> list[StoredBatch]:
+        partition = self._partitions[index]
+        at = max(self._at[index], partition.log_start)
+        if isinstance(partition, NativePartition):
+            found = await partition.read_range(at, _READ_BYTES)
+        else:
+            found = await self._storage.read(partition.stream, at, _READ_BATCHES)
+        if found:
+            self._at[index] = found[-1].next_offset
+        return found
+
+    async def _append(self, index: int, stored: StoredBatch) -> None:
+        """Append the records of a batch that are still readable, and remember where they go."""
+        first = self._partitions[index].log_start
+        kept = [record for record in records(stored.batch, stored.base_offset) if record.offset >= first]
+        if not kept:
+            return
+        header = peek(stored.batch)
+        batch = build([(each.key, each.value, each.timestamp, each.headers) for each in kept], codec=header.codec)
+        newest = max(each.timestamp for each in kept)
+        if header.timestamp_type:
+            log_append_time(batch, newest)
+        base = await self._put(self._target.streams[index], Append(batch, len(kept), newest))
+        for place, record in enumerate(kept):
+            wanted = self._wanted.get(index, [])
+            while wanted and wanted[0] <= record.offset:
+                self.moved[index, wanted.pop(0)] = base + place
+        self._ends[index] = base + len(kept)
+        self.copied += len(kept)
+
+    async def _put(self, stream: str, append: Append) -> int:
+        answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
+
+        def done(result: Appended | Exception) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        if self._target.config.get(STORAGE) == "native":
+            self._native.append_native(NativeStream(stream, bits_of(self._target)), append, done)
+        else:
+            self._storage.append(stream, append, done)
+        result = await answer
+        if isinstance(result, Exception):
+            raise result
+        return result.base_offset
+
+    async def open_target(self) -> None:
+        """Make the new streams; what a try before left there goes first."""
+        await self._native.drop_streams(self._target)
+        if self._target.config.get(STORAGE) == "native":
+            await open_partitions(self._target, self._storage)
+        else:
+            await asyncio.gather(*(self._storage.open_partition(stream) for stream in self._target.streams))
+
+
+def target_of(topic: Topic, storage: str) -> Topic:
+    """What a topic becomes; its streams have the names of a later log of the partition.
+
+    Raises:
+        InvalidConfig: it has that storage already, or there is no such storage.
+    """
+    if storage not in {"log", "native"}:
+        raise InvalidConfig(f"headrace.convert={storage}: expected log or native")
+    if topic.config.get(STORAGE, "log") == storage:
+        raise InvalidConfig(f"topic {topic.name!r} has headrace.storage={storage} already")
+    foreign = adopted(topic)
+    bases = (f"headrace:{topic.name}:{n}" if n in foreign else key for n, key in enumerate(topic.streams))
+    streams = tuple(f"{base.partition('@')[0]}@{storage}" for base in bases)
+    config = {name: value for name, value in topic.config.items() if name != ADOPTED} | {STORAGE: storage}
+    return msgspec.structs.replace(topic, streams=streams, config=config)
+
+
+async def drop_streams(topic: Topic, storage: LogStorage) -> None:
+    """Remove what a topic has left behind; adopted streams stay."""
+    await cast("NativeStorage", storage).drop_streams(topic)

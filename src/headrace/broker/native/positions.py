@@ -1,0 +1,53 @@
+"""Carries groups' positions over where a topic's offsets change: `headrace.broker.native.converting`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.groups.effects import CommitResult
+from headrace.groups.events import Commit
+from headrace.groups.model import Position, TopicPartition
+from headrace.topics.errors import InvalidConfig, StorageUnavailable
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.topics import LiveTopic
+
+
+class GroupPositions:
+    """The positions of all groups of a broker in one topic."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._stand: dict[str, dict[TopicPartition, Position]] = {}
+
+    async def wanted(self, live: "LiveTopic") -> dict[int, set[int]]:
+        """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
+        name = live.topic.name
+        if self._broker.instances.groups_of(live):
+            raise InvalidConfig(f"topic {name!r} has groups of OCI instances: delete them first")
+        offsets: dict[int, set[int]] = {}
+        for group in list(self._broker.groups.describe_all()):
+            found = await self._broker.positions(
+                group.name, [TopicPartition(name, each.index) for each in live.partitions]
+            )
+            if found and group.members:
+                raise InvalidConfig(f"group {group.name!r} reads topic {name!r}: stop its consumers first")
+            if found:
+                self._stand[group.name] = found
+            for partition, position in found.items():
+                offsets.setdefault(partition.partition, set()).add(position.offset)
+        return offsets
+
+    async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
+        """Commit the new offsets for all of them. Raises StorageUnavailable."""
+        for group, positions in self._stand.items():
+            new = {
+                partition: Position(offset=moved[partition.partition, position.offset], metadata=position.metadata)
+                for partition, position in positions.items()
+            }
+            token = object()
+            commit = Commit(token=token, generation=-1, member_id="", instance_id=None, positions=new)
+            result = await self._broker.groups.request(group, commit)
+            assert isinstance(result, CommitResult)
+            if any(error is not None for error in result.partitions.values()):
+                raise StorageUnavailable(f"positions of group {group!r} were not taken: {result.partitions}")
