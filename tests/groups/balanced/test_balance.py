@@ -72,6 +72,11 @@ def test_a_surplus_member_is_due_nothing_and_moves_nothing() -> None:
     assert quotas(["c", "a", "b"], ["b", "a"], {}) == {"c": 0, "a": 1, "b": 1}
 
 
+def test_one_more_goes_to_those_that_more_are_on_the_way_to() -> None:
+    assert quotas(["a", "b", "c"], ["a"] * 5, {4: "c"}) == {"a": 2, "b": 1, "c": 2}
+    assert quotas(["a", "b", "c"], ["a"] * 5, {}) == {"a": 2, "b": 2, "c": 1}
+
+
 def test_free_partitions_go_to_whoever_lacks_most() -> None:
     assert share_out(["a", "b"], ["a", None, None, "a"], {}) == ["a", "b", "b", "a"]
     assert share_out(["a", "b", "c"], [None] * 4, {}) == ["a", "a", "b", "c"]

@@ -206,6 +206,23 @@ def test_a_holder_that_reads_on_and_neither_commits_nor_heartbeats_loses_what_ot
     assert ctx.committed() == 5
 
 
+def test_the_wait_for_a_holder_begins_when_somebody_else_is_due() -> None:
+    ctx = InstanceContext(2)
+    ctx.publish(0, 5)
+    ctx.publish(1, 5)
+    holder = ctx.get(ctx.create("holder", commit_on_get=False)).cursor
+    for _ in range(3):
+        ctx.sleep(TIMEOUT_MS)
+        holder = ctx.get(holder).cursor
+    ctx.get(ctx.create("waiting", timeout_ms=10 * TIMEOUT_MS))
+    ctx.sleep(TIMEOUT_MS)
+    holder = ctx.get(holder).cursor
+    assert ctx.counts() == [0, 2]
+    ctx.sleep(1)
+    ctx.get(holder)
+    assert ctx.counts() == [1, 1]
+
+
 def test_each_request_of_a_slow_holder_gives_up_what_its_own_commit_covers_first() -> None:
     ctx = InstanceContext(2)
     ctx.publish(0, 5)

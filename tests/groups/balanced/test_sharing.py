@@ -149,6 +149,7 @@ def test_silence_counts_also_when_the_timer_fires_late(ctx: InstanceContext) -> 
     ctx.now_ms += TIMEOUT_MS + 1
     assert ctx.get(b).by_partition() == {0: [0, 1, 2, 3, 4]}
     assert ctx.shares() == {"b": [0]}
+    assert [key.member_id for key in ctx.timers if key.member_id] == ["b"]
     # It comes at last, to the one who has meanwhile returned.
     ctx.get(a)
     ctx.sleep(0)

@@ -33,9 +33,14 @@ def test_every_request_is_a_use(ctx: InstanceContext, verb: str) -> None:
 
 def test_a_restart_of_the_server_does_not_shorten_the_time(ctx: InstanceContext) -> None:
     cursor = ctx.get(ctx.create("a")).cursor
-    for _ in range(11):
-        ctx.sleep(RETENTION_MS // 12)
-        cursor = ctx.get(cursor).cursor
+    ctx.sleep(RETENTION_MS // 2)
+    ctx.beat(cursor)
+    stored_ms = ctx.now_ms
+    for _ in range(30):
+        ctx.sleep(TIMEOUT_MS // 2)
+        ctx.beat(cursor)
+    # Not every use is stored.
+    assert ctx.storage.sections["flights"].used_ms == stored_ms
     ctx.restart()
     ctx.sleep(RETENTION_MS - 1)
     assert not ctx.storage.nothing

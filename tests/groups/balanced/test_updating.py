@@ -43,6 +43,17 @@ def test_a_get_that_was_reading_meanwhile_is_overtaken_too(ctx: InstanceContext)
     assert ctx.get(got.cursor).by_partition() == {0: [20]}
 
 
+def test_after_an_update_nothing_is_in_hand_also_where_the_server_has_restarted(four: InstanceContext) -> None:
+    created = four.create("a")
+    four.get(created)
+    four.get(four.create("b"))
+    four.restart()
+    four.update(StartKind.TRIM_HORIZON)
+    four.beat(created)
+
+    assert four.counts() == [2, 2]
+
+
 def test_a_get_that_was_reading_meanwhile_holds_nothing_back(four: InstanceContext) -> None:
     created = four.create("a")
     plan = four.begin_get(created)

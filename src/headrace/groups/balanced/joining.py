@@ -31,7 +31,7 @@ def create_cursor(section: Section, request: CreateCursor, turn: Turn) -> GroupC
 
 def check_cursor(section: Section, cursor: GroupCursor) -> None:
     """Raise InstanceError for a cursor that this section has not created: it is of one that was here before."""
-    if cursor.epoch < section.created_ms or cursor.incarnation > section.incarnations:
+    if cursor.epoch < section.created_ms:
         raise InstanceError(InstanceProblem.INVALID_CURSOR, f"group {section.group!r} has not made this cursor")
 
 

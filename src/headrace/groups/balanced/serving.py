@@ -59,7 +59,6 @@ def beat(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
     if not is_outdated(section, cursor):
         member = enter(section, cursor, turn)
         member.extended_ms = turn.now_ms
-        committing.learn_flight(section, member, cursor)
         hand_over(section, member, turn)
     return cursor
 
