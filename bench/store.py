@@ -79,7 +79,7 @@ async def _measure(size: int, quick: bool) -> list[Cell]:
 async def alone(batch: bytes | bytearray, count: int) -> tuple[Spent, Spent]:
     """Append a batch `count` times and read all of it, on a Valkey of its own; what the one and the other took."""
     async with running_valkey() as valkey:
-        storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1)
+        storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1, alone=True)
         try:
             topic = Topic(name="bench", id=uuid4(), streams=(_STREAM,), config={}, created_ms=0)
             await storage.create_topic(topic)
