@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from hypothesis import settings
 
 from headrace.store.storage import RedisStorage
 from headrace.testing.redis import RedisServer, debian_redis_program
+
+# How long one example takes says more about what else the machine does than about the code.
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
