@@ -1,5 +1,7 @@
 """Templates filled in C and in Python, and as Redis reads them."""
 
+import importlib.util
+import sys
 from collections.abc import Callable
 
 import hiredis
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.store import resp
 from headrace.store.resp import BULK, NUMBER, PAIR, fill, plain_fill
 
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -51,3 +54,13 @@ def test_nothing_else_is_taken(arguments: tuple[object, ...]) -> None:
 def test_a_number_of_more_than_64_bits_is_refused() -> None:
     with pytest.raises(OverflowError):
         fill(b"", NUMBER, 2**63)
+
+
+def test_without_a_compiler_it_is_done_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "headrace.store._resp", None)
+    spec = importlib.util.spec_from_file_location("without_extension", resp.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    assert plain.fill is plain.plain_fill
