@@ -1,6 +1,6 @@
 """Virtual clusters on a storage in memory, and on a Redis for what is stored."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from uuid import UUID
 
 import pytest
@@ -221,3 +221,29 @@ async def test_a_stream_is_a_partition_of_one_topic_whatever_its_cluster(world: 
         with pytest.raises(InvalidConfig, match="is a partition of topic 't' already"):
             await broker.topics.adopt("thief", "headrace:blue:t:0", 0, {})
     assert world.clusters.default.topics.names() == []
+
+
+class Nobody:
+    """Positions of no group."""
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return {}
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        pass
+
+
+async def test_topics_of_one_name_go_to_the_other_storage_without_meeting(world: World) -> None:
+    clusters = world.clusters
+    await clusters.create("blue", {})
+    for value in (b"first", b"second"):
+        await clusters.default.topics.create("t", 1, {})
+        await append(clusters.default, "t", value)
+        await clusters.default.topics.convert("t", "native", Nobody())
+        if value == b"first":
+            await clusters.move("t", DEFAULT, "blue")
+    clusters = await world.restart()
+    keys = [broker.topics.get("t").topic.streams[0] for _, broker in clusters]
+    assert len(set(keys)) == 2
+    async with redis.asyncio.from_url(world.url) as link:
+        assert [await link.xlen(key) for key in keys] == [1, 1]

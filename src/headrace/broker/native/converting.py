@@ -160,6 +160,8 @@ class Conversion:
 def target_of(topic: Topic, storage: str) -> Topic:
     """What a topic becomes; its streams have the names of a later log of the partition.
 
+    The topic's id is in them: one of the same name, in another virtual cluster or moved there, has others.
+
     Raises:
         InvalidConfig: it has that storage already, or there is no such storage.
     """
@@ -169,7 +171,7 @@ def target_of(topic: Topic, storage: str) -> Topic:
         raise InvalidConfig(f"topic {topic.name!r} has headrace.storage={storage} already")
     foreign = adopted(topic)
     bases = (f"headrace:{topic.name}:{n}" if n in foreign else key for n, key in enumerate(topic.streams))
-    streams = tuple(f"{base.partition('@')[0]}@{storage}" for base in bases)
+    streams = tuple(f"{base.partition('@')[0]}@{storage}-{topic.id.hex[:12]}" for base in bases)
     config = {name: value for name, value in topic.config.items() if name != ADOPTED} | {STORAGE: storage}
     return msgspec.structs.replace(topic, streams=streams, config=config)
 
