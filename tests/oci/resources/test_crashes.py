@@ -222,9 +222,11 @@ class Machine(RuleBasedStateMachine):
         if stream is not None:
             broker, live = self.world.catalog.streams.find(self.world.stream_id(stream))
             self.change(self._delete_topic(broker, live.topic.name), left)
-            if stream.id in self.streams and not lifecycle.is_deleted(self.streams[stream.id]):
-                now = self.world.catalog.streams.get(self.world.stream_id(stream))
-                self.streams[stream.id] = now
+            found = {each.id: each for each in self.world.catalog.streams.all()}.get(stream.id)
+            if found is not None:
+                self.streams[stream.id] = found
+            elif stream.id in self.streams:
+                assert self.streams.pop(stream.id).version == 0, "a stream left no record"
 
     async def _delete_topic(self, broker: Any, name: str) -> None:
         await broker.topics.delete(name)

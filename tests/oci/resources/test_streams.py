@@ -161,12 +161,20 @@ async def test_a_name_can_be_used_again(world: World) -> None:
     assert len(world.catalog.streams.all()) == 2
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-async def test_a_topic_deleted_through_kafka_is_a_deleted_stream(world: World, recorded: bool) -> None:
-    record = await world.stream("t") if recorded else None
-    if record is None:
-        await world.default.topics.create("t", 1, {})
-        (record,) = world.catalog.streams.all()
+@pytest.mark.parametrize("through_oci", [True, False])
+async def test_a_topic_made_and_deleted_through_kafka_leaves_nothing(world: World, through_oci: bool) -> None:
+    await world.default.topics.create("t", 1, {})
+    (record,) = world.catalog.streams.all()
+    if through_oci:
+        await world.catalog.delete_stream(world.stream_id(record), None)
+    else:
+        await world.default.topics.delete("t")
+    for catalog in (world.catalog, await world.restart()):
+        assert [catalog.state_of(each) for each in catalog.streams.all()] == ["DELETED"] * through_oci
+
+
+async def test_a_stream_deleted_through_kafka_is_a_deleted_stream(world: World) -> None:
+    record = await world.stream("t")
     await world.default.topics.delete("t")
     assert world.state(record) == "DELETED"
     await world.catalog.streams.settle()

@@ -25,6 +25,7 @@ from headrace.oci.admin import (
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import OciError, invalid
 from headrace.oci.registry import operation
+from headrace.oci.resources.lifecycle import is_deleted
 from headrace.oci.resources.records import StreamRecord
 from headrace.oci.times import text_of
 
@@ -141,13 +142,21 @@ async def get_stream(call: Call) -> Answer:
     answer_headers=LIST_HEADERS,
 )
 async def list_streams(call: Call) -> Answer:
-    """List the streams of a compartment or of a pool, topics that were made through Kafka and deleted ones included."""
+    """List the streams of a compartment or of a pool, topics that were made through Kafka included.
+
+    Deleted ones are listed too, but for those that were in every compartment.
+    """
     query: ListStreamsQuery = call.query
     _one_of(query.compartment_id, query.stream_pool_id, "query parameter")
     catalog = call.door.catalog
     asked = query.compartment_id
     if asked is not None:
-        records = [each for each in catalog.streams.all() if is_in(call, each.compartment, asked)]
+        # What is in every compartment would stay on all of their lists for 90 days.
+        records = [
+            each
+            for each in catalog.streams.all()
+            if is_in(call, each.compartment, asked) and (each.compartment or not is_deleted(each))
+        ]
     else:
         pool = ocids.unique_of(query.stream_pool_id or "", ocids.STREAM_POOL)
         records = [each for each in catalog.streams.all() if each.pool == pool]

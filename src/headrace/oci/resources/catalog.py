@@ -174,11 +174,12 @@ class Catalog:
         async def delete() -> WorkRequestRecord:
             pool = self.pools.deletable(pool_id, if_match)
             kafka = dict(self._clusters.settings_of(pool.cluster))
-            streams = [(ocids.STREAM, each.id) for each in self.streams.in_pool(pool)]
+            streams = [each.id for each in self.streams.in_pool(pool)]
             # Its streams write down themselves that they are gone. If this stops half-way, the pool is still there.
-            await self._clusters.delete(pool.cluster)
+            with self.streams.asked(streams):
+                await self._clusters.delete(pool.cluster)
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
-            resources = [(ocids.STREAM_POOL, pool.id), *streams]
+            resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams)]
             request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)
             await self.documents.save(
                 {(self.documents.pools, pool.id): pool, (self.documents.requests, request.id): request}

@@ -5,6 +5,8 @@ its pool. Deleted streams have no topic, only a document.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -42,6 +44,9 @@ class Streams:
         self._open: dict[str, Place] = {}
         """By OCID, those that may be written and read: what each put and get looks up."""
         self._unwanted: set[str] = set()
+        """Made just now and taken back: nothing is to be kept of them."""
+        self._asked: set[str] = set()
+        """Being deleted through this door."""
         self._lost: dict[str, StreamRecord] = {}
         """Deleted, and not written down yet."""
         self._writing: asyncio.Task[None] | None = None
@@ -76,11 +81,12 @@ class Streams:
             self._open[self.ocid(unique)] = (broker, topic)
 
     def _removed(self, broker: Broker, topic: LiveTopic) -> None:
-        """A topic was deleted, through Kafka perhaps."""
+        """A topic was deleted. One that was made through Kafka, and deleted so, leaves nothing behind."""
         unique = topic.topic.id.hex
         record = self._record(unique)
         self._forget(unique)
-        if unique not in self._unwanted and record is not None:
+        recorded = unique in self._documents.streams.values or unique in self._asked
+        if record is not None and recorded and unique not in self._unwanted:
             self._lost[unique] = self._documents.changed(record, "DELETING")
             if self._writing is None:
                 self._writing = asyncio.get_running_loop().create_task(self._write_lost())
@@ -90,7 +96,7 @@ class Streams:
         self._open.pop(self.ocid(unique), None)
 
     async def _write_lost(self) -> None:
-        """Write down what was deleted. A crash before leaves a stream made through Kafka without a record."""
+        """Write down what was deleted; a start finds what a crash has left to do."""
         while self._lost:
             try:
                 await self._documents.exclusively(self._write_once())
@@ -275,10 +281,20 @@ class Streams:
         """Delete a stream and what is in it."""
         record = self._changeable(stream_id, if_match)
         broker, live = self._live[record.id]
-        await broker.topics.delete(live.topic.name)
+        with self.asked([record.id]):
+            await broker.topics.delete(live.topic.name)
         request = await self._save("DELETE", self._lost[record.id])
         self._lost.pop(record.id, None)
         return request
+
+    @contextlib.contextmanager
+    def asked(self, uniques: Collection[str]) -> Iterator[None]:
+        """Within, deletions of these streams' topics were asked for here, and leave records."""
+        self._asked.update(uniques)
+        try:
+            yield
+        finally:
+            self._asked.difference_update(uniques)
 
     def check_changeable(self, stream_id: str, if_match: str | None) -> None:
         """Raise what `update` would: OciError 404, 412, 409."""
