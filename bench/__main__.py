@@ -7,6 +7,7 @@ from importlib import import_module
 
 BENCHES = {
     "kafka": "produce, consume, requests and latency through the Kafka door",
+    "native": "native topics beside log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI door",
     "groups": "a group of two and one of a thousand: from joining to assigned",
     "startup": "start to ready, and memory when idle",

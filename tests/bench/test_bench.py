@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("kafka", "oci", "groups", "startup", "store", "spark", "records", "codec")
+NAMES = ("kafka", "native", "oci", "groups", "startup", "store", "spark", "records", "codec")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,6 +72,7 @@ def test_the_oci_door() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "first"),
     [
+        ("native", ["--records", "20000"], "redis-benchmark XADD"),
         ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
         ("startup", ["--rounds", "1"], "start to ready"),
         ("store", ["--sizes", "16384"], "16,384"),
