@@ -180,15 +180,15 @@ def test_receipts_count_offsets_up_for_each_place(implementation: str) -> None:
     places = pack("=6i", 1, 0, 1, -1, 2, 1)
     told = [(b"<out>", -1, b""), (b"<a ", 10, b">"), (b"<b ", 2**62, b">"), (b"<failed>", -1, b"unused")]
     expected = b"<b %d>,<a 10>,<b %d>,<out>,<failed>,<b %d>" % (2**62, 2**62 + 1, 2**62 + 2)
-    assert native.receipts(places, list(told)) == expected
+    assert native.receipts(places, list(told), b"[", b"]") == b"[" + expected + b"]"
 
 
 @pytest.mark.parametrize("call", [receipts, *(each.receipts for each in EXTENSIONS)])
-def test_receipts_of_places_that_nothing_is_told_about(call: Callable[[bytes, list[Any]], bytes]) -> None:
+def test_receipts_of_places_that_nothing_is_told_about(call: Callable[[bytes, list[Any], bytes, bytes], bytes]) -> None:
     for place in (-2, 0, 1, 2**31 - 1):
         with pytest.raises(ValueError, match="nothing is told"):
-            call(pack("=i", place), [(b"out", -1, b""), None])
-    assert call(b"", []) == b""
+            call(pack("=i", place), [(b"out", -1, b""), None], b"", b"")
+    assert call(b"", [], b"{", b"}") == b"{}"
 
 
 @with_c
@@ -196,4 +196,4 @@ def test_receipts_of_places_that_nothing_is_told_about(call: Callable[[bytes, li
 def test_receipts_are_the_same(extension: ModuleType, places: list[int], offsets: list[int]) -> None:
     told = [(b"before %d " % number, offset, b" after") for number, offset in enumerate(offsets)]
     packed = pack(f"={len(places)}i", *places)
-    assert extension.receipts(packed, told) == receipts(packed, list(told))
+    assert extension.receipts(packed, told, b"(", b")") == receipts(packed, list(told), b"(", b")")

@@ -121,8 +121,7 @@ class Publication:
         if any(share.error is not None for share in self._shares) or self._left_out():
             failed = {-1, *(share.partition for share in self._shares if share.error is not None)}
             failures = sum(place in failed for place in memoryview(self._places).cast("i"))
-        entries = native.receipts(self._places, told)
-        return b'{"failures":%d,"entries":[%b]}' % (failures, entries)
+        return native.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
 
     def _left_out(self) -> bool:
         """Only the first messages are ever left out."""

@@ -193,7 +193,7 @@ static PyMethodDef methods[] = {
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},
     {"publish", headrace_publish, METH_VARARGS,
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
-    {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told): an entry for each place."},
+    {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},
     {"records", headrace_records, METH_VARARGS, "The records of a batch as a list of named tuples."},
     {NULL, NULL, 0, NULL},
 };

@@ -4,6 +4,7 @@
 #include "_native.h"
 
 enum { HEADER_SIZE = 61, MOST_KEY = 256, MOST_PARTITIONS = 1 << 14, LONGEST_VARINT = 10, SLACK = 16 };
+enum { LARGE_BODY = 2 << 20 }; /* bytes; also that of operations/put_messages.py */
 enum { CRC_AT = 17, ATTRIBUTES_AT = 21 };
 
 static const uint32_t INVALID = 0x80000000u;
@@ -246,7 +247,7 @@ static int make_room(Share *share, size_t more)
     size_t room = share->room ? 2 * share->room : 1024;
     while (room < share->used + more)
         room *= 2;
-    uint8_t *data = PyMem_Realloc(share->data, room);
+    uint8_t *data = PyMem_RawRealloc(share->data, room);
     if (!data)
         return -1;
     share->data = data;
@@ -329,8 +330,24 @@ typedef struct {
     size_t most_value;
     size_t most_total;
     size_t total;
-    Buffer places; /* int32 */
+    int32_t *places;
+    size_t count;
+    size_t room; /* of places */
 } Publication;
+
+static int put_place(Publication *all, int32_t place)
+{
+    if (all->count == all->room) {
+        size_t room = all->room ? 2 * all->room : 256;
+        int32_t *places = PyMem_RawRealloc(all->places, room * sizeof *places);
+        if (!places)
+            return -1;
+        all->places = places;
+        all->room = room;
+    }
+    all->places[all->count++] = place;
+    return 0;
+}
 
 static int put_message(Publication *all, const Encoded *key, const Encoded *value)
 {
@@ -345,19 +362,16 @@ static int put_message(Publication *all, const Encoded *key, const Encoded *valu
     else if (all->partitions > 1)
         place = (int32_t)(key->text ? crc32_of(key_bytes, key->size) % (uint32_t)all->partitions
                                     : next_random(&all->random) % (uint64_t)all->partitions);
-    if (reserve(&all->places, 4) < 0)
+    if (put_place(all, place) < 0)
         return -1;
-    if (all->places.used == 0 && reserve(&all->places, 4096) < 0)
-        return -1;
-    put(&all->places, &place, 4);
     if (place >= 0)
         return put_record(&all->shares[place], key_bytes, key, value);
     all->left_out--;
-    uint8_t *unused = PyMem_Malloc(value->size + SLACK);
+    uint8_t *unused = PyMem_RawMalloc(value->size + SLACK);
     if (!unused)
         return -1;
     int result = decode_base64(value, unused) < 0;
-    PyMem_Free(unused);
+    PyMem_RawFree(unused);
     return result;
 }
 
@@ -385,7 +399,9 @@ static int put_body(Publication *all, const uint8_t *at, const uint8_t *end)
     return 0;
 }
 
-/* publish(body, partitions, now_ms, seed, left_out, most_value, most_total): (places, [(partition, batch, size)]), or
+/* Other threads run while a large body is read, not while a small one is: getting back from them takes longer.
+ *
+ * publish(body, partitions, now_ms, seed, left_out, most_value, most_total): (places, [(partition, batch, size)]), or
  * None for a body that is not plain, or breaks a limit. */
 PyObject *headrace_publish(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -409,25 +425,30 @@ PyObject *headrace_publish(PyObject *Py_UNUSED(module), PyObject *args)
         published = Py_NewRef(Py_None);
         goto done;
     }
-    all.shares = PyMem_Calloc((size_t)partitions, sizeof *all.shares);
+    all.shares = PyMem_RawCalloc((size_t)partitions, sizeof *all.shares);
     if (!all.shares) {
         PyErr_NoMemory();
         goto done;
     }
     const uint8_t *start = body.buf;
+    PyThreadState *others = body.len > LARGE_BODY ? PyEval_SaveThread() : NULL;
     int result = put_body(&all, start, start + body.len);
+    if (others)
+        PyEval_RestoreThread(others);
     if (result > 0)
         published = Py_NewRef(Py_None);
     else if (result < 0)
         PyErr_NoMemory();
     else {
         PyObject *shares = close_shares(all.shares, partitions, now_ms);
-        published = shares ? Py_BuildValue("(NN)", take(&all.places), shares) : NULL;
+        published = shares ? Py_BuildValue("(y#N)", (const char *)all.places,
+                                           (Py_ssize_t)(all.count * sizeof *all.places), shares)
+                           : NULL;
     }
     for (int index = 0; index < partitions; index++)
-        PyMem_Free(all.shares[index].data);
-    PyMem_Free(all.shares);
-    drop(&all.places);
+        PyMem_RawFree(all.shares[index].data);
+    PyMem_RawFree(all.shares);
+    PyMem_RawFree(all.places);
 done:
     PyBuffer_Release(&body);
     return published;
@@ -443,9 +464,11 @@ typedef struct {
     Py_ssize_t after_size;
 } Told;
 
+enum { OFFSET_ROOM = 20 };
+
 static char *write_offset(char *to, int64_t number)
 {
-    char digits[20];
+    char digits[OFFSET_ROOM];
     int used = 0;
     do
         digits[used++] = (char)('0' + number % 10);
@@ -455,37 +478,75 @@ static char *write_offset(char *to, int64_t number)
     return to;
 }
 
-static int put_receipts(Buffer *out, const int32_t *places, Py_ssize_t count, Told *told, Py_ssize_t partitions)
+/* What is told of a place; the first text is that of the messages left out, whose place is -1. */
+static inline Told *told_of(Told *told, Py_ssize_t texts, int32_t place)
 {
-    for (Py_ssize_t index = 0; index < count; index++) {
-        /* The first text is that of the messages left out, whose place is -1. */
-        Py_ssize_t place = (Py_ssize_t)places[index] + 1;
-        Told *text = place >= 0 && place < partitions ? &told[place] : NULL;
-        if (!text || !text->before) {
-            PyErr_SetString(PyExc_ValueError, "receipts: a place that nothing is told about");
-            return -1;
-        }
-        if (reserve(out, (size_t)text->before_size + 20 + (size_t)text->after_size + 1) < 0)
-            return -1;
-        if (index)
-            put(out, ",", 1);
-        put(out, text->before, (size_t)text->before_size);
-        if (text->offset >= 0) {
-            char *to = PyBytes_AS_STRING(out->bytes) + out->used;
-            out->used += (size_t)(write_offset(to, text->offset++) - to);
-            put(out, text->after, (size_t)text->after_size);
-        }
-    }
-    return 0;
+    Py_ssize_t index = (Py_ssize_t)place + 1;
+    return index >= 0 && index < texts && told[index].before ? &told[index] : NULL;
 }
 
-/* receipts(places, told): an entry for each place, commas between. told[place + 1] is None, or (before, offset, after):
+/* Bytes that the entries may take, or -1 for a place that nothing is told about. */
+static Py_ssize_t most_of(const int32_t *places, Py_ssize_t count, Told *told, Py_ssize_t texts)
+{
+    Py_ssize_t most = 0;
+    for (Py_ssize_t index = 0; index < count; index++) {
+        const Told *text = told_of(told, texts, places[index]);
+        if (!text)
+            return -1;
+        most += text->before_size + OFFSET_ROOM + text->after_size + 1;
+    }
+    return most;
+}
+
+static char *write_receipts(char *to, const int32_t *places, Py_ssize_t count, Told *told, Py_ssize_t texts)
+{
+    for (Py_ssize_t index = 0; index < count; index++) {
+        Told *text = told_of(told, texts, places[index]);
+        if (index)
+            *to++ = ',';
+        memcpy(to, text->before, (size_t)text->before_size);
+        to += text->before_size;
+        if (text->offset >= 0) {
+            to = write_offset(to, text->offset++);
+            memcpy(to, text->after, (size_t)text->after_size);
+            to += text->after_size;
+        }
+    }
+    return to;
+}
+
+static PyObject *receipts_of(const Py_buffer *places, Told *told, Py_ssize_t texts, const Py_buffer *head,
+                             const Py_buffer *tail)
+{
+    const int32_t *numbers = places->buf;
+    Py_ssize_t count = places->len / (Py_ssize_t)sizeof *numbers;
+    Py_ssize_t most = most_of(numbers, count, told, texts);
+    if (most < 0) {
+        PyErr_SetString(PyExc_ValueError, "receipts: a place that nothing is told about");
+        return NULL;
+    }
+    PyObject *out = PyBytes_FromStringAndSize(NULL, head->len + most + tail->len);
+    if (!out)
+        return NULL;
+    char *start = PyBytes_AS_STRING(out);
+    PyThreadState *others = most > LARGE_BODY ? PyEval_SaveThread() : NULL;
+    memcpy(start, head->buf, (size_t)head->len);
+    char *end = write_receipts(start + head->len, numbers, count, told, texts);
+    memcpy(end, tail->buf, (size_t)tail->len);
+    end += tail->len;
+    if (others)
+        PyEval_RestoreThread(others);
+    _PyBytes_Resize(&out, end - start);
+    return out;
+}
+
+/* receipts(places, told, head, tail): an entry for each place, commas between, between head and tail. told[place + 1] is None, or (before, offset, after):
  * the offset, one higher for each message of the place, stands between the texts; below 0 `before` is all. */
 PyObject *headrace_receipts(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Py_buffer places;
+    Py_buffer places, head, tail;
     PyObject *list;
-    if (!PyArg_ParseTuple(args, "y*O!:receipts", &places, &PyList_Type, &list))
+    if (!PyArg_ParseTuple(args, "y*O!y*y*:receipts", &places, &PyList_Type, &list, &head, &tail))
         return NULL;
     Py_ssize_t size = PyList_GET_SIZE(list);
     Told *told = PyMem_Calloc((size_t)size + 1, sizeof *told);
@@ -505,13 +566,10 @@ PyObject *headrace_receipts(PyObject *Py_UNUSED(module), PyObject *args)
         failed = !PyArg_ParseTuple(entry, "y#Ly#:receipts", &each->before, &each->before_size, &each->offset,
                                    &each->after, &each->after_size);
     }
-    Buffer out = {0};
-    failed = failed || put_receipts(&out, places.buf, places.len / 4, told, size) < 0;
+    PyObject *out = failed ? NULL : receipts_of(&places, told, size, &head, &tail);
     PyMem_Free(told);
     PyBuffer_Release(&places);
-    if (failed) {
-        drop(&out);
-        return NULL;
-    }
-    return take(&out);
+    PyBuffer_Release(&head);
+    PyBuffer_Release(&tail);
+    return out;
 }

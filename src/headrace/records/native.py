@@ -78,7 +78,7 @@ open_columns: Callable[[int, int, bool], ColumnBuilder]
 open_messages: Callable[[int, int], MessageWriter]
 """Given how many messages, and how many bytes of keys and values, are wanted."""
 publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
-receipts: Callable[[Buffer, list[Told | None]], bytes]
+receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
 

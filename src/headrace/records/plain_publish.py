@@ -21,12 +21,14 @@ def publish(
     return None
 
 
-def receipts(places: Buffer, told: list[Told | None], /) -> bytes:
+def receipts(places: Buffer, told: list[Told | None], head: bytes, tail: bytes, /) -> bytes:
     """An entry for each place, with commas between; raises ValueError for a place that nothing is told about.
 
     Args:
         places: as `sharing.share` gives them.
         told: what is said of place n at index n + 1; at index 0 what is said of those left out.
+        head: what stands before all entries.
+        tail: what stands after them.
     """
     texts = []
     offsets = [-1 if each is None else each[1] for each in told]
@@ -39,4 +41,4 @@ def receipts(places: Buffer, told: list[Told | None], /) -> bytes:
         else:
             texts.append(b"%b%d%b" % (each[0], offsets[place + 1], each[2]))
             offsets[place + 1] += 1
-    return b",".join(texts)
+    return b"%b%b%b" % (head, b",".join(texts), tail)

@@ -1,5 +1,8 @@
 """PutMessages: publish messages, each to the partition that its key decides."""
 
+import asyncio
+from functools import partial
+
 import msgspec
 
 from headrace.oci.call import Answer, Call
@@ -8,6 +11,7 @@ from headrace.oci.publishing import Publication
 from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
 from headrace.records import native
+from headrace.records.plain_publish import Shares
 from headrace.records.sharing import share
 
 MOST_VALUE = 1 << 20
@@ -16,6 +20,8 @@ MOST_KEY = 256
 """Bytes of its key, decoded."""
 MOST_REQUEST = 1 << 20
 """Bytes of all keys and values of a request together, decoded."""
+LARGE_BODY = 2 << 20
+"""Bytes of a body from which on it is read in a thread: so many messages are in it that others would have to wait."""
 
 
 class PutMessagesDetailsEntry(msgspec.Struct, rename="camel"):
@@ -78,13 +84,21 @@ async def put_messages(call: Call) -> Answer:
     seed = door.random.getrandbits(64)
     count = len(topic.partitions)
     now_ms = broker.clock.now_ms()
-    shares = native.publish(call.body, count, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
-    if shares is None:
-        # Not in the usual form, or beyond a limit: read it with all that may be said about it.
-        shares = share(_checked(_BODY.read(call.body)), count, now_ms, seed, left_out)
+    large = len(call.body) > LARGE_BODY
+    reading = partial(_shares, call.body, count, now_ms, seed, left_out)
+    shares = await asyncio.to_thread(reading) if large else reading()
     publication = Publication(broker, topic, shares, door.limits)
     await publication.send()
-    return Answer(publication.answer())
+    return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())
+
+
+def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int) -> Shares:
+    """The messages of a body, shared out. Raises OciError 400."""
+    shares = native.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+    if shares is None:
+        # Not in the usual form, or beyond a limit: read it with all that may be said about it.
+        shares = share(_checked(_BODY.read(body)), partitions, now_ms, seed, left_out)
+    return shares
 
 
 def _checked(details: PutMessagesDetails) -> list[tuple[bytes | None, bytes]]:
