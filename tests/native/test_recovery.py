@@ -1,12 +1,16 @@
 """Where the plain recipe would lose or repeat records: lost answers, new owners, seeks, what others do to Redis."""
 
+import time
+
 import pytest
 import redis
+from confluent_kafka import Message, Producer
 
 from headrace.kafka.errors import Code
 from headrace.keyspace.native import id_of, offset_of
 from headrace.testing import Server, server
 from headrace.testing.member import Member, commit, position
+from headrace.testing.redis import RedisServer
 from headrace.testing.wire import Wire, batch, fetch_request, opened
 
 from .conftest import Link, MakeMember
@@ -369,3 +373,77 @@ def test_an_offset_beyond_the_end_is_out_of_range(
     add(link, stream, 2)
     assert wire.fetch(topic, asked).error_code == Code.OFFSET_OUT_OF_RANGE
     assert member().join().fetch(asked).error_code == Code.OFFSET_OUT_OF_RANGE
+
+
+# Crashes
+
+
+def test_kill_9_of_the_server_loses_and_doubles_nothing() -> None:
+    with server(num_partitions=1) as mine:
+        with Wire(mine.kafka) as wire:
+            wire.create("crash", headrace_storage="native")
+        acknowledged: dict[bytes, int] = {}
+        refused: list[object] = []
+
+        def report(error: object, message: Message) -> None:
+            value, offset = message.value(), message.offset()
+            if error is not None or value is None or offset is None:
+                refused.append(error)
+            else:
+                acknowledged[value] = offset
+
+        producer = Producer(
+            {"bootstrap.servers": mine.kafka, "enable.idempotence": True, "linger.ms": 1, "log_level": 2}
+            | {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
+        )
+        sent = 0
+        for turn in range(3):
+            for _ in range(3_000):
+                producer.produce("crash", b"%d" % sent, on_delivery=report)
+                sent += 1
+                producer.poll(0)
+            if turn < 2:
+                while len(acknowledged) < 3_000 * turn + 500:
+                    producer.poll(0.01)
+                mine.kill()
+                mine.start()
+        assert producer.flush(60) == 0
+        assert refused == []
+        with redis.Redis.from_url(mine.storage) as own:
+            entries = own.xrange("headrace:crash:0")
+        found = [(fields[b"value"], offset_of(entry)) for entry, fields in entries]
+        assert [value for value, _ in found] == [b"%d" % number for number in range(sent)], "in order, once each"
+        assert dict(found) == acknowledged, "where each was acknowledged"
+
+
+def test_redis_killed_under_a_consumer() -> None:
+    """Positions and what is pending survive with the append-only file; the member goes on without a restart."""
+    options = {"appendonly": "yes", "appendfsync": "always"}
+    with (
+        RedisServer(options=options) as store,
+        server(redis=store.url, num_partitions=1, group_initial_rebalance_delay_ms=0) as mine,
+    ):
+        with Wire(mine.kafka) as wire:
+            wire.create("shaken", headrace_storage="native")
+        with redis.Redis.from_url(store.url, decode_responses=True) as own:
+            offsets = add(own, "headrace:shaken:0", 10)
+        with Member(mine.kafka, "group", "shaken", client_id="mine") as reader:
+            reader.join()
+            assert offsets_of(reader, 0) == offsets
+            assert reader.commit(offsets[3]) == 0
+            store.kill()
+            assert reader.fetch(offsets[-1] + 1).error_code == Code.KAFKA_STORAGE_ERROR
+            store.start()
+            with redis.Redis.from_url(store.url, decode_responses=True) as own:
+                more = add(own, "headrace:shaken:0", 3, 5_000)
+                deadline = time.monotonic() + 20
+                while (answer := reader.fetch(offsets[-1] + 1)).error_code or not opened(answer.records):
+                    assert time.monotonic() < deadline
+                assert [record.offset for record in opened(answer.records)] == more
+                assert reader.committed() == offsets[3]
+                assert own.xpending("headrace:shaken:0", "group")["pending"] == 10
+                # Waiting works again as well.
+                reader.reader.send(fetch_request([("shaken", 0, more[-1] + 1)], max_wait_ms=10_000), 12)
+                own.xadd("headrace:shaken:0", {"value": "woken"})
+                answer = reader.reader.receive().responses[0].partitions[0]
+                assert [record.value for record in opened(answer.records)] == [b"woken"]

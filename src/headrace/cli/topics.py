@@ -138,6 +138,8 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     for key, entry in config.items():
         if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
             click.echo(f"  {key}={entry.value}")
+    if native is not None and (unfit := sum(native.get("unfit", []))):
+        click.echo(f"  careful: {unfit} entries were met whose sequence fits no offset: they are not served")
     columns = [">partition", ">leader", ">log start", ">log end", "stream"]
     print_table(columns + [">records"] * (native is not None), [list(line.values()) for line in partitions])
 

@@ -108,7 +108,10 @@ class Delivery:
             OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError.
         """
         # Whoever waits may go away; what Redis has recorded as given must be kept all the same.
-        return await asyncio.shield(asyncio.ensure_future(self._read(member, offset, limit)))
+        reading = asyncio.ensure_future(self._read(member, offset, limit))
+        # An error is nobody's then.
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(reading)
 
     async def _read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
         async with self._lock:

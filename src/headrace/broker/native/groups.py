@@ -70,7 +70,7 @@ class NativeGroups:
     async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
         """Acknowledge what is committed, store the changes, then let go who has left."""
         for change in changes:
-            if isinstance(change, SavePositions):
+            if isinstance(change, SavePositions) and self._natives:
                 await self._commit(group, change.positions)
         left = {
             change.member_id: self._owners.partitions(Owner(group, change.member_id))
@@ -214,6 +214,9 @@ class NativeGroups:
                 await native.native.leave(native.place, group, member)
             except TopicError as error:
                 _log.warning("consumer not removed", group=group, stream=native.stream, reason=str(error))
+        if not self._owners.anybody_in(group):
+            for key in [key for key in self._deliveries if key[0] == group]:
+                del self._deliveries[key]
 
     async def _forget(self, group: str) -> None:
         """The group was deleted, or nothing is left of it."""
@@ -229,12 +232,16 @@ class NativeGroups:
     # Topics
 
     async def describe(self, live: "LiveTopic") -> dict[str, object]:
-        """How many records a native topic's partitions have, and how far behind every Redis consumer group is.
+        """What Redis has of a native topic.
+
+        By partition how many records, and how many entries were met that no offset stands for; how far behind every
+        Redis consumer group is.
 
         Raises:
             StorageUnavailable.
         """
         records: list[int | None] = []
+        unfit = [partition.unfit for partition in live.partitions if isinstance(partition, NativePartition)]
         groups: dict[str, dict[str, dict[str, int | None]]] = {}
         for partition in live.partitions:
             assert isinstance(partition, NativePartition)
@@ -248,7 +255,7 @@ class NativeGroups:
             for each in lags:
                 told = {"undelivered": each.undelivered, "pending": each.pending, "consumers": each.consumers}
                 groups.setdefault(each.name, {})[str(partition.index)] = told
-        return {"records": records, "groups": groups}
+        return {"records": records, "unfit": unfit, "groups": groups}
 
     def topic_added(self, live: "LiveTopic") -> None:
         """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""

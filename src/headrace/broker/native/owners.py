@@ -42,13 +42,15 @@ class Owners:
     def __init__(self) -> None:
         self._members: dict[Owner, _Member] = {}
         self._by_client: dict[Client, set[Owner]] = {}
-        self._sections: set[tuple[str, str]] = set()
+        self._by_group: dict[str, set[str]] = {}
+        """Group -> its members, and `section:<topic>` for each topic that the server shares out in it."""
 
     def load(self, stored: StoredGroup) -> None:
         """Take over a group as it is stored."""
         for member in stored.members:
             self._add(stored.name, member)
-        self._sections.update((stored.name, section.topic) for section in stored.balanced)
+        for section in stored.balanced:
+            self._by_group.setdefault(stored.name, set()).add(_section(section.topic))
 
     def apply(self, group: str, changes: Iterable[GroupChange]) -> None:
         """Take over what was stored."""
@@ -59,13 +61,12 @@ class Owners:
                 case DropMember(member_id):
                     self._remove(Owner(group, member_id))
                 case SaveBalanced(section):
-                    self._sections.add((group, section.topic))
+                    self._by_group.setdefault(group, set()).add(_section(section.topic))
                 case DropBalanced(topic):
-                    self._sections.discard((group, topic))
+                    self._discard(group, _section(topic))
                 case DropGroup():
-                    for owner in [each for each in self._members if each.group == group]:
-                        self._remove(owner)
-                    self._sections = {each for each in self._sections if each[0] != group}
+                    for name in self._by_group.pop(group, set()):
+                        self._remove(Owner(group, name))
                 case _:
                     pass
 
@@ -75,6 +76,7 @@ class Owners:
         client = (member.client_id, member.client_host)
         self._members[owner] = _Member(client, partitions_of(member.assignment))
         self._by_client.setdefault(client, set()).add(owner)
+        self._by_group.setdefault(group, set()).add(member.member_id)
 
     def _remove(self, owner: Owner) -> None:
         known = self._members.pop(owner, None)
@@ -83,6 +85,13 @@ class Owners:
             same.discard(owner)
             if not same:
                 del self._by_client[known.client]
+            self._discard(owner.group, owner.member)
+
+    def _discard(self, group: str, name: str) -> None:
+        names = self._by_group.get(group, set())
+        names.discard(name)
+        if not names:
+            self._by_group.pop(group, None)
 
     def find(self, client: Client, partition: TopicPartition) -> Owner | None:
         """The member that a client's Fetch of a partition is for; None where there is none, or more than one."""
@@ -96,4 +105,8 @@ class Owners:
 
     def anybody_in(self, group: str) -> bool:
         """Whether a group has members, or is shared out by the server."""
-        return any(owner.group == group for owner in self._members) or any(name == group for name, _ in self._sections)
+        return group in self._by_group
+
+
+def _section(topic: str) -> str:
+    return f"section:{topic}"

@@ -56,6 +56,7 @@ class NativePartition(Partition):
         self.place = stream
         self.unfit = 0
         """Entries met that no offset stands for."""
+        self._last_unfit = (-1, -1)
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
         self._entry_bytes = 0.0
         self._looking: asyncio.Task[None] | None = None
@@ -136,16 +137,19 @@ class NativePartition(Partition):
         if records > 0:
             size = sum(len(each.batch) for each in read.batches) / records
             self._entry_bytes = size if not self._entry_bytes else 0.7 * self._entry_bytes + 0.3 * size
-        if read.unfit:
-            self.unfit += len(read.unfit)
+        unfit = [entry_id for entry_id in read.unfit if _parts(entry_id) > self._last_unfit]
+        if unfit:
+            # Each is told once, however often it is met.
+            self.unfit += len(unfit)
+            self._last_unfit = _parts(unfit[-1])
             _log.warning(
                 "entries not served: their sequence has more bits than offset.sequence.bits",
                 topic=self.topic,
                 partition=self.index,
                 stream=self.stream,
                 bits=self.place.bits,
-                first=read.unfit[0],
-                entries=len(read.unfit),
+                first=unfit[0],
+                entries=len(unfit),
                 met=self.unfit,
             )
 
@@ -284,6 +288,11 @@ class NativePartition(Partition):
             self._rearm.cancel()
         if self._looking is not None:
             self._looking.cancel()
+
+
+def _parts(entry_id: str) -> tuple[int, int]:
+    ms, _, sequence = entry_id.partition("-")
+    return int(ms), int(sequence)
 
 
 def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:

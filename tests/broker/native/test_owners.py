@@ -1,0 +1,62 @@
+"""Whose fetch it is: the one member with the client's id and host that owns the partition."""
+
+from headrace.broker.native.owners import Owner, Owners
+from headrace.groups.model import DropGroup, DropMember, SaveMember, StoredGroup, StoredMember, TopicPartition
+from headrace.testing.member import assignment
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+HERE = ("client", "/127.0.0.1")
+
+
+def member(name: str, *partitions: int, client: tuple[str, str] = HERE) -> StoredMember:
+    return StoredMember(
+        member_id=name,
+        instance_id=None,
+        client_id=client[0],
+        client_host=client[1],
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        protocols=(),
+        assignment=assignment({"t": partitions}),
+    )
+
+
+def test_two_members_of_one_client_are_told_apart_by_their_partitions() -> None:
+    owners = Owners()
+    owners.apply("g", [SaveMember(member("a", 0)), SaveMember(member("b", 1))])
+    assert owners.find(HERE, T0) == Owner("g", "a")
+    assert owners.find(HERE, T1) == Owner("g", "b")
+    assert owners.find(("client", "/127.0.0.2"), T0) is None
+    assert owners.find(("other", "/127.0.0.1"), T0) is None
+    assert owners.find(HERE, TopicPartition("u", 0)) is None
+
+
+def test_a_new_assignment_replaces_the_old_one() -> None:
+    owners = Owners()
+    owners.apply("g", [SaveMember(member("a", 0)), SaveMember(member("b", 1))])
+    owners.apply("g", [SaveMember(member("a", 1)), SaveMember(member("b", 0))])
+    assert owners.find(HERE, T0) == Owner("g", "b")
+    assert owners.partitions(Owner("g", "a")) == {T1}
+
+
+def test_two_groups_with_one_client_are_nobodys() -> None:
+    owners = Owners()
+    owners.apply("g", [SaveMember(member("a", 0))])
+    owners.apply("h", [SaveMember(member("b", 0, 1))])
+    assert owners.find(HERE, T0) is None
+    assert owners.find(HERE, T1) == Owner("h", "b")
+    owners.apply("h", [DropMember("b")])
+    assert owners.find(HERE, T0) == Owner("g", "a")
+
+
+def test_who_is_in_a_group() -> None:
+    owners = Owners()
+    owners.load(StoredGroup(name="g", header=None, members=(member("a", 0), member("b", 1)), positions={}))
+    owners.apply("g", [DropMember("a")])
+    assert owners.anybody_in("g")
+    owners.apply("g", [DropMember("b"), DropMember("never there")])
+    assert not owners.anybody_in("g")
+    owners.apply("g", [SaveMember(member("a", 0))])
+    owners.apply("g", [DropGroup()])
+    assert not owners.anybody_in("g")
+    assert owners.find(HERE, T0) is None
