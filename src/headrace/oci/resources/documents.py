@@ -24,6 +24,7 @@ from headrace.oci.settings import OciSettings
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
+R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
 _encode = msgspec.json.Encoder().encode
@@ -131,7 +132,7 @@ class Documents:
         """Whether there is a record, and it was not deleted too long ago."""
         return record is not None and not lifecycle.is_forgotten(record, self.clock.now_ms())
 
-    def changed(self, record: "R", state: State, **fields: Any) -> "R":
+    def changed(self, record: R, state: State, **fields: Any) -> R:
         """The record after a change that a client asked for and that begins now."""
         return msgspec.structs.replace(record, phase=self.phase(state), version=record.version + 1, **fields)
 
@@ -156,6 +157,3 @@ class Documents:
             accepted_ms=now_ms,
             finished_ms=now_ms + self.settings.lifecycle_delay_ms,
         )
-
-
-R = TypeVar("R", bound=Record)
