@@ -35,15 +35,15 @@ test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat and redis-server
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
-	$(BIN)/python -m pytest -m npm $(ARGS)
+	$(BIN)/python -m pytest tests/clients -m npm $(ARGS)
 
 test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
-	$(BIN)/python -m pytest -m maven $(ARGS)
+	$(BIN)/python -m pytest tests/clients -m maven $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
-	$(BIN)/python -m pytest -m go $(ARGS)
+	$(BIN)/python -m pytest tests/clients -m go $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
 	$(BIN)/ruff check .

@@ -5,10 +5,10 @@ from base64 import b64decode, b64encode
 from functools import cache, cached_property
 from typing import Any
 
+import oci.streaming
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-import oci
 from headrace.oci.keys import fingerprint
 
 
