@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.oci import ocids
-
 State = Literal["CREATING", "UPDATING", "DELETING"]
 DefinedTags = dict[str, dict[str, Any]]
 
@@ -91,7 +89,3 @@ class RetryToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request: str
     """A digest of the request's body."""
     expires_ms: int
-
-
-OPERATION_NAMES = {ocids.STREAM: "STREAM", ocids.STREAM_POOL: "STREAM_POOL", ocids.CONNECT_HARNESS: "CONNECT_HARNESS"}
-"""Kinds of resources in the names of what work requests do."""
