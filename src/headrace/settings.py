@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
-from headrace.broker.settings import BROKER_KEYS, BrokerSettings, InvalidSetting
-from headrace.oci.settings import OCI_KEYS, InvalidOciSetting, OciSettings
+from headrace.broker.settings import BROKER_KEYS, BrokerSettings
+from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
-from headrace.topics.values import suggestion
+from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
     "BROKER_KEYS", "OCI_KEYS", "Address", "BrokerSettings", "OciSettings", "ServerOptions", "SettingsError",
@@ -356,21 +356,21 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
 
 
 def _broker_settings(given: Mapping[str, Given]) -> BrokerSettings:
-    for name, value in given.items():
-        try:
-            BrokerSettings.check(name, value.text)
-        except InvalidSetting as error:
-            raise SettingsError(f"{value.where}: {error}") from None
     try:
-        return BrokerSettings.of({name: value.text for name, value in given.items()})
+        return BrokerSettings.of(_checked(given, BrokerSettings.check))
     except InvalidSetting as error:
         raise SettingsError(str(error)) from None
 
 
 def _oci_settings(given: Mapping[str, Given]) -> OciSettings:
+    return OciSettings.of(_checked(given, OciSettings.check))
+
+
+def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> dict[str, str]:
+    """The settings' texts; raises SettingsError for the first that is refused, saying where it was given."""
     for name, value in given.items():
         try:
-            OciSettings.check(name, value.text)
-        except InvalidOciSetting as error:
+            check(name, value.text)
+        except InvalidSetting as error:
             raise SettingsError(f"{value.where}: {error}") from None
-    return OciSettings.of({name: value.text for name, value in given.items()})
+    return {name: value.text for name, value in given.items()}

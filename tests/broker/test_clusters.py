@@ -8,7 +8,7 @@ import redis.asyncio
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
-from headrace.broker.settings import BrokerSettings, InvalidSetting
+from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.keyspace.keys import Keyspace
@@ -18,6 +18,7 @@ from headrace.testing.clock import ManualClock
 from headrace.testing.redis import RedisServer
 from headrace.topics.errors import InvalidConfig, TopicExists, UnknownTopic
 from headrace.topics.model import Appended
+from headrace.topics.values import InvalidSetting
 
 
 class World:

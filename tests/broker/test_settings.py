@@ -1,8 +1,9 @@
 import pytest
 
-from headrace.broker.settings import BROKER_KEYS, BrokerSettings, InvalidSetting
+from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TopicDefaults, resolve
+from headrace.topics.values import InvalidSetting
 
 
 def test_the_defaults_are_kafkas_but_for_the_initial_delay() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_EXPIRED, OciError
 from headrace.oci.faults import NONE, Faults, InvalidFault, parse
-from headrace.oci.settings import InvalidOciSetting, OciSettings
+from headrace.oci.settings import OciSettings
+from headrace.topics.values import InvalidSetting
 
 
 def statuses(faults: Faults, operation: str, header: str | None, times: int) -> list[int]:
@@ -73,7 +74,7 @@ def test_other_rules_are_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(OciError) as caught:
         Faults("").of("GetStream", text)
     assert caught.value.status == 400
-    with pytest.raises(InvalidOciSetting, match=r"oci\.faults"):
+    with pytest.raises(InvalidSetting, match=r"oci\.faults"):
         OciSettings.of({"oci.faults": text})
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from headrace.oci.settings import OCI_KEYS, InvalidOciSetting, OciSettings
+from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.settings import SettingsError, load
+from headrace.topics.values import InvalidSetting
 
 
 def test_by_default_any_key_will_do_on_this_machine() -> None:
@@ -39,7 +40,7 @@ def test_every_key_has_a_field_of_its_name(key: object) -> None:
 )
 def test_a_wrong_one_is_refused_in_one_line(pair: str, message: str) -> None:
     name, _, text = pair.partition("=")
-    with pytest.raises(InvalidOciSetting) as caught:
+    with pytest.raises(InvalidSetting) as caught:
         OciSettings.of({name: text})
     assert str(caught.value).startswith(message)
     with pytest.raises(SettingsError) as told:

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TOPIC_KEYS, TopicDefaults
-from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion, text_of
+from headrace.topics.values import ConfigKey, ConfigType, InvalidSetting, Value, plain_text
 
 _MAX_INT = 2**31 - 1
 _TOPIC = {key.name: key for key in TOPIC_KEYS}
@@ -196,10 +196,6 @@ _TOPIC_DEFAULTS = {
 }
 
 
-class InvalidSetting(ValueError):
-    """A broker setting that does not exist, a value it does not take, or two that contradict each other."""
-
-
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's settings, read and checked. Made by `of`; each field is a key with its dots as underscores."""
 
@@ -251,14 +247,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
-        key = BROKER_KEY.get(name)
-        if key is None:
-            hint = suggestion(name, BROKER_KEY) or "docs/settings.md lists them all"
-            raise InvalidSetting(f"unknown broker setting {name}, {hint}")
-        try:
-            return text_of(key.parse(text))
-        except ValueError as error:
-            raise InvalidSetting(f"{name}={text}: {error}") from None
+        return plain_text(BROKER_KEY, name, text, "broker setting")
 
     @property
     def groups(self) -> GroupSettings:

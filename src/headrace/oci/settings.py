@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from headrace.oci.faults import parse as parse_faults
-from headrace.topics.values import ConfigKey, ConfigType, suggestion, text_of
+from headrace.topics.values import ConfigKey, ConfigType, InvalidSetting, plain_text
 
 PREFIX = "oci."
 
@@ -123,10 +123,6 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
 OCI_KEY = {key.name: key for key in OCI_KEYS}
 
 
-class InvalidOciSetting(ValueError):
-    """A setting of the OCI door that does not exist, or a value it does not take."""
-
-
 class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The OCI door's settings, read and checked; each field is a key without `oci.`, its dots as underscores."""
 
@@ -149,7 +145,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "OciSettings":
-        """Settings with what was given over the defaults; raises InvalidOciSetting, naming key, value and remedy."""
+        """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
         texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
         values = {}
         for key in OCI_KEYS:
@@ -160,14 +156,11 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def check(name: str, text: str) -> str:
-        """A setting's text in its plain form; raises InvalidOciSetting."""
-        key = OCI_KEY.get(name)
-        if key is None:
-            hint = suggestion(name, OCI_KEY) or "docs/settings.md lists them all"
-            raise InvalidOciSetting(f"unknown setting {name}, {hint}")
-        try:
-            if name == "oci.faults":
+        """A setting's text in its plain form; raises InvalidSetting."""
+        plain = plain_text(OCI_KEY, name, text, "setting")
+        if name == "oci.faults":
+            try:
                 parse_faults(text)
-            return text_of(key.parse(text))
-        except ValueError as error:
-            raise InvalidOciSetting(f"{name}={text}: {error}") from None
+            except ValueError as error:
+                raise InvalidSetting(f"{name}={text}: {error}") from None
+        return plain

@@ -29,6 +29,7 @@ from headrace.groups.effects import (
 )
 from headrace.groups.errors import GroupError
 from headrace.groups.events import (
+    ClassicEvent,
     Commit,
     DeleteGroup,
     DeletePositions,
@@ -83,7 +84,8 @@ class Ticket(Generic[R]):
     @property
     def error(self) -> GroupError | None:
         """The answer's error, None if it has none; fails when there is no answer yet."""
-        return self.result.error
+        found: GroupError | None = cast("Any", self.result).error
+        return found
 
 
 class GroupContext:
@@ -289,7 +291,7 @@ class GroupContext:
 
     def send(self, event: Event) -> None:
         """Hand the group an event, carry out its effects, and check what must always hold."""
-        self.carry_out(self.group.handle(event, self.now_ms))
+        self.carry_out(self.group.handle(cast("ClassicEvent", event), self.now_ms))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the group asks, in order; a test may override this to fail half way."""

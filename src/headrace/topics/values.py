@@ -121,3 +121,29 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """`did you mean X?` for the nearest known name, or an empty string when none is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""
+
+
+class InvalidSetting(ValueError):
+    """A setting that does not exist, a value it does not take, or two that contradict each other."""
+
+
+def plain_text(keys: Mapping[str, ConfigKey], name: str, text: str, kind: str) -> str:
+    """A setting's text in its plain form.
+
+    Args:
+        keys: the settings there are, by name.
+        name: the one that is given.
+        text: its value as it was given.
+        kind: what to call a setting that is not there, such as `broker setting`.
+
+    Raises:
+        InvalidSetting: naming key, value and remedy.
+    """
+    key = keys.get(name)
+    if key is None:
+        hint = suggestion(name, keys) or "docs/settings.md lists them all"
+        raise InvalidSetting(f"unknown {kind} {name}, {hint}")
+    try:
+        return text_of(key.parse(text))
+    except ValueError as error:
+        raise InvalidSetting(f"{name}={text}: {error}") from None
