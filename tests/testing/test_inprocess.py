@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -127,3 +129,35 @@ def test_a_lost_storage_is_told_at_the_end() -> None:
         time.sleep(0.005)
     with pytest.raises(ServerFailed, match="ended with status 1: the embedded Valkey"):
         server.close()
+
+
+KILLED = """
+import os, signal
+from headrace.testing import InProcessServer
+
+with InProcessServer() as server:
+    print(server.data, flush=True)
+    server.restart()
+    print(server.storage, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_stays_of_a_process_that_is_killed() -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    data, storage = ended.stdout.split()
+    deadline = time.monotonic() + 20
+    while Path(data).parent.exists():
+        assert time.monotonic() < deadline, "the directory is still there"
+        time.sleep(0.01)
+    with redis.Redis.from_url(storage) as link, pytest.raises(redis.ConnectionError):
+        link.ping()
+    assert [link for link in Path("/proc").glob("[0-9]*/cwd") if _target(link).startswith(data)] == []
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""

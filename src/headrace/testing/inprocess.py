@@ -20,6 +20,7 @@ from headrace import settings
 from headrace.app import Ready, Stop, serve
 from headrace.loop import loop_factory
 from headrace.testing.clock import MovableClock
+from headrace.testing.guard import Guard
 from headrace.testing.process import ServerFailed, texts_of
 
 _STOP_S = 20
@@ -43,6 +44,7 @@ class InProcessServer:
         """
         self.clock = clock or MovableClock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._guard: Guard | None = None
         self._data = data
         self._sets = texts_of(given)
         self._load(_ANY_PORT, _ANY_PORT)
@@ -110,11 +112,16 @@ class InProcessServer:
             self._thread.join(_STOP_S)
             self._thread = None
             raise
+        if self._temporary is not None:
+            self._guard = Guard(self.storage, self.data, Path(self._temporary.name))
 
     def stop(self) -> None:
         """End it in order; raises ServerFailed when it does not end, or lost its storage. Nothing when not running."""
         if self._thread is None:
             return
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
         if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.ask, "stopped by the test")
         self._thread.join(_STOP_S)
