@@ -1,6 +1,6 @@
 """Cursors: signed tokens that hold everything a read needs, so that the server keeps nothing for them. Pure.
 
-A token is MessagePack behind 16 bytes of HMAC-SHA256, in base64 for URLs without padding: some 100 characters for one
+A token is MessagePack before 16 bytes of HMAC-SHA256, in base64 for URLs without padding: some 100 characters for one
 partition, at most 1024 for an instance of a group. Nobody else can make or change one. It says until when it is good.
 """
 
@@ -106,7 +106,9 @@ class Signer:
         content = _pack(cursor)
         if _MAC + len(content) > _MOST_BYTES:
             raise ValueError(f"a cursor of {len(content)} bytes cannot be told in {LONGEST} characters")
-        return b64encode(self._mac(content) + content, _URL_SAFE).rstrip(b"=").decode("ascii")
+        # The header of MessagePack's list comes first, so that a token begins with a letter: with a dash in front it
+        # would be an option to Oracle's command line.
+        return b64encode(content + self._mac(content), _URL_SAFE).rstrip(b"=").decode("ascii")
 
     def read(self, token: str) -> Cursor:
         """What the token says. Raises InvalidCursor for anything that `sign` did not make."""
@@ -118,8 +120,8 @@ class Signer:
             signed = b64decode(text + b"=" * (-len(text) % 4), _URL_SAFE, validate=True)
         except ValueError:
             raise InvalidCursor("not base64") from None
-        content = signed[_MAC:]
-        if not hmac.compare_digest(signed[:_MAC], self._mac(content)):
+        content, mac = signed[:-_MAC], signed[-_MAC:]
+        if not hmac.compare_digest(mac, self._mac(content)):
             raise InvalidCursor("not signed with this secret")
         if b64encode(signed, _URL_SAFE).rstrip(b"=") != text:
             raise InvalidCursor("bits that mean nothing are set")
