@@ -447,3 +447,41 @@ def test_redis_killed_under_a_consumer() -> None:
                 own.xadd("headrace:shaken:0", {"value": "woken"})
                 answer = reader.reader.receive().responses[0].partitions[0]
                 assert [record.value for record in opened(answer.records)] == [b"woken"]
+
+
+def test_a_commit_after_a_seek_back_takes_the_group_back(
+    topic: str, stream: str, link: Link, member: MakeMember
+) -> None:
+    """Also where a Redis program has moved the group, and no commit says that this one goes back."""
+    offsets = add(link, stream, 8)
+    link.xgroup_create(stream, topic, id_of(offsets[-1]))
+    reader = member().join()
+    assert reader.committed() == offsets[-1] + 1
+    assert offsets_of(reader, offsets[-1] + 1) == []
+    assert offsets_of(reader, offsets[2]) == offsets[2:]
+    assert reader.commit(offsets[4]) == 0
+    assert reader.committed() == offsets[4]
+    assert offsets_of(reader, offsets[4]) == offsets[4:]
+    assert link.xpending(stream, topic)["pending"] == 4
+
+
+def test_entries_removed_behind_what_was_read_are_told_after_it(
+    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
+) -> None:
+    offsets = [offset_of(link.xadd(stream, {"value": "v" * 900}, id=f"{1 + n}-0").encode()) for n in range(40)]
+    reader = member().join()
+    read = offsets_of(reader, 0, partition_max_bytes=5_000)
+    assert read == offsets[: len(read)]
+    pending = link.xpending(stream, topic)["pending"]
+    link.xtrim(stream, maxlen=3, approximate=False)
+    at = read[-1] + 1
+    while (answer := reader.fetch(at, partition_max_bytes=5_000)).error_code == 0:
+        found = [record.offset for record in opened(answer.records) if record.offset >= at]
+        assert found == offsets[len(read) : len(read) + len(found)], "nothing is passed over in silence"
+        assert found
+        read += found
+        at = found[-1] + 1
+    assert answer.error_code == Code.OFFSET_OUT_OF_RANGE
+    assert len(read) >= pending
+    start = wire.offset(topic, -2).offset
+    assert offsets_of(reader, start) == offsets[-3:]

@@ -8,7 +8,7 @@ from headrace.keyspace.keys import state_of
 from headrace.records import streams
 from headrace.spark.plan import Extent, Range
 
-_ENTRIES: Final = 10_000
+_ENTRIES: Final = 1_000
 _BATCH_BYTES: Final = 4 << 20
 
 

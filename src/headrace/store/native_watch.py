@@ -19,7 +19,7 @@ from headrace.topics.errors import StorageUnavailable
 Woken = Callable[[str | None], None]
 """Called with the id of the last entry; with None when the stream has to be looked at to know it."""
 
-_ENTRIES = 100
+_ENTRIES = 8
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 _log = structlog.get_logger("headrace.store")

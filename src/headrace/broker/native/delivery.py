@@ -19,11 +19,15 @@ from enum import Enum
 
 from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import GroupGone, NativeRead
 
 _TRIES = 2
+
+
+class _Missing(Exception):
+    """Entries behind what is kept were removed before the member had them."""
 
 
 class Mode(Enum):
@@ -72,7 +76,13 @@ class Delivery:
         """How far that fetch was answered."""
         self._next = -1
         self._pending = 0
+        self._back = False
         self._stale = False
+
+    @property
+    def sought_back(self) -> bool:
+        """Whether the member is reading once more what lies behind the group: its commits take the group back."""
+        return self._back and self.mode is Mode.SEEK
 
     def reset(self) -> None:
         """Forget what memory has: the next fetch is looked at as if it was the first."""
@@ -146,11 +156,17 @@ class Delivery:
             self._kept.popleft()
         self._start = offset
         size = sum(len(each.batch) for each in self._kept)
-        if size < limit and not await self._fill(member, limit - size) and not self._kept:
+        if size < limit and not await self._fill_or_stop(member, limit - size) and not self._kept:
             return take(await self.partition.read_range(offset, limit), limit)
         chunks, size = take(self._kept, limit)
         self._answered = self._kept[len(chunks) - 1].next_offset if chunks else offset
         return chunks, size
+
+    async def _fill_or_stop(self, member: str, limit: int) -> bool:
+        try:
+            return await self._fill(member, limit)
+        except _Missing:
+            return True
 
     def _continues(self, offset: int) -> bool:
         """Whether this asks for what follows the last answer, or for the same once more."""
@@ -165,6 +181,7 @@ class Delivery:
             partition.place, self.group, member, offset if committed is None else committed
         )
         self._kept.clear()
+        self._back = False
         self._start = self._answered = self._next = offset
         self.member, self._pending = member, entered.pending
         if offset >= entered.next_offset:
@@ -175,6 +192,7 @@ class Delivery:
         if not stands:
             stands = await self._stands(offset, known, committed)
         self.mode = Mode.PENDING if stands else Mode.SEEK
+        self._back = not stands
         return None if stands else entered.next_offset
 
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
@@ -188,37 +206,53 @@ class Delivery:
         return await partition.native.is_gap(partition.place, offset, position)
 
     async def _fill(self, member: str, limit: int) -> bool:
-        """Read more behind what is kept; false where so much is pending that it is not to be recorded."""
-        partition = self.partition
+        """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
         while self.mode is Mode.PENDING:
-            read = await partition.native.read_pending(
-                partition.place, self.group, member, self._next, partition.count_for(limit), limit
+            read = await self.partition.native.read_pending(
+                self.partition.place, self.group, member, self._next, self.partition.count_for(limit), limit
             )
-            self._keep(read)
-            if read.batches:
+            limit -= self._keep(read)
+            if limit <= 0:
                 return True
             if not read.entries:
                 self.mode = Mode.NEW
-        while True:
+        while limit > 0:
             room = self._most_pending - self._pending
             if room <= 0:
                 self.mode = Mode.SEEK
                 return bool(self._kept)
-            count = min(partition.count_for(limit), room)
-            read = await partition.native.read_new(partition.place, self.group, member, count, limit)
+            count = min(self.partition.count_for(limit), room)
+            read = await self.partition.native.read_new(self.partition.place, self.group, member, count, limit)
             self._pending += read.entries
-            start = self._next
-            self._keep(read)
-            partition.check_place(start, read.extent)
-            # Nothing but entries without an offset: on to those behind them.
-            if read.batches or read.entries < count:
-                return True
+            limit -= self._keep_new(read)
+            if read.entries < count:
+                break
+        return True
 
-    def _keep(self, read: NativeRead) -> None:
+    def _keep_new(self, read: NativeRead) -> int:
+        """Keep entries that nobody had yet, unless others before them are missing; how many bytes."""
+        start, before = self._next, len(self._kept)
+        size = self._keep(read)
+        try:
+            self.partition.check_place(start, read.extent)
+        except OffsetOutOfRange:
+            if not before:
+                raise
+            # What was read until here is answered first; Redis knows the rest as pending.
+            while len(self._kept) > before:
+                self._kept.pop()
+            self._next = start
+            raise _Missing from None
+        return size
+
+    def _keep(self, read: NativeRead) -> int:
         self.partition.report(read)
+        size = 0
         for each in read.batches:
             # Somebody may have set the group back meanwhile: what the member has had is not put behind it.
             if each.next_offset > self._next:
                 self._kept.append(each)
+                size += len(each.batch)
         if read.entries:
             self._next = max(self._next, read.following)
+        return size

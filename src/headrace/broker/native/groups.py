@@ -106,11 +106,12 @@ class NativeGroups:
 
     async def _commit_one(self, group: str, partition: TopicPartition, native: NativePartition, offset: int) -> None:
         self._told.pop((group, partition), None)
+        delivery = self._deliveries.get((group, partition))
         previous = self._committed.get((group, partition))
         kind = ""
         if previous is not None and offset < previous:
             kind = "back"
-        elif not self._owners.anybody_in(group):
+        elif not self._owners.anybody_in(group) or (delivery is not None and delivery.sought_back):
             kind = "reset"
         try:
             acknowledged, moved = await native.native.commit_native(native.place, group, offset, kind)
@@ -118,7 +119,6 @@ class NativeGroups:
             # The position is kept, and other partitions are not held up.
             _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
             return
-        delivery = self._deliveries.get((group, partition))
         if delivery is not None:
             delivery.acknowledged(acknowledged)
             if moved:

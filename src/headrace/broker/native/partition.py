@@ -27,8 +27,9 @@ _REARM_S = 0.002
 _UNKNOWN_SIZE = 1 << 40
 """Said of entries whose size is not known: enough for whoever waits to look again."""
 _MARKS = 256
-_FIRST_COUNT, _MOST_COUNT = 128, 10_000
-_SCAN_COUNT = 2_000
+_FIRST_COUNT, _MOST_COUNT = 16, 500
+"""Entries asked for at once: small ones may be followed by the largest, and all of them come."""
+_SCAN_COUNT = 500
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.native")
 
@@ -218,6 +219,7 @@ class NativePartition(Partition):
 
     async def read_range(self, offset: int, limit: int, before: int | None = None) -> list[StoredBatch]:
         """Entries from `offset` on, below `before`, about `limit` bytes of them; raises OffsetOutOfRange."""
+        found: list[StoredBatch] = []
         at = offset
         while True:
             self.check_readable(at)
@@ -226,9 +228,10 @@ class NativePartition(Partition):
             self.report(read)
             if at == offset:
                 self.check_place(offset, read.extent)
-            if read.batches or read.entries < count:
-                return read.batches
-            # Nothing but entries without an offset: on to those behind them.
+            found += read.batches
+            limit -= sum(len(each.batch) for each in read.batches)
+            if limit <= 0 or read.entries < count:
+                return found
             at = read.following
 
     async def find_offset(self, timestamp: int) -> FoundOffset:
