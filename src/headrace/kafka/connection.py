@@ -172,37 +172,40 @@ class Connection(asyncio.BufferedProtocol):
 
         Args: as `_serve`.
         """
-        if self._deferred or (self._unsettled and self._depends(frame)):
+        key = frame[0] << 8 | frame[1] if size > 1 else -1
+        if self._deferred or (self._unsettled and self._depends(key)):
             self._deferred.append(frame if owned else memoryview(bytearray(frame)))
             self._pause_reading()
         else:
-            self._serve(frame, size, owned=owned)
+            self._serve(frame, size, key, owned=owned)
 
-    def _depends(self, frame: memoryview) -> bool:
+    def _depends(self, key: int) -> bool:
         """Whether a request has to see the outcome of those under way. Produce after Produce has not: order is kept."""
-        key = _key_of(frame)
         return key not in _HELD and (key != _PRODUCE or self._unsettled > self._produces)
 
     def _serve_deferred(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
         while self._deferred and not self._closed:
-            if self._unsettled and self._depends(self._deferred[0]):
+            frame = self._deferred[0]
+            key = int.from_bytes(frame[:2], "big")
+            if self._unsettled and self._depends(key):
                 return
-            frame = self._deferred.popleft()
-            self._serve(frame, len(frame), owned=True)
+            self._deferred.popleft()
+            self._serve(frame, len(frame), key, owned=True)
         self._read_on()
 
-    def _serve(self, frame: memoryview, size: int, *, owned: bool) -> None:
+    def _serve(self, frame: memoryview, size: int, key: int, *, owned: bool) -> None:
         """Serve one request, by its shortcut if it is plain enough.
 
         Args:
             frame: the request without its length.
             size: its bytes.
+            key: its API key.
             owned: the frame's memory is its own and may be kept; else it is overwritten by the next read.
         """
         if self.login.pending and not self._admit(frame):
             return
-        shortcut = SHORTCUTS.get(_key_of(frame))
+        shortcut = SHORTCUTS.get(key)
         exchange = None if shortcut is None else shortcut(self, frame, owned)
         if exchange is None:
             self._decode(frame, size, owned=owned)
@@ -274,9 +277,11 @@ class Connection(asyncio.BufferedProtocol):
         self._requests += 1
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
-        if exchange.api_key not in _HELD:
+        if exchange.api_key == _PRODUCE:
             self._unsettled += 1
-            self._produces += exchange.api_key == _PRODUCE
+            self._produces += 1
+        elif exchange.api_key not in _HELD:
+            self._unsettled += 1
         if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:
             self._pause_reading()
 
@@ -321,10 +326,11 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes -= exchange.size
             out += exchange.chunks
             exchange.chunks = []
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif out:
-            self._transport.writelines(coalesce(out))
+        if out:
+            if sum(map(len, out)) < _SMALL:
+                self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(coalesce(out))
         self._read_on()
 
     def _read_on(self) -> None:
@@ -354,11 +360,6 @@ class Connection(asyncio.BufferedProtocol):
         """The client reads again."""
         self._write_paused = False
         self._read_on()
-
-
-def _key_of(frame: memoryview) -> int:
-    """The API key of a request; -1 when it is too short to have one."""
-    return frame[0] << 8 | frame[1] if len(frame) > 1 else -1
 
 
 def coalesce(chunks: list[Any]) -> list[Any]:
