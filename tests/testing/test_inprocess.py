@@ -15,6 +15,7 @@ import redis
 from headrace.kafka.codec.messages import JoinGroupRequest
 from headrace.settings import SettingsError
 from headrace.testing import InProcessServer, MovableClock, ServerFailed
+from headrace.testing.redis import RedisServer
 from headrace.testing.wire import Wire, batch, opened
 
 
@@ -97,6 +98,18 @@ def test_two_servers_do_not_know_of_each_other() -> None:
             assert wire.metadata("here").topics[0].error_code != 0
         clock.advance(hours=1)
         assert one.clock.now_ms() - other.clock.now_ms() >= 3_599_000
+
+
+def test_an_external_redis_is_used_and_left_running(shared_valkey: RedisServer) -> None:
+    with redis.Redis.from_url(shared_valkey.url) as link:
+        link.flushall()
+        with InProcessServer(redis=shared_valkey.url) as server:
+            assert server.storage == shared_valkey.url
+            server.restart()
+            with Wire(server.kafka) as wire:
+                wire.create("there")
+                assert wire.produce("there", batch(b"one", timestamp=server.clock.now_ms())).error_code == 0
+        assert link.exists("headrace:there:0")
 
 
 def test_what_cannot_start_says_why(tmp_path: Path) -> None:

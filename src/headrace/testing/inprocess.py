@@ -30,11 +30,19 @@ _ANY_PORT = "127.0.0.1:0"
 class InProcessServer:
     """`headrace serve` in a thread with an event loop of its own. Clients must be in other threads than that one."""
 
-    def __init__(self, data: Path | None = None, *, clock: MovableClock | None = None, **given: object) -> None:
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        redis: str | None = None,
+        clock: MovableClock | None = None,
+        **given: object,
+    ) -> None:
         """Prepare; nothing runs yet.
 
         Args:
             data: where its data lies, kept afterwards; None: a temporary directory, removed by `close`.
+            redis: URL of an external Redis; None: the embedded Valkey.
             clock: the time it goes by; None: a new clock.
             given: settings of the broker (Kafka's names) or the OCI door, underscores for dots: `num_partitions=3`.
 
@@ -46,6 +54,7 @@ class InProcessServer:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._guard: Guard | None = None
         self._data = data
+        self._redis = redis
         self._sets = texts_of(given)
         self._load(_ANY_PORT, _ANY_PORT)
         self._ready: Ready | None = None
@@ -112,7 +121,7 @@ class InProcessServer:
             self._thread.join(_STOP_S)
             self._thread = None
             raise
-        if self._temporary is not None:
+        if self._temporary is not None and self._redis is None:
             self._guard = Guard(self.storage, self.data, Path(self._temporary.name))
 
     def stop(self) -> None:
@@ -158,7 +167,8 @@ class InProcessServer:
     ) -> tuple[settings.ServerOptions, settings.BrokerSettings, settings.OciSettings]:
         """The settings of a start; neither the environment nor a file has a say in tests."""
         data = None if self._data is None else str(self._data)
-        return settings.load({"data": data, "kafka": kafka, "http": http}, self._sets, environ={})
+        flags = {"data": data, "redis": self._redis, "kafka": kafka, "http": http}
+        return settings.load(flags, self._sets, environ={})
 
     def _run(self, started: "Future[Ready]") -> None:
         kafka, http = _ANY_PORT, _ANY_PORT
