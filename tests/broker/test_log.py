@@ -52,6 +52,23 @@ async def test_batches_from_redis_are_stamped_too(partition: Partition, storage:
     assert peek(answer).base_offset == 3
 
 
+async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redis(
+    partition: Partition, storage: MemoryStorage
+) -> None:
+    for _ in range(3):
+        partition.append(batch(10), lambda _: None)
+    storage.answer()
+    partition._tail.clear(partition.log_end)  # as if memory had been needed for others
+
+    bases = []
+    for offset in (0, 3, 9, 10, 14, 20, 25):
+        chunks, _ = await partition.read_stored(offset, 1)
+        bases.append(peek(b"".join(chunks)).base_offset)
+
+    assert bases == [0, 0, 0, 10, 10, 20, 20]
+    assert storage.reads <= 2
+
+
 async def test_an_offset_outside_the_log_is_refused(partition: Partition, storage: MemoryStorage) -> None:
     partition.append(batch(5), lambda _: None)
     storage.answer()

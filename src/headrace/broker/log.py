@@ -52,7 +52,8 @@ class Partition:
         self._index = LogIndex(state.next_offset)
         self._cold = ColdReads()
         self._recovery: asyncio.Task[None] | None = None
-        self._ahead: tuple[int, asyncio.Future[list[StoredBatch]]] | None = None
+        self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]]] | None = None
+        """The last batch that was read, and those after it."""
 
     def append(self, append: Append, done: AppendDone) -> None:
         """Store a checked batch; `done` gets its place in the log, or the error.
@@ -172,15 +173,22 @@ class Partition:
             total += size
             taken += 1
         if taken:
-            self._keep_ahead(stored[taken:], stored[taken - 1].next_offset, limit)
+            self._keep_ahead(stored[taken - 1], stored[taken:], limit)
         return chunks, total
 
     async def _stored(self, offset: int, limit: int) -> list[StoredBatch]:
-        """Batches from `offset` on: those that the last read left over, or was followed by, if it ended here."""
-        ahead = self._ahead
-        if ahead is not None and ahead[0] == offset:
-            self._ahead = None
-            return await ahead[1]
+        """Batches from `offset` on: those that the last read left over, or was followed by, if it ended here.
+
+        It may have ended in the middle of its last batch, where a door hands out records and not batches.
+        """
+        if self._ahead is not None:
+            last, following = self._ahead
+            if offset == last.next_offset:
+                self._ahead = None
+                return await following
+            if last.base_offset <= offset < last.next_offset:
+                self._ahead = None
+                return [last, *await following]
         return await self._read(offset, limit)
 
     async def _read(self, offset: int, limit: int) -> list[StoredBatch]:
@@ -192,14 +200,15 @@ class Partition:
         self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
         return stored
 
-    def _keep_ahead(self, left: list[StoredBatch], following: int, limit: int) -> None:
+    def _keep_ahead(self, last: StoredBatch, left: list[StoredBatch], limit: int) -> None:
         """Read on while the consumer is busy with this answer, as far as memory has not got it anyway."""
+        following = last.next_offset
         if following >= self._tail.start and not left:
             return
         reading = asyncio.ensure_future(self._read_ahead(left, following, limit))
         # Nobody may ever come for it: an error is then nobody's.
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._ahead = (following, reading)
+        self._ahead = (last, reading)
 
     async def _read_ahead(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
         if sum(len(found.batch) for found in left) >= limit:
