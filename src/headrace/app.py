@@ -113,7 +113,9 @@ async def serve(
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
             oci_app = OciApp(door, Authenticator(oci))
-            http = HttpListener(_http_doors(oci_app, console.create(lambda: _health(storage))), http_socket)
+            # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
+            people = console.create(lambda: _health(storage), otherwise=oci_app)
+            http = HttpListener(_http_doors(oci_app, people), http_socket)
             await http.start()
             stack.push_async_callback(http.stop)
             if guest is None:

@@ -78,6 +78,7 @@ def test_what_is_no_http_is_answered_in_json(oci_server: InProcessServer, sent: 
     answer = raw(oci_server, sent, b"}")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.endswith(b'{"code":"CannotParseRequest","message":"Invalid HTTP request received."}')
+    assert re.search(rb"\r\nopc-request-id: [0-9A-F]{32}\r\n", answer)
 
 
 def test_unknown_paths_and_methods(api: Api, stream: str) -> None:
@@ -96,7 +97,13 @@ def test_slashes_of_an_endpoint(api: Api, stream: str) -> None:
 
 def test_the_other_door_keeps_its_paths(api: Api) -> None:
     assert api.call("GET", "/healthz", base="").json["status"] == "ok"
-    assert api.call("GET", "", base="/20180418x").status == 404
+    assert api.call("POST", "/healthz", base="").status == 405
+
+
+@pytest.mark.parametrize("path", ["/20180418x", "/20190101/streams", "/streams", "/prefix/20180418/streams", "/a%2Fb"])
+def test_a_path_that_is_nobodys_is_an_error_that_clients_can_read(api: Api, path: str) -> None:
+    for method, body in (("GET", None), ("POST", b"{}"), ("DELETE", None)):
+        assert api.call(method, path, body, base="").error == (404, "NotFound", "Not Found")
 
 
 def test_messages_endpoint_is_the_address_by_which_the_client_asked(api: Api, stream: str) -> None:

@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,12 +20,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, in a sentence; empty when nothing is."""
 
 
-def create(health: Callable[[], Awaitable[Health]], mounts: tuple[BaseRoute, ...] = ()) -> Starlette:
+def create(
+    health: Callable[[], Awaitable[Health]], mounts: tuple[BaseRoute, ...] = (), otherwise: ASGIApp | None = None
+) -> Starlette:
     """The application.
 
     Args:
         health: asks the server how it is; called once per request, must bound its own waiting.
         mounts: routes of other HTTP doors.
+        otherwise: answers HTTP requests for paths that are nobody's; None: in plain text.
     """
 
     async def healthz(_: Request) -> Response:
@@ -45,4 +49,7 @@ def create(health: Callable[[], Awaitable[Health]], mounts: tuple[BaseRoute, ...
             f"Headrace {now.version}\n\nstorage: {'reachable' if now.storage else 'unreachable'}\nhealth:  /healthz\n"
         )
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/", first_page), *mounts])
+    application = Starlette(routes=[Route("/healthz", healthz), Route("/", first_page), *mounts])
+    if otherwise is not None:
+        application.router.default = otherwise
+    return application

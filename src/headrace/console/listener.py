@@ -6,6 +6,7 @@ Signals and logging stay the server's: uvicorn is run piece by piece because its
 import asyncio
 import contextlib
 import socket
+from uuid import uuid4
 
 import msgspec
 import uvicorn
@@ -32,8 +33,8 @@ class _Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         body = msgspec.json.encode({"code": "CannotParseRequest", "message": msg})
         head = (
-            b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            b"HTTP/1.1 400 Bad Request\r\nopc-request-id: %b\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n" % (uuid4().hex.upper().encode(), len(body))
         )
         self.transport.write(head + body)
         self.transport.close()
@@ -53,6 +54,7 @@ class HttpListener:
                 access_log=False,
                 server_header=False,
                 http=_Protocol,
+                ws="none",
                 timeout_keep_alive=_KEEP_S,
                 timeout_graceful_shutdown=_GRACE_S,
             )
