@@ -204,26 +204,38 @@ class RedisNative(RedisLogs):
         return await self._read_group(stream, group, member, ">", count, limit)
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int
+        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int, before: int
     ) -> NativeRead:
-        """Entries from `offset` on that `member` was given and has not committed. Raises GroupGone."""
-        return await self._read_group(stream, group, member, native.id_before(offset, stream.bits), count, limit)
+        """Entries from `offset` on, below `before`, that `member` was given and has not committed. Raises GroupGone."""
+        after = native.id_before(offset, stream.bits)
+        return await self._read_group(stream, group, member, after, count, limit, before)
 
     async def _read_group(
-        self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        after: str,
+        count: int,
+        limit: int,
+        before: int | None = None,
     ) -> NativeRead:
         reading = self._connection.call(
             "XREADGROUP", "GROUP", group, member, "COUNT", count, "STREAMS", stream.key, after
         )
-        return await self._read(stream, reading, limit, group)
+        return await self._read(stream, reading, limit, group, before)
 
-    async def _read(self, stream: NativeStream, reading: Any, limit: int, group: str | None = None) -> NativeRead:
+    async def _read(
+        self, stream: NativeStream, reading: Any, limit: int, group: str | None = None, before: int | None = None
+    ) -> NativeRead:
         # Sent after the read: the log never ends before what was read.
         reply, (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
             raise GroupGone(str(reply))
         found = checked(reply)
         entries = (found[0][1] if found else []) if group is not None else found
+        if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
+            entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
         batches, unfit, gone = streams.build_batches(entries, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
             # Trimmed or deleted since they were delivered: nobody will ever commit them.

@@ -75,6 +75,8 @@ class Delivery:
         self._answered = 0
         """How far that fetch was answered."""
         self._next = -1
+        self._given_until = 0
+        """Where begins what nobody was given yet: the group may have been set back, with entries behind pending."""
         self._pending = 0
         self._back = False
         self._stale = False
@@ -170,6 +172,10 @@ class Delivery:
 
     def _continues(self, offset: int) -> bool:
         """Whether this asks for what follows the last answer, or for the same once more."""
+        committed = self._committed()
+        if self.mode is Mode.PENDING and committed is not None and committed > self._next:
+            # What lies between was acknowledged before the member had it: it is not pending any more.
+            return False
         return offset == self._start or self._answered <= offset <= self._next
 
     async def _place(self, member: str, offset: int) -> int | None:
@@ -193,6 +199,7 @@ class Delivery:
             stands = await self._stands(offset, known, committed)
         self.mode = Mode.PENDING if stands else Mode.SEEK
         self._back = not stands
+        self._given_until = entered.next_offset
         return None if stands else entered.next_offset
 
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
@@ -209,7 +216,13 @@ class Delivery:
         """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
         while self.mode is Mode.PENDING:
             read = await self.partition.native.read_pending(
-                self.partition.place, self.group, member, self._next, self.partition.count_for(limit), limit
+                self.partition.place,
+                self.group,
+                member,
+                self._next,
+                self.partition.count_for(limit),
+                limit,
+                self._given_until,
             )
             limit -= self._keep(read)
             if limit <= 0:

@@ -42,9 +42,9 @@ class NativeStorage(Protocol):
         """Entries nobody in the group was given yet; they are pending for `member` then. Raises GroupGone."""
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int
+        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int, before: int
     ) -> NativeRead:
-        """Entries from `offset` on that are pending for `member`. Raises GroupGone."""
+        """Entries from `offset` on, below `before`, that are pending for `member`. Raises GroupGone."""
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
         """Whether no entry lies from an offset, or behind an id, to before another offset."""

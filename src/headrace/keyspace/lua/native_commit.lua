@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- A group commits: acknowledge what its members were given below the offset, and move the group where it must move.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, id just before the committed offset, 'back' if the commit goes back, 'reset' if nobody is
---       in the group and it may go anywhere, '' otherwise, most entries to acknowledge in one go
+-- ARGV: fencing epoch, group, id just before the committed offset, 'back' if the commit goes back, 'reset' if it may go
+--       anywhere (nobody is in the group, or the member has sought back), '' otherwise, most entries to acknowledge in
+--       one go
 -- Answer: how many were acknowledged, 1 if there are more, 1 if the group was moved. Errors: FENCED, GONE.
 local stream, group, before = KEYS[1], ARGV[2], ARGV[3]
 local epoch = redis.call('HGET', KEYS[2], 'e')
@@ -66,6 +67,21 @@ local function less(one, other)
   return sequence < other_sequence
 end
 
+local function others_in_group()
+  local ours = {}
+  for _, member in ipairs(known and cjson.decode(known) or {}) do
+    ours[member] = true
+  end
+  for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
+    for place = 1, #info, 2 do
+      if info[place] == 'name' and not ours[info[place + 1]] then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 local move = false
 if less(last, before) then
   -- It passes what was delivered. Where nothing lies between, the group stays, and Redis can still tell its lag.
@@ -76,11 +92,13 @@ if less(last, before) then
 elseif less(before, last) then
   if ARGV[4] == 'back' then
     move = true
-  elseif ARGV[4] == 'reset' then
-    -- Back, too, if the first entry from there on was delivered and acknowledged.
+  else
+    -- Back, too, if the first entry from there on was delivered and is not pending, unless a Redis program may have
+    -- acknowledged it.
     local entry = redis.call('XRANGE', stream, '(' .. before, '+', 'COUNT', 1)[1]
     move = entry and not less(last, entry[1])
       and #redis.call('XPENDING', stream, group, entry[1], entry[1], 1) == 0
+      and (ARGV[4] == 'reset' or not others_in_group())
   end
 end
 if move then
