@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path("src/headrace/records")
-NATIVE = ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c")
+NATIVE = ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c", "_receipts.c")
 
 setup(
     ext_modules=[

@@ -139,9 +139,14 @@ static inline PyObject *take(Buffer *buffer)
 extern PyTypeObject headrace_messages_type;
 void headrace_messages_prepare(void);
 
+/* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI door's PutMessages. */
+enum { LARGE_BODY = 2 << 20 };
+
 /* _publish.c */
 void headrace_publish_prepare(void);
 PyObject *headrace_publish(PyObject *module, PyObject *args);
+
+/* _receipts.c */
 PyObject *headrace_receipts(PyObject *module, PyObject *args);
 
 /* _columns.c */
