@@ -485,3 +485,27 @@ def test_entries_removed_behind_what_was_read_are_told_after_it(
     assert len(read) >= pending
     start = wire.offset(topic, -2).offset
     assert offsets_of(reader, start) == offsets[-3:]
+
+
+def test_a_server_starts_where_a_key_is_no_stream_and_heals_with_it() -> None:
+    with server(num_partitions=1) as mine:
+        with Wire(mine.kafka) as wire:
+            wire.create("odd", headrace_storage="native")
+            wire.create("fine", headrace_storage="native")
+        with redis.Redis.from_url(mine.storage, decode_responses=True) as own:
+            own.set("headrace:odd:0", "nonsense")
+            mine.restart()
+        with Wire(mine.kafka) as wire, redis.Redis.from_url(mine.storage, decode_responses=True) as own:
+            assert wire.produce("odd", batch(b"x")).error_code == Code.KAFKA_STORAGE_ERROR
+            assert wire.fetch("odd", 0).error_code == Code.KAFKA_STORAGE_ERROR
+            assert wire.offset("odd", -1).error_code == Code.KAFKA_STORAGE_ERROR
+            assert wire.produce("fine", batch(b"x")).error_code == 0
+            assert "no Redis Stream" in mine.log()
+            own.delete("headrace:odd:0")
+            new = wire.produce("odd", batch(b"x")).base_offset
+            assert [record.offset for record in opened(wire.fetch("odd", 0).records)] == [new]
+            # Whoever waits is woken again, too.
+            wire.send(fetch_request([("odd", 0, new + 1)], max_wait_ms=20_000), 12)
+            own.xadd("headrace:odd:0", {"value": "woken"})
+            answer = wire.receive().responses[0].partitions[0]
+            assert [record.value for record in opened(answer.records)] == [b"woken"]
