@@ -11,8 +11,8 @@ from headrace.records.batch import peek
 from headrace.store.appends import APPEND, AppendDone, AppendQueue
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.direct import DirectAppends
-from headrace.store.replies import checked
 from headrace.store.native_scripts import NATIVE_SCRIPTS
+from headrace.store.replies import checked
 from headrace.topics.errors import TopicExists
 from headrace.topics.model import Append, PartitionState, StoredBatch, Topic
 
@@ -20,7 +20,8 @@ SCRIPTS = tuple(
     script(name)
     for name in (
         APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "move_topic",
-        "open", "put_topic", "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids", "trim",
+        "open", "put_topic", "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids",
+        "trim",
         *NATIVE_SCRIPTS,
     )
 )  # fmt: skip
