@@ -201,33 +201,47 @@ def test_composite_operations_wait(admin: Admin, headrace_oci: OciClients) -> No
 
 
 @pytest.fixture
-def slow() -> Iterator[OciClients]:
-    """Clients of a server where states take their time."""
-    with InProcessServer(oci_lifecycle_delay_ms=150) as started:
-        yield OciClients(started.http)
+def slow() -> Iterator[InProcessServer]:
+    """A server where each change takes a minute."""
+    with InProcessServer(oci_lifecycle_delay_ms=60_000) as started:
+        yield started
 
 
-def test_waiters_see_every_state(slow: OciClients) -> None:
-    admin = slow.admin_client()
-    details = models.CreateStreamDetails(name="s", partitions=1, compartment_id=slow.compartment_id)
-    created = admin.create_stream(details)
-    stream = created.data
-    assert stream.lifecycle_state == "CREATING"
-    asked = admin.get_stream(stream.id)
-    active = oci.wait_until(admin, asked, "lifecycle_state", "ACTIVE", **AT_ONCE)
-    assert active.data.lifecycle_state == "ACTIVE"
-    assert admin.get_work_request(created.headers["opc-work-request-id"]).data.status == "SUCCEEDED"
-    admin.delete_stream(stream.id)
-    asked = admin.get_stream(stream.id)
-    assert asked.data.lifecycle_state == "DELETING"
-    assert oci.wait_until(admin, asked, "lifecycle_state", "DELETED", **AT_ONCE).data.lifecycle_state == "DELETED"
+def test_waiters_see_every_state(slow: InProcessServer) -> None:
+    clients = OciClients(slow.http)
+    admin = clients.admin_client()
+    seen: list[str] = []
+
+    def pass_time(_: int, answer: Any) -> None:
+        seen.append(answer.data.lifecycle_state)
+        slow.clock.advance(seconds=25)
+
+    created = clients.create_stream("s")
+    assert created.lifecycle_state == "CREATING"
+    oci.wait_until(admin, admin.get_stream(created.id), "lifecycle_state", "ACTIVE", wait_callback=pass_time, **AT_ONCE)
+    admin.delete_stream(created.id)
+    oci.wait_until(
+        admin, admin.get_stream(created.id), "lifecycle_state", "DELETED", wait_callback=pass_time, **AT_ONCE
+    )
+    assert seen == ["CREATING"] * 3 + ["DELETING"] * 3
+    assert admin.get_stream(created.id).data.lifecycle_state == "DELETED"
 
 
-def test_a_composite_operation_waits_through_the_states(slow: OciClients) -> None:
-    composite = Composite(slow.admin_client())
-    details = models.CreateStreamDetails(name="s", partitions=1, compartment_id=slow.compartment_id)
-    created = composite.create_stream_and_wait_for_state(details, ["SUCCEEDED"], waiter_kwargs=AT_ONCE)
+def test_a_composite_operation_waits_through_the_states(slow: InProcessServer) -> None:
+    clients = OciClients(slow.http)
+    composite = Composite(clients.admin_client())
+    details = models.CreateStreamDetails(name="s", partitions=1, compartment_id=clients.compartment_id)
+    seen: list[str] = []
 
+    def pass_time(_: int, answer: Any) -> None:
+        seen.append(answer.data.status)
+        slow.clock.advance(seconds=25)
+
+    created = composite.create_stream_and_wait_for_state(
+        details, ["SUCCEEDED"], waiter_kwargs=AT_ONCE | {"wait_callback": pass_time}
+    )
+
+    assert seen == ["ACCEPTED", "IN_PROGRESS", "IN_PROGRESS"]
     assert created.data.percent_complete == 100.0
 
 
