@@ -398,3 +398,51 @@ async def _until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not true():
             await asyncio.sleep(0.002)
+
+
+async def test_a_key_that_is_no_stream_spoils_the_waiting_for_no_other(storage: RedisStorage, raw: Any) -> None:
+    raw.set("odd", "x")
+    odd: list[int | None] = []
+    fine: list[int | None] = []
+    storage.watch(NativeStream("odd", 10), 0, odd.append)
+    storage.watch(STREAM, 0, fine.append)
+    await asyncio.sleep(0.1)
+    assert fine == []
+    raw.xadd(KEY, {"a": "b"}, id="5-0")
+    await _until(lambda: bool(fine))
+    assert fine == [(5 << 10) + 1]
+    raw.delete("odd")
+    raw.xadd("odd", {"a": "b"}, id="7-0")
+    await _until(lambda: bool(odd))
+    assert odd == [(7 << 10) + 1]
+
+
+async def test_what_is_not_watched_any_more_is_not_asked_for(storage: RedisStorage, raw: Any) -> None:
+    for number in range(5):
+        storage.watch(NativeStream(f"gone-{number}", 10), 0, lambda _: None)
+        storage.unwatch(NativeStream(f"gone-{number}", 10))
+    woken: list[int | None] = []
+    storage.watch(STREAM, 0, woken.append)
+    raw.xadd(KEY, {"a": "b"}, id="5-0")
+    await _until(lambda: bool(woken))
+    assert storage._watcher is not None
+    assert list(storage._watcher._after) == [KEY]
+
+
+async def test_waiting_goes_on_where_client_unblock_is_not_allowed(
+    open_storage: OpenStorage, any_redis: RedisServer, raw: Any
+) -> None:
+    raw.execute_command("ACL", "SETUSER", "default", "-client|unblock")
+    try:
+        storage = await open_storage()
+        woken: list[str] = []
+        storage.watch(STREAM, 0, lambda _: woken.append(KEY))
+        await asyncio.sleep(0.05)
+        storage.watch(NativeStream("later", 10), 0, lambda _: woken.append("later"))
+        await asyncio.sleep(0.05)
+        raw.xadd("later", {"a": "b"})
+        await _until(lambda: "later" in woken)
+        raw.xadd(KEY, {"a": "b"})
+        await _until(lambda: KEY in woken)
+    finally:
+        raw.execute_command("ACL", "SETUSER", "default", "+client|unblock")

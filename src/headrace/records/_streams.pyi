@@ -1,6 +1,5 @@
 # Types of the optional C extension; the code is in _streams.c.
 
-
 from typing import Any
 
 from headrace.records.plain import Buffer

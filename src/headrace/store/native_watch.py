@@ -14,6 +14,7 @@ import structlog
 
 from headrace.keyspace.native import parts_of
 from headrace.store.connection import Connection
+from headrace.store.errors import Unreachable
 from headrace.topics.errors import StorageUnavailable
 
 Woken = Callable[[str | None], None]
@@ -22,6 +23,9 @@ Woken = Callable[[str | None], None]
 _ENTRIES = 8
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
+_SHORT_BLOCK_MS = 100
+_NO_STREAM_S = 1.0
+"""How often a key that is no stream is tried again."""
 _log = structlog.get_logger("headrace.store")
 
 
@@ -35,6 +39,7 @@ class StreamWatcher:
             url: where Redis is.
             other: a connection that is not blocked, to end the waiting by.
         """
+        self._url = url
         self._connection = Connection(url)
         self._other = other
         self._after: dict[str, str] = {}
@@ -43,6 +48,9 @@ class StreamWatcher:
         self._changed = asyncio.Event()
         self._client_id: int | None = None
         self._interrupting: asyncio.Task[None] | None = None
+        self._no_streams: set[str] = set()
+        self._block_ms = 0
+        """How long Redis waits at most; 0: until something happens."""
         self._closed = False
 
     def watch(self, stream: str, after: str, woken: Woken) -> None:
@@ -59,8 +67,9 @@ class StreamWatcher:
             asyncio.get_running_loop().call_soon(self._wake, stream, None)
 
     def unwatch(self, stream: str) -> None:
-        """Nobody waits for this stream."""
+        """Nobody waits for this stream any more; its key may be gone."""
         self._woken.pop(stream, None)
+        self._after.pop(stream, None)
 
     def _wake(self, stream: str, last_id: str | None) -> None:
         woken = self._woken.pop(stream, None)
@@ -80,10 +89,24 @@ class StreamWatcher:
             while self._changed.is_set():
                 if self._client_id is not None:
                     with contextlib.suppress(StorageUnavailable):
-                        await self._other.call("CLIENT", "UNBLOCK", self._client_id)
+                        answer = await self._other.call("CLIENT", "UNBLOCK", self._client_id)
+                        if isinstance(answer, hiredis.ReplyError):
+                            await self._wait_shortly(str(answer))
+                            return
                 await asyncio.sleep(_UNBLOCK_AGAIN_S)
         finally:
             self._interrupting = None
+
+    async def _wait_shortly(self, reason: str) -> None:
+        """This Redis does not let us end the waiting: from now on it has to end by itself, again and again."""
+        if self._block_ms:
+            return
+        _log.warning("CLIENT UNBLOCK is refused, entries are waited for in turns", reason=reason)
+        self._block_ms = _SHORT_BLOCK_MS
+        waiting, self._connection = self._connection, Connection(self._url)
+        with contextlib.suppress(Unreachable):
+            await self._connection.open()
+        await waiting.close()
 
     async def _run(self) -> None:
         with contextlib.suppress(Exception):
@@ -92,15 +115,20 @@ class StreamWatcher:
             try:
                 await self._wait()
             except StorageUnavailable:
-                self._client_id = None
-                # What was added meanwhile is seen by those who look again.
-                for stream in tuple(self._woken):
-                    self._wake(stream, None)
-                self._after.clear()
+                self._changed.clear()
+                if self._client_id is not None:
+                    # Lost just now. What was added meanwhile is seen by those who look again.
+                    self._client_id = None
+                    self._wake_all()
                 await asyncio.sleep(_RETRY_S)
             except Exception:
                 _log.exception("waiting for entries failed")
                 await asyncio.sleep(_RETRY_S)
+
+    def _wake_all(self) -> None:
+        self._after.clear()
+        for stream in tuple(self._woken):
+            self._wake(stream, None)
 
     async def _wait(self) -> None:
         if not self._after:
@@ -113,7 +141,9 @@ class StreamWatcher:
         self._changed.clear()
         streams = list(self._after)
         places = [self._after[stream] for stream in streams]
-        reply = await self._connection.call("XREAD", "COUNT", _ENTRIES, "BLOCK", 0, "STREAMS", *streams, *places)
+        reply = await self._connection.call(
+            "XREAD", "COUNT", _ENTRIES, "BLOCK", self._block_ms, "STREAMS", *streams, *places
+        )
         if isinstance(reply, hiredis.ReplyError):
             await self._refused(reply)
             return
@@ -121,19 +151,34 @@ class StreamWatcher:
             stream = key.decode()
             if stream in self._woken:
                 last_id = self._after[stream] = entries[-1][0].decode()
+                self._no_streams.discard(stream)
                 # Where there are more than were asked for, this is not the last.
                 self._wake(stream, last_id if len(entries) < _ENTRIES else None)
             else:
                 self._after.pop(stream, None)
 
     async def _refused(self, reply: Exception) -> None:
-        """One of the keys is no stream any more, above all: whoever waits finds out by reading."""
-        if not str(reply).startswith("UNBLOCKED"):
+        """Redis does not wait so. One key that is no stream spoils it for all: it is left out, and tried again."""
+        if str(reply).startswith("UNBLOCKED"):
+            return
+        if not str(reply).startswith("WRONGTYPE"):
             _log.warning("cannot wait for entries", reason=str(reply))
-        self._after.clear()
-        for stream in tuple(self._woken):
-            self._wake(stream, None)
-        await asyncio.sleep(_RETRY_S)
+            self._wake_all()
+            await asyncio.sleep(_RETRY_S)
+            return
+        for stream, after in tuple(self._after.items()):
+            kind = await self._other.call("TYPE", stream)
+            if kind not in (b"stream", b"none"):
+                if stream not in self._no_streams:
+                    self._no_streams.add(stream)
+                    _log.warning("key is no stream", key=stream, kind=str(kind))
+                self._after.pop(stream, None)
+                asyncio.get_running_loop().call_later(_NO_STREAM_S, self._try_again, stream, after)
+
+    def _try_again(self, stream: str, after: str) -> None:
+        if stream in self._woken and stream not in self._after and not self._closed:
+            self._after[stream] = after
+            self._begin_anew()
 
     async def close(self) -> None:
         """Stop waiting and close the connection."""

@@ -89,6 +89,9 @@ class NativePartition(Partition):
         before = self.log_end
         try:
             self.learn(await self.native.native_extent(self.place))
+        except StorageUnavailable:
+            # Whoever reads or writes is told.
+            return
         except TopicError as error:
             _log.warning("stream not readable", topic=self.topic, partition=self.index, reason=str(error))
         finally:
