@@ -71,6 +71,9 @@ class MemoryStorage:
             self.logs[stream].append(StoredBatch(base, base + append.span, bytes(append.batch)))
             done(Appended(base))
 
+    async def settle(self) -> None:
+        self.answer()
+
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         self._check()
         self.reads += 1

@@ -196,6 +196,17 @@ def test_a_flush_sends_everything_and_leaves_to_the_script_what_it_cannot_know(
     assert wire.names() == [[b"MULTI", b"XADD", b"HSET", b"EXEC"], [b"EVALSHA"], [b"HMGET"]]
 
 
+def test_a_flush_sends_no_call_larger_than_others(wire: Wire, appends: DirectAppends) -> None:
+    learn(wire, appends)
+    for stream in (STREAM, OTHER, STREAM, OTHER):
+        appends.append(stream, batch(size=3 << 20), lambda _: None)
+    appends.flush()
+    # The second call finds the log busy with the first.
+    assert wire.names() == [
+        [b"MULTI", b"XADD", b"HSET", b"EXEC"], [b"EVALSHA"], [b"HMGET"], [b"EVALSHA"], [b"HMGET"], [b"HMGET"],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [("OOM command not allowed", StorageFull), ("MISCONF cannot write", StorageUnavailable)],
@@ -337,6 +348,24 @@ async def test_an_append_behind_a_deletion_is_refused(open_storage: OpenStorage,
     answers = await append(storage, record(2), record(3))
     await deleting
     assert [str(answer) for answer in answers] == ["the partition does not exist"] * 2
+    assert raw.keys("*headrace:t*") == []
+
+
+async def test_appends_that_go_on_during_a_deletion_bring_nothing_back(
+    open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    """A topic's partitions are closed once all of them are gone; until then they are appended to."""
+    storage = await open_storage(alone=True)
+    streams = [STREAM, *(f"headrace:t:{index}" for index in range(1, 300))]
+    await asyncio.gather(*(storage.open_partition(stream) for stream in streams))
+    deleting = asyncio.create_task(storage._drop([*streams[1:], STREAM]))
+    answers: list[Appended | Exception] = []
+    sequence = 0
+    while not deleting.done():
+        answers += await append(storage, record(sequence))
+        sequence += 1
+    assert isinstance(answers[0], Appended)
+    assert [str(answer) for answer in await append(storage, record(sequence))] == ["the partition does not exist"]
     assert raw.keys("*headrace:t*") == []
 
 

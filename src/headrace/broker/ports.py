@@ -37,6 +37,9 @@ class LogStorage(Protocol):
         to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable, Fenced.
         """
 
+    async def settle(self) -> None:
+        """Return when every append given before has its answer, those included that waited to be sent."""
+
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches that end at or before offset `end` (None: no such bound).
 

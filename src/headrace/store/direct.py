@@ -176,10 +176,17 @@ class DirectAppends:
 
     def flush(self) -> None:
         """Send what waits, now; the script sorts out what it meets."""
-        waiting = self._waiting
-        if waiting:
-            self._waiting, self._waiting_bytes = [], 0
-            self._send(waiting)
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        group: list[_Waiting] = []
+        size = 0
+        for each in waiting:
+            group.append(each)
+            size += len(each.append.batch)
+            if size >= _MOST_BYTES:
+                self._send(group)
+                group, size = [], 0
+        if group:
+            self._send(group)
 
     def forget(self, stream: str) -> None:
         """The stream is gone, or something else than an append was done to it."""

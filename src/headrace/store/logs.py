@@ -139,17 +139,15 @@ class RedisLogs:
     async def _drop(self, streams: Sequence[str]) -> None:
         # Behind the appends that were given before, on the same connection: none can land in a later log.
         self._appends.flush()
-        for stream in streams:
-            self._appends.forget(stream)
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
-            await asyncio.gather(
-                *(
-                    self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
-                    for stream in streams[start : start + _PARTITIONS_AT_ONCE]
-                )
-            )
+            await asyncio.gather(*(self._drop_one(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
         for stream in streams:
             self._appends.forget(stream)
+
+    async def _drop_one(self, stream: str) -> None:
+        # In one turn of the loop: what is appended behind it has to find out by the script that the log is gone.
+        self._appends.forget(stream)
+        await self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
 
     # Partitions
 
@@ -167,6 +165,12 @@ class RedisLogs:
     def append(self, stream: str, append: Append, done: AppendDone) -> None:
         """Send an append; see `broker.ports.LogStorage.append`."""
         self._appends.append(stream, append, done)
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer; see `broker.ports.LogStorage.settle`."""
+        self._appends.flush()
+        # Answers come in order, so this one is the last.
+        checked(await self._connection.call("PING"))
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, the one that holds `offset` first."""

@@ -32,7 +32,6 @@ _READ_BATCHES = 16
 _CLOSE = 4
 """Copying goes on beside the producers until a round had no more batches than this."""
 _MOST_ROUNDS = 1_000_000
-_SETTLING = 4
 
 
 class MovePositions(Protocol):
@@ -93,14 +92,11 @@ class Conversion:
                     self.moved.setdefault((index, offset), self._ends[index])
 
     async def _settle(self) -> None:
-        """Wait for appends that were under way when the topic was closed to them: answers come in order."""
-        for _ in range(_SETTLING):
-            await asyncio.sleep(0)
-            for partition in self._partitions:
-                if isinstance(partition, NativePartition):
-                    partition.learn(await self._native.native_extent(partition.place))
-                else:
-                    await self._storage.size(partition.stream)
+        """Wait for appends that were under way when the topic was closed to them."""
+        await self._storage.settle()
+        for partition in self._partitions:
+            if isinstance(partition, NativePartition):
+                partition.learn(await self._native.native_extent(partition.place))
 
     async def _read(self, index: int) -> list[StoredBatch]:
         partition = self._partitions[index]
