@@ -1,6 +1,8 @@
 """PutMessages, CreateCursor and GetMessages on a real server, and the same records through Kafka."""
 
 import base64
+import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -52,6 +54,21 @@ def test_messages_without_key_are_spread_and_stay_without(api: Api, wide: str) -
         messages = api.get(wide, api.cursor(wide, partition=partition)).json
         assert messages
         assert all(message["key"] is None for message in messages)
+
+
+def test_a_body_of_another_form_means_the_same(api: Api, wide: str) -> None:
+    messages = [(None if number % 3 == 0 else b"%d" % number, bytes([number, 255])) for number in range(60)]
+    usual = json.dumps(details(*messages))
+    escaped = usual.replace("/", "\\/").replace('"value"', '"\\u0076alue"')
+    more = json.dumps({"x": [{}], "messages": [{"n": 1.5} | each for each in details(*messages)["messages"]]}, indent=1)
+    keyed = []
+    for form in (usual, escaped, more):
+        entries = api.done("POST", f"/streams/{wide}/messages", form.encode())["entries"]
+        keyed.append([entry["partition"] for entry, (key, _) in zip(entries, messages, strict=True) if key is not None])
+    assert keyed[0] == keyed[1] == keyed[2]
+    got = [message for partition in range(4) for message in api.get(wide, api.cursor(wide, partition=partition)).json]
+    expected = [(each.get("key"), each["value"]) for each in details(*messages)["messages"]] * 3
+    assert Counter((message["key"], message["value"]) for message in got) == Counter(expected)
 
 
 def test_the_largest_message_and_the_largest_request(api: Api, stream: str) -> None:

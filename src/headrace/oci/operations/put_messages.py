@@ -96,14 +96,20 @@ def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int)
     """The messages of a body, shared out. Raises OciError 400."""
     shares = native.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
-        # Not in the usual form, or beyond a limit: read it with all that may be said about it.
-        shares = share(_checked(_BODY.read(body)), partitions, now_ms, seed, left_out)
+        # Not in the usual form, or beyond a limit: read it with all that may be said about it, then build the batches
+        # from the usual form, since building them here would hold everybody up for longer than all the rest.
+        details: PutMessagesDetails = _BODY.read(body)
+        _check(details.messages)
+        usual = msgspec.json.encode(details)
+        shares = native.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+        if shares is None:
+            messages = [(message.key, message.value) for message in details.messages]
+            shares = share(messages, partitions, now_ms, seed, left_out)
     return shares
 
 
-def _checked(details: PutMessagesDetails) -> list[tuple[bytes | None, bytes]]:
-    """The messages as (key, value). Raises OciError 400 for what breaks a limit."""
-    messages = details.messages
+def _check(messages: list[PutMessagesDetailsEntry]) -> None:
+    """Raise OciError 400 for what breaks a limit."""
     if not messages:
         raise invalid("Invalid field messages: at least one message is needed")
     total = 0
@@ -121,4 +127,3 @@ def _checked(details: PutMessagesDetails) -> list[tuple[bytes | None, bytes]]:
         total += size
     if total > MOST_REQUEST:
         raise OciError(400, REQUEST_TOO_LARGE)
-    return [(message.key, message.value) for message in messages]
