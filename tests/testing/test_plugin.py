@@ -101,7 +101,12 @@ def test_it(number, headrace_clock, headrace_server):
 
 
 def test_without_the_sdk_the_fixture_says_what_is_missing(tmp_path: Path) -> None:
-    conftest = "import sys\nsys.modules['oci'] = None\n"
+    conftest = """
+import importlib.util
+
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "oci" else find_spec(name, *rest)
+"""
     test = "def test_it(headrace_oci):\n    pass\n"
     ended = run(tmp_path, conftest=conftest, test_missing=test)
 

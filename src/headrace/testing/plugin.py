@@ -4,6 +4,7 @@ pytest imports this module at every start wherever Headrace is installed, so not
 whatever a fixture needs is imported when it is first used.
 """
 
+import importlib.util
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,9 @@ def headrace_kafka(headrace_server: "InProcessServer") -> Iterator[str]:
 @pytest.fixture
 def headrace_oci(headrace_server: "InProcessServer") -> "Iterator[OciClients]":
     """Clients of Oracle's `oci` package with a compartment of the test's own; what it made is removed when it ends."""
-    try:
-        from headrace.testing.oci import OciClients
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "oci":
-            raise
+    if importlib.util.find_spec("oci") is None:
         pytest.fail("the fixture headrace_oci needs Oracle's SDK: pip install oci", pytrace=False)
+    from headrace.testing.oci import OciClients
     from headrace.testing.sweeping import sweep
 
     clients = OciClients(headrace_server.http)
