@@ -208,3 +208,16 @@ def test_producers_go_on_while_a_topic_moves(headrace: Any, running: Server) -> 
     assert producer.flush(30) == 0
     assert failed == []
     assert [record["value"] for record in headrace.records("flowing")] == [str(number) for number in range(sent[0])]
+
+
+def test_the_group_of_a_redis_program_is_described_as_well(headrace: Any, link: Any) -> None:
+    headrace.run("topics", "create", "programs", "--partitions", "1", "--config", "headrace.storage=native")
+    for number in range(5):
+        link.xadd("headrace:programs:0", {"value": "x"}, id=f"{1_000 + number}-0")
+    link.xgroup_create("headrace:programs:0", "workers", "0-0")
+    link.xreadgroup("workers", "one", {"headrace:programs:0": ">"}, count=2)
+    [line] = headrace.json("groups", "describe", "workers")["positions"]
+    assert (line["position"], line["lag"], line["pending"]) == (1_000 << 10, 5, 2)
+    link.xack("headrace:programs:0", "workers", "1000-0", "1001-0")
+    [line] = headrace.json("groups", "describe", "workers")["positions"]
+    assert (line["position"], line["lag"], line["pending"]) == ((1_001 << 10) + 1, 3, 0)
