@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -130,3 +131,30 @@ def test_many_threads_may_move_a_clock_at_once() -> None:
         loop.call_soon_threadsafe(loop.stop)
         running.join()
         loop.close()
+
+
+async def test_what_timers_set_going_is_waited_for_in_all_its_steps() -> None:
+    """As of a group whose members go and which goes itself: one write after the other, and a timer between them."""
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    start = clock.now_ms()
+    steps: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def write(name: str, then: Callable[[], None]) -> None:
+        await asyncio.sleep(0.02)
+        steps.append(name)
+        then()
+
+    def begin(name: str, then: Callable[[], None]) -> None:
+        tasks.append(asyncio.create_task(write(name, then)))
+
+    def arrange() -> None:
+        clock.call_at(start + 1_500, lambda: begin("third", lambda: None))
+
+    clock.call_at(start + 1_000, lambda: begin("first", lambda: begin("second", arrange)))
+    def advance() -> list[str]:
+        clock.advance(2)
+        return steps.copy()
+
+    assert await asyncio.to_thread(advance) == ["first", "second", "third"]
