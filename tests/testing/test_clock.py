@@ -153,6 +153,7 @@ async def test_what_timers_set_going_is_waited_for_in_all_its_steps() -> None:
         clock.call_at(start + 1_500, lambda: begin("third", lambda: None))
 
     clock.call_at(start + 1_000, lambda: begin("first", lambda: begin("second", arrange)))
+
     def advance() -> list[str]:
         clock.advance(2)
         return steps.copy()
