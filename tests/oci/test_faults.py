@@ -2,8 +2,11 @@
 
 import pytest
 
+from headrace.oci import operations
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_EXPIRED, OciError
 from headrace.oci.faults import NONE, Faults, InvalidFault, parse
+from headrace.oci.names import OPERATION_NAMES
+from headrace.oci.registry import OPERATIONS
 from headrace.oci.settings import OciSettings
 from headrace.topics.values import InvalidSetting
 
@@ -66,10 +69,12 @@ def test_every_status_is_an_error_with_a_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["what", "200", "399", "600", "slow", "entries", "429*", "429=x", "a:b:429", "*3", "429 500", "slow=600001"]
-)
+    "text",
+    ["what", "200", "399", "600", "slow", "entries", "429*", "429=x", "a:b:429", "*3", "429 500", "slow=600001",
+     "GetMesages:429", "x:429"],
+)  # fmt: skip
 def test_other_rules_are_refused_with_what_was_expected(text: str) -> None:
-    with pytest.raises(InvalidFault, match=r"expected|takes a number|at most|there is no fault"):
+    with pytest.raises(InvalidFault, match=r"expected|takes a number|at most|there is no (fault|operation)"):
         parse(text)
     with pytest.raises(OciError) as caught:
         Faults("").of("GetStream", text)
@@ -81,3 +86,10 @@ def test_other_rules_are_refused_with_what_was_expected(text: str) -> None:
 def test_the_setting_is_checked_and_kept() -> None:
     assert OciSettings.of({"oci.faults": "PutMessages:429*3"}).faults == "PutMessages:429*3"
     assert parse(" , #only a name") == []
+
+
+def test_an_operation_that_does_not_exist_is_told_with_what_may_be_meant() -> None:
+    with pytest.raises(InvalidFault, match=r"there is no operation GetMesages, did you mean GetMessages$"):
+        parse("GetMesages:429")
+    operations.load()
+    assert OPERATIONS.keys() == OPERATION_NAMES

@@ -9,12 +9,14 @@ from headrace.topics import errors as topics
 BASE_CODES = {
     400: "InvalidParameter",
     401: "NotAuthenticated",
+    403: "NotAllowed",
     404: "NotAuthorizedOrNotFound",
     405: "MethodNotAllowed",
     409: "Conflict",
     412: "NoEtagMatch",
     429: "TooManyRequests",
     500: "InternalServerError",
+    501: "MethodNotImplemented",
     503: "ServiceUnavailable",
 }
 

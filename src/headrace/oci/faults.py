@@ -18,12 +18,14 @@ another one. Faults:
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import msgspec
 
 from headrace.oci.errors import BASE_CODES, CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, UNRESERVED, OciError, invalid
 from headrace.oci.limits import throttled
+from headrace.oci.names import OPERATION_NAMES
 
 HEADER = "x-headrace-fault"
 
@@ -79,7 +81,11 @@ def parse(text: str) -> list[Rule]:
         match = _RULE.fullmatch(part)
         if match is None:
             raise InvalidFault(f"{part!r}: {_EXPECTED}")
-        fault, number = match["fault"], match["number"]
+        operation, fault, number = match["operation"], match["fault"], match["number"]
+        if operation is not None and operation not in OPERATION_NAMES:
+            near = get_close_matches(operation, OPERATION_NAMES, n=1)
+            hint = f", did you mean {near[0]}" if near else ""
+            raise InvalidFault(f"{part!r}: there is no operation {operation}{hint}")
         if not fault.isdecimal() and fault not in _CURSORS and fault not in _OTHERS:
             known = ", ".join(sorted({*_CURSORS, *_OTHERS}))
             raise InvalidFault(f"{part!r}: there is no fault {fault!r}; a status from 400 to 599, or one of {known}")
@@ -88,7 +94,7 @@ def parse(text: str) -> list[Rule]:
         if fault == "slow" and int(number) > _SLOWEST_MS:
             raise InvalidFault(f"{part!r}: slow takes at most {_SLOWEST_MS} ms")
         count = match["count"]
-        rules.append(Rule(match["operation"], fault, int(number or 0), None if count is None else int(count)))
+        rules.append(Rule(operation, fault, int(number or 0), None if count is None else int(count)))
     return rules
 
 
