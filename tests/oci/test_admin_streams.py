@@ -365,3 +365,19 @@ def test_everything_survives_a_restart() -> None:
         assert admin.get_stream(gone.id).data.lifecycle_state == "DELETED"
         found = admin.list_work_requests(compartment_id=clients.compartment_id).data.items
         assert [each.id for each in found] == requests
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/streams?compartmentId=c&sortBy=SIZE", "sortBy: Expected NAME, TIMECREATED"),
+        ("/streams?compartmentId=c&sortOrder=up", "sortOrder: Expected ASC, DESC"),
+        (
+            "/streams?compartmentId=c&lifecycleState=GONE",
+            "lifecycleState: Expected CREATING, ACTIVE, UPDATING, DELETING, DELETED, FAILED",
+        ),
+        ("/workRequests?sortBy=NAME", "sortBy: Expected TIMEACCEPTED"),
+    ],
+)
+def test_a_word_that_is_none_of_those_that_are_taken(api: Api, path: str, message: str) -> None:
+    assert api.call("GET", path).error == (400, "InvalidParameter", f"Invalid query parameter {message}")

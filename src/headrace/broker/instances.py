@@ -97,7 +97,8 @@ class Instances:
         Args:
             topic: the group's topic.
             cursor: from any earlier answer to this instance.
-            sink: takes the records. Left empty: no partition that the instance holds has an unread one.
+            sink: takes the records. Left empty: no partition that the instance holds has an unread one, or the cursor
+                carries `max_offsets` already and commits none of them.
             max_offsets: the most (partition, offset) pairs that the next cursor may carry.
 
         Returns:

@@ -11,6 +11,8 @@ from headrace.oci.errors import BAD_JSON, OciError, invalid
 
 _AT = re.compile(r" - at `\$(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_WORDS = re.compile(r"Expected `str` matching regex '\^\(?((?:\[[A-Z][a-z]\]|\|)+)\)?\$'")
+"""The pattern of one of several words in any case, as `admin` makes them."""
 _MOST_PARAMETERS = 100
 
 
@@ -67,6 +69,9 @@ def _refused(error: msgspec.ValidationError, what: str) -> OciError:
     if missing is not None:
         name = f"{place}.{missing[1]}" if place else missing[1]
         return OciError(400, f"Missing {what} {name}", "MissingParameter")
+    words = _WORDS.fullmatch(text)
+    if words is not None:
+        text = "Expected " + ", ".join(re.sub(r"\[(.).\]", r"\1", words[1]).split("|"))
     return invalid(f"Invalid {what} {place}: {text}" if place else f"Invalid body: {text}")
 
 
