@@ -49,6 +49,22 @@ def test_the_oldest_batch_of_all_partitions_goes_first() -> None:
     assert budget.used == 3 * (100 + ENTRY_OVERHEAD)
 
 
+def test_tails_that_come_and_go_leave_nothing_behind() -> None:
+    """Topics that are deleted long before the budget is used up."""
+    budget = CacheBudget(1 << 30)
+    stays = Tail(budget, 0)
+    stays.append(1, batch(10))
+    for _ in range(1_000):
+        gone = Tail(budget, 0)
+        for end in range(1, 11):
+            gone.append(end, batch(10))
+        gone.clear(11)
+    assert len(budget._order) < 2_000
+    budget.limit = 0
+    stays.append(2, batch(10))
+    assert (stays.start, budget.used) == (2, 0)
+
+
 def test_places_of_a_cleared_tail_are_passed_over() -> None:
     budget = CacheBudget(2 * (10 + ENTRY_OVERHEAD))
     one, two = Tail(budget, 0), Tail(budget, 0)

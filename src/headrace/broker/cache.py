@@ -22,6 +22,7 @@ class CacheBudget:
         self.limit = limit
         self.used = 0
         self._order: deque[Tail] = deque()
+        self._empty = 0  # places in it of batches that were cleared since
 
     def charge(self, tail: "Tail", size: int) -> None:
         """Account for one more batch of `tail`, dropping the server's oldest ones while over the limit."""
@@ -32,10 +33,17 @@ class CacheBudget:
             freed = self._order.popleft().drop_oldest()
             if freed:
                 self.used -= freed + ENTRY_OVERHEAD
+            else:
+                self._empty -= 1
 
     def release(self, size: int, batches: int) -> None:
         """Give back what a cleared tail held."""
         self.used -= size + batches * ENTRY_OVERHEAD
+        self._empty += batches
+        if self._empty >= _COMPACT_AFTER and self._empty * 2 >= len(self._order):
+            # Where topics come and go the budget may never be used up, and nothing else takes these places away.
+            self._order = deque(tail for tail in self._order if not tail.drop_empty())
+            self._empty = 0
 
 
 class Tail:
@@ -62,8 +70,7 @@ class Tail:
 
     def drop_oldest(self) -> int:
         """Forget the first batch; the bytes it had, or 0 when that place was cleared before."""
-        if self._stale:
-            self._stale -= 1
+        if self.drop_empty():
             return 0
         head = self._head
         batch = self._batches[head]
@@ -77,11 +84,18 @@ class Tail:
         self.size -= freed
         return freed
 
+    def drop_empty(self) -> bool:
+        """Whether the tail's first place in the budget's queue was cleared before; it is forgotten then."""
+        if not self._stale:
+            return False
+        self._stale -= 1
+        return True
+
     def clear(self, log_end: int) -> None:
         """Forget everything; the next batch begins at `log_end`."""
         count = len(self._ends) - self._head
-        self._budget.release(self.size, count)
         self._stale += count
+        self._budget.release(self.size, count)
         self._ends.clear()
         self._batches.clear()
         self._head = 0
