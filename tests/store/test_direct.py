@@ -264,6 +264,20 @@ def test_a_log_that_cannot_be_learnt_stays_the_scripts(wire: Wire, appends: Dire
     assert wire.names() == [[b"EVALSHA"], [b"HMGET"]]
 
 
+def test_a_log_that_was_written_to_is_not_put_back_behind_what_went_on_from_it(
+    wire: Wire, appends: DirectAppends
+) -> None:
+    """The script's call left before the answer: what it appended must stay below the log's end."""
+    learn(wire, appends)
+    for each in (batch(), sent(0)):
+        appends.append(STREAM, each, lambda _: None)
+    wire.turn()
+    wire.execute(
+        hiredis.ReplyError("ERR The ID specified in XADD is equal or smaller than the target stream top item"), 0
+    )
+    assert wire.names() == [[b"EVALSHA"], [b"HMGET", b"HMGET"]]
+
+
 def test_a_callback_that_fails_harms_nobody_else(wire: Wire, appends: DirectAppends) -> None:
     def fail(_: Appended | Exception) -> None:
         raise RuntimeError("a bug")
@@ -325,6 +339,9 @@ async def test_who_writes_to_a_log_behind_the_servers_back_costs_no_acknowledged
     # The first finds its place taken; what is stored behind it is there, and told so.
     assert [type(answer) for answer in refused] == [StorageUnavailable, Appended]
     assert raw.hget(state_of(STREAM), "n") == "3"
+    # Sizes and times never fall: they go on from the last entry, which counts what was refused before it.
+    ((_, last),) = await storage._connection.call("XREVRANGE", STREAM, "+", "-", "COUNT", 1)
+    assert await storage._connection.call("HMGET", state_of(STREAM), "t", "s") == [last[3], last[5]]
     # Its producer must not hear that it has the first one already.
     assert raw.hgetall(producers_of(STREAM)) == {}
     raw.xdel(STREAM, "2-7")

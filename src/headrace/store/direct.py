@@ -310,22 +310,28 @@ class DirectAppends:
         """Somebody else has written to a log, so that XADD failed: the rest of that batch's transaction was done.
 
         Its producers are forgotten, or they would be told that the batch is there; the log's end goes back to the last
-        batch that was stored. What was appended then waits for the script, which knows no more than the state.
+        batch that was stored, unless a call of the script has already gone on from it: then its offsets stay empty.
+        What was appended then waits for the script, which knows no more than the state.
         """
         commands = []
         for stream, start in transaction.streams.items():
             stream.forget()
             end, failed = start, []
+            _, newest, size = start
             for waiting, answer in zip(transaction.batches, reply, strict=False):
                 if waiting.stream is not stream:
                     continue
+                append = waiting.append
+                # What is stored behind one that failed was written as if that were there: times and sizes never fall.
+                newest, size = transaction.newest(newest, append), size + len(append.batch)
                 if type(answer) is bytes:
-                    end = waiting.base_offset + waiting.append.span, *start[1:]
+                    end = waiting.base_offset + append.span, newest, size
                 else:
-                    failed.append(waiting.append.producer_id)
+                    failed.append(append.producer_id)
             if failed:
                 _log.error("a log was written to by somebody else", stream=stream.keys.split(b"\r\n")[1].decode())
-                commands.append(fill(stream.put_state, _STATE, *end))
+                if not stream.in_flight:
+                    commands.append(fill(stream.put_state, _STATE, *end))
                 commands += [
                     stream.put_producer.replace(b"*4\r\n$4\r\nHSET", b"*3\r\n$4\r\nHDEL") + bulk(b"%d" % producer)
                     for producer in failed
@@ -379,6 +385,10 @@ class _Transaction:
             producer.take(append, base_offset)
             self._producers[producer] = None
         self.batches.append(waiting)
+
+    def newest(self, before: int, append: Append) -> int:
+        """The log's newest time once this batch is in it, as `add` has it."""
+        return max(before, append.max_timestamp if append.max_timestamp >= 0 else int(self.now))
 
     def chunks(self) -> list[Chunk]:
         """The commands."""
