@@ -15,6 +15,7 @@ from headrace.kafka.codec.messages import (
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    ProduceRequest,
 )
 from headrace.kafka.errors import Code
 from headrace.kafka.registry import APIS
@@ -146,6 +147,12 @@ def test_a_version_that_is_not_served_ends_the_connection(wire: Wire, running: S
     assert f"version {version} is not served" in running.log()[before:]
 
 
+def test_acks_0_gets_no_answer_where_nothing_is_to_be_done_either(wire: Wire) -> None:
+    wire.send(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[]), 9, answered=False)
+    # An answer that the client does not wait for would be taken for that of its next request.
+    assert wire.metadata().brokers
+
+
 @pytest.mark.parametrize("version", [0, 3, 9])
 def test_produce_without_acks_has_no_answer(wire: Wire, topic: str, version: int) -> None:
     wire.create(topic)
@@ -209,8 +216,10 @@ def test_transactions_have_no_coordinator(wire: Wire, version: int) -> None:
 @pytest.mark.parametrize("key", sorted(APIS))
 def test_every_version_that_is_offered_is_answered(running: Server, key: int) -> None:
     api = APIS[key]
+    # Without acks Produce has no answer.
+    not_empty = {SOFTWARE.API_KEY: SOFTWARE, ProduceRequest.API_KEY: ProduceRequest(acks=1)}
     for version in range(max(api.oldest, api.refused_below), api.newest + 1):
-        request: Any = SOFTWARE if key == SOFTWARE.API_KEY else REQUESTS[key]()
+        request: Any = not_empty.get(key) or REQUESTS[key]()
         # One connection each: a handshake without a mechanism ends its connection.
         with Wire(running.kafka) as client:
             client.ask(request, version)

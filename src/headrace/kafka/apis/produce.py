@@ -147,7 +147,10 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
         response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
     pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
     if not work:
-        exchange.answer(response)
+        if request.acks == 0:
+            exchange.say_nothing()
+        else:
+            exchange.answer(response)
         return
     known_acks = request.acks in _ACKS
     for name, data, answer in work:
