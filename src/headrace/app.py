@@ -230,7 +230,10 @@ async def _embedded(
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
-    epoch = await bump_epoch(admin, Keyspace().epoch)
+    try:
+        epoch = await bump_epoch(admin, Keyspace().epoch)
+    except RedisError as error:
+        raise Unreachable(f"the Valkey at {url} went away during the start: {error}; start again") from None
     return await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, alone=True)
 
 
