@@ -169,3 +169,38 @@ def test_the_description_is_served_and_has_every_operation(api: Api) -> None:
 def test_the_page_has_every_operation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "oci-operations.md").read_text("utf-8")
     assert [name for name in OPERATIONS if f"| [{name}](#{name.lower()}) |" not in page] == []
+
+
+def test_headers_have_an_end(oci_server: InProcessServer, api: Api, stream: str) -> None:
+    start = f"GET /20180418/streams/{stream} HTTP/1.1\r\nhost: h\r\n".encode()
+    assert raw(oci_server, start + b"x: " + bytes(60_000).replace(b"\0", b"a") + b"\r\n\r\n").startswith(
+        b"HTTP/1.1 200 "
+    )
+    many = b"".join(b"x-%d: %b\r\n" % (number, b"a" * 1000) for number in range(100))
+    chunked = b"POST /20180418/streams HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+    for sent in (
+        start + many + b"\r\n",
+        start + b"x: " + b"a" * 600_000,  # and never an end
+        b"GET /20180418/" + b"a" * 600_000,
+        chunked + b"x: " + b"a" * 600_000,
+        b"a" * 600_000,
+    ):
+        answer = raw(oci_server, sent, b'"}')
+        assert b"HTTP/1.1 400 " in answer, sent[:40]
+        assert b'"code":"CannotParseRequest"' in answer, sent[:40]
+    assert b"longer than 64 KiB" in raw(oci_server, start + many + b"\r\n", b'"}')
+
+
+def test_requests_in_a_row_are_answered_in_a_row(oci_server: InProcessServer, stream: str) -> None:
+    put = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: h\r\n".encode()
+    body = b'{"messages":[{"value":"YQ=="}]}'
+    sent = b"".join(
+        put + b"opc-request-id: r%d\r\ncontent-length: %d\r\n\r\n%b" % (number, len(body), body)
+        for number in range(4_000)
+    )
+    last = b"GET /20180418/nothing HTTP/1.1\r\nhost: h\r\nopc-request-id: last\r\nconnection: close\r\n\r\n"
+    answers = raw(oci_server, sent + last, b'Not Found"}')
+    ids = [int(found) for found in re.findall(rb"opc-request-id: r([0-9]+)\r\n", answers)]
+    assert ids == list(range(4_000))
+    offsets = [int(found) for found in re.findall(rb'"offset":([0-9]+)', answers)]
+    assert offsets == list(range(4_000))
