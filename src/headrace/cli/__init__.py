@@ -1,1 +1,1 @@
-"""The command line: `headrace serve`, `demo`, `topics`, `groups`, `records`, `archive`."""
+"""The command line: `headrace serve`, `demo`, `topics`, `groups`, `records`, `archive`, `oci-config`."""
