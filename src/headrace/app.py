@@ -33,6 +33,7 @@ from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
+from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import TopicError
@@ -234,7 +235,18 @@ async def _embedded(
         epoch = await bump_epoch(admin, Keyspace().epoch)
     except RedisError as error:
         raise Unreachable(f"the Valkey at {url} went away during the start: {error}; start again") from None
-    return await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, alone=True)
+    # With fsync=always an acknowledgement waits for the disk, which the journal does not.
+    journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
+    path = options.data / "journal"
+    return await RedisStorage.open(
+        url,
+        admin,
+        epoch,
+        producer_expiry_ms=settings.producer_id_expiration_ms,
+        alone=True,
+        journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
+        journal_bytes=journal_bytes,
+    )
 
 
 async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:

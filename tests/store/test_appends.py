@@ -34,8 +34,8 @@ class Wire:
         assert command[0] == b"EVALSHA"
         keys = int(command[2])
         arguments = command[3 + keys + 2 :]
-        assert len(arguments) * 3 == keys * 6
-        self.sent.append((arguments[2::6], callback))
+        assert len(arguments) * 3 == keys * 7
+        self.sent.append((arguments[2::7], callback))
 
     @property
     def batches(self) -> list[list[bytes]]:

@@ -169,6 +169,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Memory for the newest record batches, from which consumers at the tail are served (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.journal.bytes",
+        type=ConfigType.INT,
+        default="16777216",
+        minimum=0,
+        doc="Size of the file in which small batches are acknowledged before the embedded Valkey has them, at least "
+        "1 MiB. 0: none, every batch waits for Valkey, as with --fsync always or --redis (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.stream.prefix",
         type=ConfigType.STRING,
         default="headrace",
@@ -217,6 +225,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
     headrace_cache_bytes: int
+    headrace_journal_bytes: int
     headrace_stream_prefix: str
     headrace_native_max_pending: int
     topic_defaults: TopicDefaults

@@ -29,7 +29,7 @@ GROUP_BATCHES = 128
 """What a group may hold before it leaves although another is under way."""
 COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
-_KEYS, _FIXED, _EACH = 3, 2, 6  # keys of a batch, and arguments of the script: once, and for each batch
+_KEYS, _FIXED, _EACH = 3, 2, 7  # keys of a batch, and arguments of the script: once, and for each batch
 
 _log = structlog.get_logger("headrace.store")
 
@@ -38,6 +38,7 @@ class _Waiting(NamedTuple):
     keys: bytes
     append: Append
     done: AppendDone
+    certain: int = -1
 
 
 class AppendQueue:
@@ -75,6 +76,16 @@ class AppendQueue:
             self._waiting, self._waiting_bytes = [], 0
             self._send(waiting, counted=True)
 
+    def lags(self, stream: str) -> bool:
+        """Whether Redis has yet to get what has been acknowledged: never, here."""
+        return False
+
+    async def restored(self) -> None:
+        """Nothing is acknowledged before Redis has it."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
     def forget(self, stream: str) -> None:
         """The stream is gone."""
         self._keys.pop(stream, None)
@@ -87,9 +98,9 @@ class AppendQueue:
     def _answered(self, group: list[_Waiting], counted: bool, reply: Reply) -> None:
         self._under_way -= counted
         answers = reply if type(reply) is list else [refused(reply)] * len(group)
-        for (_, _, done), answer in zip(group, answers, strict=True):
+        for waiting, answer in zip(group, answers, strict=True):
             try:
-                done(result_of(answer))
+                waiting.done(result_of(answer))
             except Exception:
                 # One request's trouble; every other one still gets its own answer.
                 _log.exception("the answer to an append could not be handled")
@@ -107,6 +118,10 @@ class Waiting(Protocol):
     @property
     def append(self) -> Append:
         """The batch."""
+
+    @property
+    def certain(self) -> int:
+        """The base offset that it was acknowledged with; -1: none yet, so any will do."""
 
 
 def script_call(group: Sequence[Waiting], epoch: bytes, now: bytes) -> list[Chunk]:
@@ -141,10 +156,12 @@ def script_call(group: Sequence[Waiting], epoch: bytes, now: bytes) -> list[Chun
             chunks += (b"".join(small), batch)
             small = []
         small.append(_producer(append))
+        small.append(_ANY if waiting.certain < 0 else bulk(b"%d" % waiting.certain))
     chunks.append(b"".join(small))
     return chunks
 
 
+_ANY = b"$0\r\n\r\n"
 _NO_PRODUCER = b"\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n"
 
 

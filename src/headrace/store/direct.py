@@ -10,6 +10,7 @@ doubt.
 Of one log there is at most one call under way: the next one begins where that one has ended. See decision 0007.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -39,6 +40,8 @@ _MOST_PRODUCERS = 1_000
 """Producers known of one log; all are forgotten when there are more. The script knows every one."""
 _MOST_BYTES = 4 << 20
 """What one call may hold, so that answers come in a steady flow."""
+_COMPANY_S = 0.005
+"""How long a batch that nobody waits for waits for others."""
 _NOT_HANDLED = "the answer to an append could not be handled"
 """One request's trouble; every other one still gets its own answer."""
 _NO_ERROR = frozenset({bytes, int})
@@ -106,9 +109,11 @@ class _Stream:
         self.doubts += 1
         self.producers = {}
 
-    def takes(self, append: Append) -> bool:
+    def takes(self, append: Append, certain: int) -> bool:
         """Whether the script would take this batch as a new one, as far as it is certain here."""
         if not self.known or self.next_offset + append.span > _MOST_OFFSET:
+            return False
+        if certain not in (-1, self.next_offset):
             return False
         if append.producer_id < 0:
             return True
@@ -134,12 +139,13 @@ class _Stream:
 
 
 class _Waiting:
-    __slots__ = ("append", "base_offset", "done", "stream")
+    __slots__ = ("append", "base_offset", "certain", "done", "stream")
 
-    def __init__(self, stream: _Stream, append: Append, done: AppendDone) -> None:
+    def __init__(self, stream: _Stream, append: Append, done: AppendDone, certain: int) -> None:
         self.stream = stream
         self.append = append
         self.done = done
+        self.certain = certain
         self.base_offset = -1
 
     @property
@@ -157,18 +163,45 @@ class DirectAppends:
         self._streams: dict[str, _Stream] = {}
         self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
+        self._waiting_impatiently = False
+        self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
         self._link = 0
 
-    def append(self, stream: str, append: Append, done: AppendDone) -> None:
-        """Send an append soon; `done` gets the answer from the connection's reader."""
+    def append(self, stream: str, append: Append, done: AppendDone, certain: int = -1) -> None:
+        """Send an append soon; `done` gets the answer from the connection's reader.
+
+        Args:
+            stream: the log.
+            append: the batch.
+            done: gets its place or the error.
+            certain: the base offset that it has been acknowledged with: it is refused at any other, and
+                since nobody waits for it, it waits for company; -1: none.
+        """
         known = self._streams.get(stream)
         if known is None:
             known = self._streams[stream] = _Stream(stream)
         size = len(append.batch)
-        self._waiting.append(_Waiting(known, append, done))
+        self._waiting.append(_Waiting(known, append, done, certain))
         self._waiting_bytes += size
+        if certain >= 0 and not self._waiting_impatiently:
+            self._send_in_company()
+            return
+        self._waiting_impatiently = True
         if not self._under_way or (not known.in_flight and self._worth_a_call(size)):
+            self._connection.before_flush(self._send_free)
+
+    def _send_in_company(self) -> None:
+        """Nobody waits for any of these: send them when they are many, or after a moment."""
+        if self._waiting_bytes >= GROUP_BYTES:
+            if not self._under_way:
+                self._connection.before_flush(self._send_free)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_COMPANY_S, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        if self._waiting:
             self._connection.before_flush(self._send_free)
 
     def _worth_a_call(self, size: int) -> bool:
@@ -177,6 +210,7 @@ class DirectAppends:
     def flush(self) -> None:
         """Send what waits, now; the script sorts out what it meets."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self._waiting_impatiently = False
         group: list[_Waiting] = []
         size = 0
         for each in waiting:
@@ -187,6 +221,16 @@ class DirectAppends:
                 group, size = [], 0
         if group:
             self._send(group)
+
+    def lags(self, stream: str) -> bool:
+        """Whether Redis has yet to get what has been acknowledged: never, here."""
+        return False
+
+    async def restored(self) -> None:
+        """Nothing is acknowledged before Redis has it."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
     def forget(self, stream: str) -> None:
         """The stream is gone, or something else than an append was done to it."""
@@ -210,6 +254,9 @@ class DirectAppends:
                 size += len(waiting.append.batch)
         self._waiting = left
         self._waiting_bytes -= size
+        self._waiting_impatiently = any(waiting.certain < 0 for waiting in left)
+        if left and not self._waiting_impatiently:
+            self._send_in_company()
         if group:
             self._send(group)
 
@@ -223,7 +270,9 @@ class DirectAppends:
         scripted: list[_Waiting] = []
         for waiting in group:
             stream = waiting.stream
-            if stream.takes(waiting.append) and (not stream.in_flight or stream in transaction.streams):
+            if stream.takes(waiting.append, waiting.certain) and (
+                not stream.in_flight or stream in transaction.streams
+            ):
                 transaction.add(waiting)
             else:
                 stream.known = False
@@ -273,7 +322,7 @@ class DirectAppends:
             self._go_on()
 
     def _go_on(self) -> None:
-        if self._waiting:
+        if self._waiting_impatiently or self._waiting_bytes >= GROUP_BYTES:
             self._connection.before_flush(self._send_free)
 
     def _answered(self, group: list[_Waiting], reply: Reply) -> None:

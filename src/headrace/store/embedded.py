@@ -352,6 +352,11 @@ async def _kill_all(directory: DataDirectory) -> None:
     """Kill Valkeys that have the lock but no socket. Raises StoreError when there are none, as in another container."""
     pids = valkeys_in(directory.path)
     if not pids:
+        lock = directory.lock_for_valkey()
+        if lock is not None:
+            # It ended between the two looks.
+            os.close(lock)
+            return
         raise StoreError(
             f"a Valkey that cannot be seen from here, in another container perhaps, still uses data directory "
             f"{directory.path}; stop it, or choose another directory with --data"

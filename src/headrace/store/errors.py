@@ -1,5 +1,7 @@
 """Why a storage cannot be used. Messages are one line for a person: what is in the way, and what to try."""
 
+from headrace.topics.errors import TopicError
+
 
 class StoreError(Exception):
     """Base of what goes wrong while a storage is opened."""
@@ -15,3 +17,7 @@ class Unreachable(StoreError):
 
 class TooOld(StoreError):
     """The server at the URL is older than what the scripts need."""
+
+
+class Displaced(TopicError):
+    """A log does not end where a batch that has its offset already must go. Never leaves this room."""

@@ -11,6 +11,8 @@ from headrace.records.batch import peek
 from headrace.store.appends import APPEND, AppendDone, AppendQueue
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.direct import DirectAppends
+from headrace.store.journal import Journal
+from headrace.store.journaled import JournaledAppends
 from headrace.store.native_scripts import NATIVE_SCRIPTS
 from headrace.store.replies import checked
 from headrace.topics.errors import TopicExists
@@ -55,7 +57,8 @@ def load_commands() -> list[bytes]:
 class RedisLogs:
     """Topics and logs. `epoch` is this server's fencing epoch: scripts refuse an older one.
 
-    `alone` says that nobody else's writes can reach this Redis (see `RedisStorage.open`).
+    `alone` says that nobody else's writes can reach this Redis, `journal` is where appends are acknowledged then (see
+    `RedisStorage.open`).
     """
 
     def __init__(
@@ -67,15 +70,20 @@ class RedisLogs:
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
         alone: bool = False,
+        journal: Journal | None = None,
     ) -> None:
         self._connection = connection
         self._keyspace = keyspace
         self._epoch = epoch
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
-        self._appends: AppendQueue | DirectAppends = (
-            DirectAppends(connection, epoch, self._now) if alone else AppendQueue(connection, epoch, self._now)
-        )
+        self._appends: AppendQueue | DirectAppends | JournaledAppends
+        if not alone:
+            self._appends = AppendQueue(connection, epoch, self._now)
+        else:
+            self._appends = DirectAppends(connection, epoch, self._now)
+            if journal is not None:
+                self._appends = JournaledAppends(self._appends, journal, connection, epoch, self._now)
 
     def _now(self) -> int:
         return self._now_ms()
@@ -153,6 +161,9 @@ class RedisLogs:
 
     async def open_partition(self, stream: str) -> PartitionState:
         """Fence older servers off, create what is missing; where the log starts and ends."""
+        await self._appends.restored()
+        # Behind what was acknowledged, on the same connection: it is part of the log.
+        self._appends.flush()
         opened, _ = await asyncio.gather(
             self._run(_OPEN, [stream, state_of(stream)], self._epoch),
             # Where no retention is set nobody ever trims.
@@ -170,19 +181,30 @@ class RedisLogs:
         """Answer what can be answered at once; see `broker.ports.LogStorage.commit`."""
 
     async def settle(self) -> None:
-        """Return when every append given before has its answer; see `broker.ports.LogStorage.settle`."""
+        """Return when every append given before is answered and stored; see `broker.ports.LogStorage.settle`."""
         self._appends.flush()
         # Answers come in order, so this one is the last.
         checked(await self._connection.call("PING"))
+        await self._appends.restored()
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, the one that holds `offset` first."""
+        found = await self._range(stream, offset, count, end)
+        if len(found) < count and self._appends.lags(stream):
+            # What is missing may have been acknowledged and not stored yet.
+            self._appends.flush()
+            await self._appends.restored()
+            found = await self._range(stream, offset, count, end)
+        return found
+
+    async def _range(self, stream: str, offset: int, count: int, end: int | None) -> list[StoredBatch]:
         last = "+" if end is None else entries.range_end(end)
         found = await self._connection.call("XRANGE", stream, entries.range_start(offset), last, "COUNT", count)
         return entries.decode(checked(found))
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         """The first batch that has a record with this timestamp (ms) or a later one."""
+        self._appends.flush()
         found = await self._find(stream, timestamp)
         if found is None or peek(found.batch).max_timestamp >= timestamp:
             return found
@@ -194,6 +216,7 @@ class RedisLogs:
 
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
         """The first batch that holds the log's largest timestamp; None when no batch has one."""
+        self._appends.flush()
         found, last = await asyncio.gather(
             self._find(stream, "max"), self._connection.call("HGET", state_of(stream), entries.STATE_MAX_TIMESTAMP)
         )
@@ -235,10 +258,12 @@ class RedisLogs:
 
     async def delete_records(self, stream: str, before_offset: int) -> int:
         """Move the log start up to `before_offset`; the new log start."""
+        self._appends.flush()
         return int(await self._run(_TRIM, [stream, state_of(stream)], self._epoch, "", "", before_offset))
 
     async def size(self, stream: str) -> int:
         """Bytes of the record batches in the log."""
+        self._appends.flush()
         appended, trimmed = checked(await self._connection.call("HMGET", state_of(stream), "s", "f"))
         return int(appended or 0) - int(trimmed or 0)
 

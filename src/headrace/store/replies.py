@@ -4,6 +4,7 @@ from typing import Any
 
 import hiredis
 
+from headrace.store.errors import Displaced
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
@@ -22,6 +23,7 @@ _KINDS: dict[str, type[TopicError]] = {
     "EPOCH": InvalidProducerEpoch,
     "FULL": StorageFull,
     "FOREIGN": TopicError,
+    "DISPLACED": Displaced,
     # What Redis says
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
@@ -35,7 +37,7 @@ _KINDS: dict[str, type[TopicError]] = {
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
 }
-_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN"})
+_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "DISPLACED"})
 
 
 def error_of(reply: Exception) -> Exception:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import msgspec
 import redis.asyncio
+import structlog
 from redis.exceptions import RedisError
 
 from headrace.keyspace import LAYOUT_VERSION
@@ -15,12 +16,15 @@ from headrace.store.connection import Connection, encode
 from headrace.store.documents import RedisDocuments
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
+from headrace.store.journal import Journal
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
 from headrace.store.native import RedisNative
-from headrace.topics.errors import TopicExists, UnknownTopic
+from headrace.store.replay import replay
+from headrace.topics.errors import TopicError, TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 
 _MOVE_TOPIC = script("move_topic")
+_log = structlog.get_logger("headrace.store")
 _OLDEST_REDIS = (7, 0)
 _CONNECTION_NAME = "headrace-server"
 """Tells the connections that servers write over from those of people and of readers."""
@@ -67,8 +71,11 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         *,
         alone: bool = False,
+        journal: Journal | None = None,
     ) -> None:
-        RedisLogs.__init__(self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms, alone=alone)
+        RedisLogs.__init__(
+            self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms, alone=alone, journal=journal
+        )
         RedisGroups.__init__(self, connection, keyspace, epoch)
         RedisDocuments.__init__(self, connection, keyspace, epoch)
         self.watch_at(url)
@@ -87,6 +94,8 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         alone: bool = False,
+        journal: Journal | None = None,
+        journal_bytes: int = 0,
     ) -> Self:
         """Check the layout and connect.
 
@@ -98,9 +107,11 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             alone: no other server can write to this Redis as long as this one lives: a lock sees to that. Appends
                 then need not ask the fencing epoch each time.
+            journal: that of the data directory, closed by `close`: what it holds is stored before anything else.
+            journal_bytes: its size from now on; 0: it is not needed any more.
 
         Raises:
-            Unreachable, TooOld, WrongLayout.
+            Unreachable, TooOld, WrongLayout; StoreError: the journal could not be made.
         """
         keyspace = keyspace or Keyspace()
         try:
@@ -113,7 +124,9 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
         connection = Connection(url, [*name, *load_commands()])
         await connection.open()
-        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone)
+        if journal is not None:
+            journal = await _replayed(connection, epoch, journal, journal_bytes)
+        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone, journal=journal)
 
     def in_cluster(self, name: str) -> Self:
         """The same storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
@@ -160,8 +173,25 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
         await self.stop_watching()
+        self._appends.flush()
         await self._connection.close()
+        await self._appends.close()
         await self._admin.aclose()
+
+
+async def _replayed(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+    """Store what is in the journal and not in Redis; the journal to go on with."""
+    entries = journal.waiting()
+    try:
+        lost = await replay(connection, epoch, entries)
+    except TopicError as error:
+        raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
+    if entries:
+        _log.info("stored what was acknowledged before the last end", batches=len(entries) - lost)
+    if size:
+        return journal.renewed(size)
+    journal.remove()
+    return None
 
 
 async def _end_older_servers(admin: redis.asyncio.Redis) -> None:

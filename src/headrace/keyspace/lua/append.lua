@@ -1,9 +1,12 @@
 -- Append record batches, each on its own: one that is refused does not hold back the others.
 -- KEYS: for each batch: stream, state, producers
 -- ARGV: fencing epoch, now in ms, then for each batch: offset span, largest timestamp, batch,
---       producer id ('' for none), producer epoch, first sequence
+--       producer id ('' for none), producer epoch, first sequence, the base offset it must get ('' for any)
 -- Answer: for each batch a text: its base offset; with "D" before it when the batch was there already; or "-" and an
---         error: FENCED, GONE (no such partition), FULL (no offsets are left), SEQUENCE, EPOCH, or Redis' own.
+--         error: FENCED, GONE (no such partition), FULL (no offsets are left), SEQUENCE, EPOCH, DISPLACED (its base
+--         offset is not where the log ends), or Redis' own.
+--
+-- A batch that must get a certain base offset was acknowledged with it before: its sequence was checked then.
 --
 -- Of one batch nothing is written before everything is checked: a script that fails half way is not undone. XADD comes
 -- first, since it is what a Redis out of memory refuses, with an answer of this batch's own.
@@ -23,6 +26,13 @@ local function append(stream, state_key, producers, place)
   end
 
   local span = tonumber(span_text)
+  local certain = ARGV[place + 6]
+  if certain ~= '' and certain ~= state[2] then
+    if tonumber(state[2]) >= tonumber(certain) + span then
+      return 'D' .. certain
+    end
+    return '-DISPLACED the log ends at ' .. state[2] .. ', not at ' .. certain
+  end
   local next_offset = tonumber(state[2]) + span
   if next_offset > 9007199254740991 then
     return '-FULL offset ' .. state[2] .. ' leaves no room for ' .. span_text .. ' more below 2^53'
@@ -42,7 +52,7 @@ local function append(stream, state_key, producers, place)
       local known_epoch, batches, newest = string.match(value, '^(%d+) %d+ (%d+ (%d+) .+)$')
       if known_epoch == producer_epoch then
         local expected = (tonumber(newest) + 1) % 2147483648
-        if first ~= expected then
+        if first ~= expected and certain == '' then
           for known_first, known_last, base in string.gmatch(batches, '(%d+) (%d+) (%d+)') do
             if known_first == first_text and known_last == last then
               return 'D' .. base
@@ -53,9 +63,9 @@ local function append(stream, state_key, producers, place)
         -- Four of them stay; this batch is the fifth.
         local four = string.match(batches, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+ %d+')
         remembered = remembered .. ' ' .. (four or batches)
-      elseif tonumber(producer_epoch) < tonumber(known_epoch) then
+      elseif tonumber(producer_epoch) < tonumber(known_epoch) and certain == '' then
         return '-EPOCH producer epoch ' .. producer_epoch .. ' is over, now ' .. known_epoch
-      elseif first ~= 0 then
+      elseif first ~= 0 and certain == '' then
         return '-SEQUENCE a new producer epoch begins with sequence 0, found ' .. first_text
       end
     end
@@ -84,6 +94,6 @@ end
 local answers = {}
 for number = 1, #KEYS / 3 do
   local key = 3 * number
-  answers[number] = append(KEYS[key - 2], KEYS[key - 1], KEYS[key], 6 * number - 3)
+  answers[number] = append(KEYS[key - 2], KEYS[key - 1], KEYS[key], 7 * number - 4)
 end
 return answers

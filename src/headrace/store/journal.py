@@ -1,0 +1,256 @@
+"""The write-ahead journal: batches that have been acknowledged and may not be in Redis yet.
+
+A file in the data directory, mapped into memory: what is copied there is in the kernel's page cache at once and
+survives the death of every process, as what Valkey has written to its append-only file does; like that, it may not
+survive a loss of power.
+It has two halves. One is written from its beginning to its end, then the other, as soon as all that is in it has
+been stored in Redis; so the file is small and its pages stay warm. Entries are numbered for ever, which tells those of
+this lap from what is left of earlier ones; the file's head has the number up to which everything has been stored.
+
+    0    b"HRJOURN1"
+    8    number of the last entry that needs no replay, 8 bytes as the machine has them
+    16   bytes of each half, 8 bytes as the machine has them
+    4096 the halves, one after the other
+
+An entry, little-endian, begins at a multiple of eight: CRC-32C of what follows it up to the batch; bytes of the
+batch; number; base offset; largest timestamp; time of arrival; producer id; offset span; first sequence; producer
+epoch; bytes of the stream's name; the name; the batch, which has a CRC of its own.
+"""
+
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple, Self
+
+from headrace.records.batch import check
+from headrace.records.errors import BatchError
+from headrace.records.native import crc32c
+from headrace.store.errors import StoreError
+from headrace.topics.model import Append
+
+_MAGIC = b"HRJOURN1"
+_HEAD_BYTES = 4096
+_STORED, _HALF = 1, 2  # places of 8 bytes in the head
+_CRC = Struct("<I")
+_ENTRY = Struct("<IQqqqqIihH")
+_BEFORE_NAME = _CRC.size + _ENTRY.size
+_NEVER = 1 << 64
+SMALLEST = 1 << 20
+"""Bytes below which a journal is not worth its name: it must hold a batch or two."""
+
+
+class Entry(NamedTuple):
+    """A batch with the place in its log that it was acknowledged with."""
+
+    number: int
+    stream: str
+    base_offset: int
+    now_ms: int
+    """When it arrived: milliseconds since the epoch."""
+    append: Append
+
+
+class Journal:
+    """The journal of the server that has the data directory's lock."""
+
+    def __init__(self, path: Path, descriptor: int, length: int) -> None:
+        """Use `open`."""
+        self._path = path
+        self._map = mmap.mmap(descriptor, length)
+        self._words = memoryview(self._map)[:24].cast("Q")
+        self._half_bytes = self._words[_HALF]
+        self._number = 0
+        self._half = 0
+        self._position = self._end = 0
+        # Until `renewed` has said that what is there may go, there is no room in either half.
+        self._last = [_NEVER, _NEVER]
+        """The number of the last entry in each half."""
+
+    @classmethod
+    def open(cls, path: Path, size: int) -> Self:
+        """Open a data directory's journal, made where it is missing.
+
+        Args:
+            path: of the file.
+            size: bytes that a new one has; one that is there stays as it is (see `renewed`).
+
+        Raises:
+            StoreError: it cannot be made or is not a journal.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot open the journal {path}: {error.strerror}") from None
+        try:
+            length = os.fstat(descriptor).st_size
+            if length < _HEAD_BYTES or os.pread(descriptor, 8, 0) == bytes(8):
+                # Made just now, or cut off by a kill while it was: nothing was ever entered.
+                length = _make(descriptor, size)
+            elif not _is_whole(descriptor, length):
+                raise StoreError(f"{path} is no journal of this version: what it holds may be missing from Redis")
+            return cls(path, descriptor, length)
+        except OSError as error:
+            raise StoreError(f"cannot make the journal {path}: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+
+    def _bounds(self, half: int) -> tuple[int, int]:
+        start = _HEAD_BYTES + half * self._half_bytes
+        return start, start + self._half_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self._map)
+
+    @property
+    def number(self) -> int:
+        """Number of the newest entry."""
+        return self._number
+
+    def add(self, stream: bytes, base_offset: int, now_ms: int, append: Append) -> int:
+        """Enter a batch.
+
+        Args:
+            stream: its log's key.
+            base_offset: the offset that it is acknowledged with.
+            now_ms: milliseconds since the epoch.
+            append: the batch and what was read of it.
+
+        Returns:
+            Its number; 0 when there is no room, since too much of the journal waits to be stored.
+        """
+        batch = append.batch
+        size, name = len(batch), len(stream)
+        start = self._position
+        body = start + _BEFORE_NAME + name
+        if body + size > self._end:
+            if not self._turn(_BEFORE_NAME + name + size):
+                return 0
+            start = self._position
+            body = start + _BEFORE_NAME + name
+        self._number = number = self._number + 1
+        about = (
+            _ENTRY.pack(
+                size,
+                number,
+                base_offset,
+                append.max_timestamp,
+                now_ms,
+                append.producer_id,
+                append.span,
+                append.base_sequence,
+                append.producer_epoch,
+                name,
+            )
+            + stream
+        )
+        mapped = self._map
+        # The head is whole last: whoever is killed in between has entered nothing, and has told nobody either.
+        mapped[body : body + size] = batch
+        mapped[start:body] = _CRC.pack(crc32c(about)) + about
+        self._position = (body + size + 7) & ~7
+        self._last[self._half] = number
+        return number
+
+    def _turn(self, size: int) -> bool:
+        """Go on in the other half, if all in it has been stored and an entry of `size` bytes fits."""
+        other = 1 - self._half
+        if self._last[other] > self._words[_STORED] or size > self._half_bytes:
+            return False
+        self._half = other
+        self._position, self._end = self._bounds(other)
+        return True
+
+    def stored(self, number: int) -> None:
+        """Every entry up to this number is in Redis, or needs not be."""
+        # One aligned store of eight bytes: whoever reads it after a kill finds the old number or the new one.
+        self._words[_STORED] = number
+
+    def waiting(self) -> list[Entry]:
+        """What an earlier server has entered and not seen stored, in order."""
+        stored = self._words[_STORED]
+        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > stored]
+        return sorted(found, key=lambda entry: entry.number)
+
+    def renewed(self, size: int) -> "Journal":
+        """Begin anew, with this many bytes: nothing that is there is of use any more. Raises StoreError."""
+        if self.size != _length(size):
+            self.remove()
+            return Journal.open(self._path, size).renewed(size)
+        number = max((entry.number for half in (0, 1) for entry in self._entries(half)), default=0)
+        self._number = max(number, self._words[_STORED])
+        self.stored(self._number)
+        self._last = [self._number, self._number]
+        self._half = 0
+        self._position, self._end = self._bounds(0)
+        return self
+
+    def _entries(self, half: int) -> Iterator[Entry]:
+        """Whole entries from the beginning of a half on, as long as their numbers go up by one."""
+        position, end = self._bounds(half)
+        before: int | None = None
+        while (found := self._entry(position, end)) is not None:
+            entry, position = found
+            if before is not None and entry.number != before + 1:
+                return
+            yield entry
+            before = entry.number
+
+    def _entry(self, start: int, end: int) -> tuple[Entry, int] | None:
+        """The entry at a position and where the next one may be; None when there is no whole one."""
+        name_at = start + _BEFORE_NAME
+        if name_at > end:
+            return None
+        mapped = self._map
+        fields = _ENTRY.unpack_from(mapped, start + _CRC.size)
+        size, number, base_offset, max_timestamp, now_ms, producer_id, span, sequence, epoch, name = fields
+        body = name_at + name
+        if body + size > end or _CRC.unpack_from(mapped, start)[0] != crc32c(mapped[start + _CRC.size : body]):
+            return None
+        batch = mapped[body : body + size]
+        try:
+            check(batch)
+        except BatchError:
+            return None
+        append = Append(batch, span, max_timestamp, producer_id, epoch, sequence)
+        stream = mapped[name_at:body].decode()
+        return Entry(number, stream, base_offset, now_ms, append), (body + size + 7) & ~7
+
+    def close(self) -> None:
+        """Unmap the file; what is in it stays."""
+        self._words.release()
+        self._map.close()
+
+    def remove(self) -> None:
+        """Close it and remove the file."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _length(size: int) -> int:
+    """Bytes of the file of a journal that shall have about `size`."""
+    return _HEAD_BYTES + 2 * (max(size, SMALLEST) // 2 & ~4095)
+
+
+def _make(descriptor: int, size: int) -> int:
+    """Lay out a new journal; its length."""
+    length = _length(size)
+    os.ftruncate(descriptor, 0)
+    # Room on the disk now, rather than a bus error when a page finds none later.
+    os.posix_fallocate(descriptor, 0, length)
+    os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2), 8)
+    os.pwrite(descriptor, _MAGIC, 0)
+    return length
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(8, sys.byteorder)
+
+
+def _is_whole(descriptor: int, length: int) -> bool:
+    head = os.pread(descriptor, 24, 0)
+    return head == _MAGIC + head[8:16] + _word((length - _HEAD_BYTES) // 2)

@@ -1,0 +1,77 @@
+"""Stores batches of the journal that Redis has not: at a start what an earlier server left, later what was refused."""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from headrace.keyspace.keys import producers_of, state_of
+from headrace.store.appends import APPEND, refused, result_of
+from headrace.store.connection import Connection, Reply
+from headrace.store.errors import Displaced
+from headrace.store.journal import Entry
+from headrace.store.replies import checked
+from headrace.topics.errors import UnknownTopic
+
+_AT_ONCE = 64
+_log = structlog.get_logger("headrace.store")
+
+
+async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
+    """Store acknowledged batches where they are missing. Done twice it is the same as once.
+
+    They fit into Redis when they were acknowledged, and must go in whatever has come between: for this
+    moment `maxmemory` does not hold.
+
+    Args:
+        connection: to a Redis that nobody else writes to.
+        epoch: this server's fencing epoch.
+        entries: in order of their numbers.
+
+    Returns:
+        How many of them could not be stored, since somebody else has written to their logs. Those are lost, and logged.
+
+    Raises:
+        StorageUnavailable, Fenced, StorageFull: some may be stored and others not; try again.
+    """
+    if not entries:
+        return 0
+    _, limit = checked(await connection.call("CONFIG", "GET", "maxmemory"))
+    checked(await connection.call("CONFIG", "SET", "maxmemory", 0))
+    try:
+        return await _store(connection, epoch, entries)
+    finally:
+        checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
+
+
+async def _store(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
+    lost = 0
+    for start in range(0, len(entries), _AT_ONCE):
+        some = entries[start : start + _AT_ONCE]
+        replies = await asyncio.gather(*(_send(connection, epoch, entry) for entry in some))
+        # In order: the first that failed for a reason that passes ends this, before those that it displaced.
+        for entry, reply in zip(some, replies, strict=True):
+            result = result_of(reply[0]) if type(reply) is list else refused(reply)
+            if isinstance(result, Displaced):
+                lost += 1
+                _log.error(
+                    "an acknowledged batch is lost: its log was written to by somebody else",
+                    stream=entry.stream,
+                    offset=entry.base_offset,
+                    reason=str(result),
+                )
+            # A log that is gone was deleted with all that is in it.
+            elif isinstance(result, Exception) and not isinstance(result, UnknownTopic):
+                raise result
+    return lost
+
+
+async def _send(connection: Connection, epoch: int, entry: Entry) -> Reply:
+    append, stream = entry.append, entry.stream
+    producer: tuple[int | str, ...] = ("", "", "")
+    if append.producer_id >= 0:
+        producer = append.producer_id, append.producer_epoch, append.base_sequence
+    newest = append.max_timestamp if append.max_timestamp >= 0 else entry.now_ms
+    keys = stream, state_of(stream), producers_of(stream)
+    about = append.span, newest, bytes(append.batch), *producer, entry.base_offset
+    return await connection.call("EVALSHA", APPEND.sha, len(keys), *keys, epoch, entry.now_ms, *about)
