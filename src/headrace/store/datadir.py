@@ -6,6 +6,7 @@
     socket        else where the socket lies: a private folder with a short path
     valkey.log    what the Valkey says
     appendonlydir the records
+    journal       batches that are acknowledged and may not be in the append-only file yet
 
 The two locks are what keeps two writers off one append-only file; pids are for messages and signals only.
 """
