@@ -120,6 +120,10 @@ class Broker:
         append = accept(batch, live.config, self.clock.now_ms(), zstd_allowed=zstd_allowed, most_bytes=most_bytes)
         live.partitions[index].append(append, done)
 
+    def commit(self) -> None:
+        """Have what was appended answered now if the storage can; a door calls it at the end of each read."""
+        self.storage.commit()
+
     def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:
         """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers."""
         self._turn += 1

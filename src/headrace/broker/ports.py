@@ -37,6 +37,13 @@ class LogStorage(Protocol):
         to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable, Fenced.
         """
 
+    def commit(self) -> None:
+        """Write what was appended since the last call and answer it, now, as far as that takes no waiting.
+
+        Called once when the appends of one read of a client's socket are given, so that they are written together and
+        their answers leave together. No-op where nothing waits, and where a storage only answers later.
+        """
+
     async def settle(self) -> None:
         """Return when every append given before has its answer, those included that waited to be sent."""
 

@@ -55,9 +55,10 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._waiting: deque[Exchange] = deque()
         self._waiting_bytes = 0
-        self._unsettled = 0  # requests without an answer yet, but for the held ones
-        self._produces = 0  # how many of them are Produce
+        self._produces = 0  # Produce requests without an answer yet
+        self._others = 0  # the same of other requests, but for the held ones
         self._deferred: deque[memoryview] = deque()  # put off; their memory is their own
+        self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._read_paused = False
         self._write_paused = False
@@ -123,21 +124,25 @@ class Connection(asyncio.BufferedProtocol):
         return self._scratch_view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the frames that are complete now."""
-        if self._frame is not None:
+        """Take the frames that are complete now; what can be answered at once leaves in one write."""
+        frame = self._frame
+        if frame is None:
+            end = len(self._head) + nbytes
+            self._head = b""
+            self._serving = True
+            self._parse(end)
+        else:
             self._filled += nbytes
-            if self._filled == len(self._frame):
-                frame, self._frame = self._frame, None
-                self._frame_view, view = memoryview(b""), self._frame_view
-                self._request(view, len(frame), owned=True)
-            return
-        end = len(self._head) + nbytes
-        self._head = b""
-        self._parse(end)
+            if self._filled < len(frame):
+                return
+            self._frame = None
+            self._frame_view, view = memoryview(b""), self._frame_view
+            self._serving = True
+            self._request(view, 0, len(frame), owned=True)
+        self._served()
 
     def _parse(self, end: int) -> None:
         scratch = self._scratch
-        view = self._scratch_view
         position = 0
         while end - position >= 4 and not self._closed:
             size: int = _SIZE.unpack_from(scratch, position)[0]
@@ -154,12 +159,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._frame = bytearray(size)
                 self._frame_view = memoryview(self._frame)
                 self._filled = end - position
-                self._frame_view[: self._filled] = view[position:end]
+                self._frame_view[: self._filled] = self._scratch_view[position:end]
                 return
-            self._request(view[position : position + size], size, owned=False)
-            position += size
+            stop = position + size
+            self._request(self._scratch_view, position, stop, owned=False)
+            position = stop
         if position < end and not self._closed:
-            self._head = bytes(view[position:end])
+            self._head = bytes(self._scratch_view[position:end])
 
     def eof_received(self) -> bool:
         """The client sends no more: close."""
@@ -167,48 +173,61 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    def _request(self, frame: memoryview, size: int, *, owned: bool) -> None:
+    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
         """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it.
 
         Args: as `_serve`.
         """
-        key = frame[0] << 8 | frame[1] if size > 1 else -1
-        if self._deferred or (self._unsettled and self._depends(key)):
+        key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
+        if self._deferred or ((self._others or key != _PRODUCE) and self._depends(key)):
+            frame = buffer[start:stop]
             self._deferred.append(frame if owned else memoryview(bytearray(frame)))
             self._pause_reading()
         else:
-            self._serve(frame, size, key, owned=owned)
+            self._serve(buffer, start, stop, key, owned=owned)
 
     def _depends(self, key: int) -> bool:
         """Whether a request has to see the outcome of those under way. Produce after Produce has not: order is kept."""
-        return key not in _HELD and (key != _PRODUCE or self._unsettled > self._produces)
+        return key not in _HELD and (self._others > 0 or (self._produces > 0 and key != _PRODUCE))
 
     def _serve_deferred(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
+        self._serving = True
         while self._deferred and not self._closed:
             frame = self._deferred[0]
             key = int.from_bytes(frame[:2], "big")
-            if self._unsettled and self._depends(key):
-                return
+            if self._depends(key):
+                break
             self._deferred.popleft()
-            self._serve(frame, len(frame), key, owned=True)
+            self._serve(frame, 0, len(frame), key, owned=True)
+        self._served()
         self._read_on()
 
-    def _serve(self, frame: memoryview, size: int, key: int, *, owned: bool) -> None:
+    def _served(self) -> None:
+        """Answer what can be answered now."""
+        if self._produces:
+            self.broker.commit()
+        self._serving = False
+        waiting = self._waiting
+        if waiting and waiting[0].done:
+            self._flush()
+
+    def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool) -> None:
         """Serve one request, by its shortcut if it is plain enough.
 
         Args:
-            frame: the request without its length.
-            size: its bytes.
+            buffer: where the request lies.
+            start: its first byte, behind its length.
+            stop: the byte behind it.
             key: its API key.
-            owned: the frame's memory is its own and may be kept; else it is overwritten by the next read.
+            owned: the buffer is the request's own and may be kept; else it is overwritten by the next read.
         """
-        if self.login.pending and not self._admit(frame):
+        if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
-        exchange = None if shortcut is None else shortcut(self, frame, owned)
+        exchange = None if shortcut is None else shortcut(self, buffer, start, stop, owned)
         if exchange is None:
-            self._decode(frame, size, owned=owned)
+            self._decode(buffer[start:stop], owned=owned)
             return
         self._begin(exchange)
         try:
@@ -216,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             self._failed(exchange)
 
-    def _decode(self, frame: memoryview, size: int, *, owned: bool) -> None:
+    def _decode(self, frame: memoryview, *, owned: bool) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
             key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
@@ -224,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             if api is None:
                 self.close(f"API key {key} is not served")
                 return
-            exchange = Exchange(self, key, version, correlation_id, client_id, size)
+            exchange = Exchange(self, key, version, correlation_id, client_id, len(frame))
             if version < api.oldest or version > api.newest or version < api.refused_below:
                 if key == API_VERSIONS:
                     self._begin(exchange)
@@ -277,11 +296,11 @@ class Connection(asyncio.BufferedProtocol):
         self._requests += 1
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
-        if exchange.api_key == _PRODUCE:
-            self._unsettled += 1
+        key = exchange.api_key
+        if key == _PRODUCE:
             self._produces += 1
-        elif exchange.api_key not in _HELD:
-            self._unsettled += 1
+        elif key not in _HELD:
+            self._others += 1
         if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:
             self._pause_reading()
 
@@ -301,14 +320,22 @@ class Connection(asyncio.BufferedProtocol):
     # Answers out
 
     def finished(self, exchange: Exchange) -> None:
-        """Arrange for the answers that are due to leave at the end of this turn of the loop, in one write."""
-        if exchange.api_key not in _HELD:
-            self._unsettled -= 1
-            self._produces -= exchange.api_key == _PRODUCE
-            if self._deferred and self._unsettled <= self._produces:
-                asyncio.get_running_loop().call_soon(self._serve_deferred)
-        if not self._flushing and self._waiting and self._waiting[0].done:
-            if exchange.api_key == _FETCH:
+        """Arrange for the answers that are due to leave in one write.
+
+        Those given while requests are being served leave behind the last of these, others at the end of this turn of
+        the loop.
+        """
+        key = exchange.api_key
+        if key == _PRODUCE:
+            self._produces -= 1
+        elif key not in _HELD:
+            self._others -= 1
+        if self._deferred and not self._others:
+            asyncio.get_running_loop().call_soon(self._serve_deferred)
+        if self._serving or self._flushing:
+            return
+        if self._waiting and self._waiting[0].done:
+            if key == _FETCH:
                 # Who waits for records should have them before who sent them hears of it: that is another write.
                 self._flush()
                 return

@@ -50,10 +50,10 @@ class Api(msgspec.Struct, frozen=True):
 
 APIS: dict[int, Api] = {}
 
-SHORTCUTS: dict[int, Callable[[Outlet, memoryview, bool], Served | None]] = {}
+SHORTCUTS: dict[int, Callable[[Outlet, memoryview, int, int, bool], Served | None]] = {}
 """API key -> what makes an exchange of a plain request without the message tables; None: this one is not plain.
 
-Given the connection, the whole frame, and whether its memory may be kept.
+Given the connection, a buffer, where in it the frame begins and ends, and whether the buffer may be kept.
 """
 
 

@@ -109,7 +109,8 @@ class _Plain(Served):
         self.answer(ProduceResponse(responses=[topic]))
 
 
-def _shortcut(outlet: Outlet, frame: memoryview, owned: bool) -> _Plain | None:
+def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: bool) -> _Plain | None:
+    frame = buffer[start:stop]
     plain = read(frame)
     return None if plain is None else _Plain(outlet, frame, plain, owned)
 
