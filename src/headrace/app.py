@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
+from headrace.broker.cache import default_bytes
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.settings import BrokerSettings
@@ -31,7 +32,7 @@ from headrace.oci.door import Door
 from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
-from headrace.store.embedded import EmbeddedValkey
+from headrace.store.embedded import EmbeddedValkey, machine_memory
 from headrace.store.errors import StoreError, Unreachable
 from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
@@ -42,6 +43,7 @@ _log = structlog.get_logger("headrace")
 
 _HEALTH_S = 2.0
 """How long a health check waits for Redis."""
+_MAX_INT = 2**31 - 1
 _MANY_PARTITIONS = 1_000
 """From here on opening them is shown."""
 
@@ -81,7 +83,9 @@ async def serve(
     """
     stop = guest or Stop()
     if guest is None:
-        keep_memory()
+        if settings.headrace_cache_bytes < 0:
+            settings = msgspec.structs.replace(settings, headrace_cache_bytes=default_bytes(machine_memory()))
+        keep_memory(settings.headrace_cache_bytes)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
@@ -288,17 +292,20 @@ async def _health(storage: RedisStorage) -> console.Health:
     return console.Health(version=__version__, storage=not detail, detail=detail)
 
 
-def keep_memory() -> None:
+def keep_memory(cached: int) -> None:
     """Let glibc keep large buffers for the next ones instead of giving each back to the kernel.
 
     Record batches are around a megabyte: by default each would be mapped, touched for the first time and unmapped,
     which costs more than everything else that is done with it. Elsewhere than on glibc this does nothing.
+
+    Args:
+        cached: bytes that the cached tails may have: a topic that is deleted leaves them to the next one.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
         mallopt(m_mmap_threshold, 32 << 20)
-        mallopt(m_trim_threshold, 256 << 20)
+        mallopt(m_trim_threshold, min(cached + (256 << 20), _MAX_INT))
         mallopt(m_top_pad, 16 << 20)
 
 

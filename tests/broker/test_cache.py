@@ -3,11 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.cache import ENTRY_OVERHEAD, CacheBudget, Tail
+from headrace.broker.cache import ENTRY_OVERHEAD, LEAST_BYTES, CacheBudget, Tail, default_bytes
 
 
 def batch(size: int) -> bytearray:
     return bytearray(size)
+
+
+def test_a_larger_machine_caches_more_within_bounds() -> None:
+    gib = 1 << 30
+
+    assert [default_bytes(memory) for memory in (gib, 4 * gib, 64 * gib)] == [LEAST_BYTES, gib // 4, gib]
+    assert CacheBudget(-1).limit == LEAST_BYTES
+    assert CacheBudget(0).limit == 0
 
 
 def test_a_read_in_the_middle_of_a_batch_begins_with_that_whole_batch() -> None:

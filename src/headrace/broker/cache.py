@@ -12,14 +12,26 @@ Buffer = bytes | bytearray | memoryview
 ENTRY_OVERHEAD = 256
 """Bytes charged for each batch beside its own: list slots and Python objects."""
 
+LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
+_MEMORY_SHARE = 16
 _COMPACT_AFTER = 512
+
+
+def default_bytes(memory: int) -> int:
+    """How much to cache on a machine with so many bytes of memory, where nobody says otherwise."""
+    return min(max(memory // _MEMORY_SHARE, LEAST_BYTES), MOST_BYTES)
 
 
 class CacheBudget:
     """Bytes that all tails together may hold."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        """Nothing is held yet.
+
+        Args:
+            limit: bytes; negative where nobody knows the machine: the least default.
+        """
+        self.limit = limit if limit >= 0 else LEAST_BYTES
         self.used = 0
         self._order: deque[Tail] = deque()
         self._empty = 0  # places in it of batches that were cleared since

@@ -164,9 +164,10 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="headrace.cache.bytes",
         type=ConfigType.LONG,
-        default="134217728",
-        minimum=0,
-        doc="Memory for the newest record batches, from which consumers at the tail are served (not in Kafka).",
+        default="-1",
+        minimum=-1,
+        doc="Memory for the newest record batches, from which consumers are served without asking Redis; it stays with "
+        "the server once it was used. -1: a sixteenth of the machine's, 128 MiB to 1 GiB (not in Kafka).",
     ),
     ConfigKey(
         name="headrace.journal.bytes",
