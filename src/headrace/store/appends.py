@@ -38,7 +38,7 @@ class _Waiting(NamedTuple):
     keys: bytes
     append: Append
     done: AppendDone
-    certain: int = -1
+    place: bytes = b""
 
 
 class AppendQueue:
@@ -120,8 +120,8 @@ class Waiting(Protocol):
         """The batch."""
 
     @property
-    def certain(self) -> int:
-        """The base offset that it was acknowledged with; -1: none yet, so any will do."""
+    def place(self) -> bytes:
+        """Where it must go, as the script takes it: a base offset, `+` and the least one, or empty."""
 
 
 def script_call(group: Sequence[Waiting], epoch: bytes, now: bytes) -> list[Chunk]:
@@ -156,7 +156,7 @@ def script_call(group: Sequence[Waiting], epoch: bytes, now: bytes) -> list[Chun
             chunks += (b"".join(small), batch)
             small = []
         small.append(_producer(append))
-        small.append(_ANY if waiting.certain < 0 else bulk(b"%d" % waiting.certain))
+        small.append(bulk(waiting.place) if waiting.place else _ANY)
     chunks.append(b"".join(small))
     return chunks
 

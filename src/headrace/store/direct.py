@@ -109,9 +109,9 @@ class _Stream:
         self.doubts += 1
         self.producers = {}
 
-    def takes(self, append: Append, certain: int) -> bool:
+    def takes(self, append: Append, certain: int, least: int) -> bool:
         """Whether the script would take this batch as a new one, as far as it is certain here."""
-        if not self.known or self.next_offset + append.span > _MOST_OFFSET:
+        if not self.known or self.next_offset + append.span > _MOST_OFFSET or self.next_offset < least:
             return False
         if certain not in (-1, self.next_offset):
             return False
@@ -139,18 +139,25 @@ class _Stream:
 
 
 class _Waiting:
-    __slots__ = ("append", "base_offset", "certain", "done", "stream")
+    __slots__ = ("append", "base_offset", "certain", "done", "least", "stream")
 
-    def __init__(self, stream: _Stream, append: Append, done: AppendDone, certain: int) -> None:
+    def __init__(self, stream: _Stream, append: Append, done: AppendDone, certain: int, least: int) -> None:
         self.stream = stream
         self.append = append
         self.done = done
         self.certain = certain
+        self.least = least
         self.base_offset = -1
 
     @property
     def keys(self) -> bytes:
         return self.stream.keys
+
+    @property
+    def place(self) -> bytes:
+        if self.certain >= 0:
+            return b"%d" % self.certain
+        return b"+%d" % self.least if self.least else b""
 
 
 class DirectAppends:
@@ -168,7 +175,7 @@ class DirectAppends:
         self._under_way = 0
         self._link = 0
 
-    def append(self, stream: str, append: Append, done: AppendDone, certain: int = -1) -> None:
+    def append(self, stream: str, append: Append, done: AppendDone, certain: int = -1, least: int = 0) -> None:
         """Send an append soon; `done` gets the answer from the connection's reader.
 
         Args:
@@ -177,12 +184,13 @@ class DirectAppends:
             done: gets its place or the error.
             certain: the base offset that it has been acknowledged with: it is refused at any other, and
                 since nobody waits for it, it waits for company; -1: none.
+            least: it is refused at a base offset below, which was given to a batch that Redis has yet to take.
         """
         known = self._streams.get(stream)
         if known is None:
             known = self._streams[stream] = _Stream(stream)
         size = len(append.batch)
-        self._waiting.append(_Waiting(known, append, done, certain))
+        self._waiting.append(_Waiting(known, append, done, certain, least))
         self._waiting_bytes += size
         if certain >= 0 and not self._waiting_impatiently:
             self._send_in_company()
@@ -255,7 +263,8 @@ class DirectAppends:
         self._waiting = left
         self._waiting_bytes -= size
         self._waiting_impatiently = any(waiting.certain < 0 for waiting in left)
-        if left and not self._waiting_impatiently:
+        if left and not self._waiting_impatiently and self._waiting_bytes < GROUP_BYTES:
+            # Where there are more, what is under way for their logs sends them with its answer.
             self._send_in_company()
         if group:
             self._send(group)
@@ -270,7 +279,7 @@ class DirectAppends:
         scripted: list[_Waiting] = []
         for waiting in group:
             stream = waiting.stream
-            if stream.takes(waiting.append, waiting.certain) and (
+            if stream.takes(waiting.append, waiting.certain, waiting.least) and (
                 not stream.in_flight or stream in transaction.streams
             ):
                 transaction.add(waiting)

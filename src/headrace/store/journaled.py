@@ -22,8 +22,14 @@ from headrace.store.connection import Connection, Reply, encode
 from headrace.store.direct import DirectAppends
 from headrace.store.errors import Displaced
 from headrace.store.journal import Entry, Journal
-from headrace.store.replay import replay
-from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence, StorageUnavailable, TopicError
+from headrace.store.replay import memory_limit, replay
+from headrace.topics.errors import (
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    StorageUnavailable,
+    TopicError,
+    UnknownTopic,
+)
 from headrace.topics.model import Append, Appended
 from headrace.topics.sequences import SEQUENCES
 
@@ -35,6 +41,7 @@ _LOOK_BYTES = 4 << 20
 _RESERVE_BYTES = 64 << 20
 """Memory that Redis has to have left, or an eighth of all if that is less, for a batch to be acknowledged before it."""
 _RETRY_S = 0.05
+_CLOSED = "the storage is closed"
 _INFO = encode(["INFO", "memory"])
 _INFO_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
 _log = structlog.get_logger("headrace.store")
@@ -43,7 +50,7 @@ _log = structlog.get_logger("headrace.store")
 class _Log:
     """A log: how it ends once everything under way is in it."""
 
-    __slots__ = ("doubts", "held", "key", "known", "name", "next_offset", "open", "producers", "unstored")
+    __slots__ = ("doubts", "given", "held", "key", "known", "name", "next_offset", "open", "producers", "unstored")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,6 +65,8 @@ class _Log:
         """Appends whose fate Redis has still to tell."""
         self.unstored = 0
         """Batches that are acknowledged and not in Redis yet."""
+        self.given = 0
+        """The next offset after the last of those."""
         self.held: deque[tuple[Append, AppendDone]] = deque()
         """Appends that wait for those."""
 
@@ -102,6 +111,10 @@ class _Placed:
         """Redis has it, or not."""
         if type(result) is Appended and result.base_offset == self.base_offset:
             self.owner.stored(self)
+        elif isinstance(result, UnknownTopic):
+            # A log that is gone was deleted with all that is in it.
+            self.log.forget()
+            self.owner.stored(self)
         else:
             self.owner.failed(self, result)
 
@@ -128,14 +141,15 @@ class JournaledAppends:
         self._well = asyncio.Event()
         self._well.set()
         self._repair: asyncio.Task[None] | None = None
+        self._closed = False
         self._allowed = 0
         """Bytes that may be acknowledged before the next look at Redis' memory."""
         self._looking = False
 
     def append(self, stream: str, append: Append, done: AppendDone) -> None:
         """Append a batch. `done` gets the answer: at once, or from the connection's reader."""
-        if self._trouble is not None:
-            done(self._trouble)
+        if self._trouble is not None or self._closed:
+            done(self._trouble or StorageUnavailable(_CLOSED))
             return
         log = self._logs.get(stream)
         if log is None:
@@ -157,6 +171,7 @@ class JournaledAppends:
                 placed = _Placed(self, log, number, base_offset, now_ms, append)
                 self._placed.append(placed)
                 log.unstored += 1
+                log.given = log.next_offset
                 self._direct.append(log.name, append, placed.answered, certain=base_offset)
                 done(Appended(base_offset))
                 return
@@ -165,7 +180,9 @@ class JournaledAppends:
     def _pass_on(self, log: _Log, append: Append, done: AppendDone) -> None:
         """Let Redis say what becomes of a batch."""
         log.open += 1
-        self._direct.append(log.name, append, partial(self._answered, log, log.doubts, append, done))
+        # When Redis refuses those before it, it must not get an offset of theirs.
+        least = log.given if log.unstored else 0
+        self._direct.append(log.name, append, partial(self._answered, log, log.doubts, append, done), least=least)
 
     def _answered(self, log: _Log, doubts: int, append: Append, done: AppendDone, result: Appended | Exception) -> None:
         log.open -= 1
@@ -252,11 +269,16 @@ class JournaledAppends:
         entries = [
             Entry(placed.number, placed.log.name, placed.base_offset, placed.now_ms, placed.append) for placed in failed
         ]
+        limit: bytes | None = None
         while True:
             try:
-                await replay(self._connection, self._epoch, entries)
+                # Asked once: what a try that was cut short has left is no limit.
+                limit = limit or await memory_limit(self._connection)
+                await replay(self._connection, self._epoch, entries, limit)
                 break
             except TopicError as error:
+                if self._closed:
+                    return
                 _log.debug("acknowledged batches are not in Redis yet", reason=str(error))
                 await asyncio.sleep(_RETRY_S)
         _log.info("acknowledged batches are in Redis again", batches=len(failed))
@@ -268,16 +290,20 @@ class JournaledAppends:
         for placed in failed:
             self.stored(placed)
         for log in self._logs.values():
+            # The logs have gone on without those who remember how they end.
+            self._direct.forget(log.name)
             log.forget()
         for log in list(self._holding):
             if not log.open:
                 self._release(log)
 
     async def restored(self) -> None:
-        """Return when Redis has everything that it refused for a while."""
-        if self._trouble is not None:
+        """Return when Redis has everything that it refused for a while. Raises StorageUnavailable when closed."""
+        if self._trouble is not None and not self._closed:
             self.flush()
             await self._well.wait()
+        if self._closed:
+            raise StorageUnavailable(_CLOSED)
 
     # As in `DirectAppends`
 
@@ -305,6 +331,8 @@ class JournaledAppends:
 
     async def close(self) -> None:
         """Stop trying to store what Redis does not take; a server that starts on this journal goes on with it."""
+        self._closed = True
+        self._well.set()
         if self._repair is not None:
             self._repair.cancel()
             with contextlib.suppress(asyncio.CancelledError):

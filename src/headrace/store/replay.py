@@ -10,14 +10,22 @@ from headrace.store.appends import APPEND, refused, result_of
 from headrace.store.connection import Connection, Reply
 from headrace.store.errors import Displaced
 from headrace.store.journal import Entry
-from headrace.store.replies import checked
+from headrace.store.replies import checked, error_of
 from headrace.topics.errors import UnknownTopic
 
 _AT_ONCE = 64
+_FOREIGN = ("Redis answered: ERR The ID specified in XADD", "Redis answered: WRONGTYPE")
+"""What only somebody else's writes bring about, and what no second try helps."""
 _log = structlog.get_logger("headrace.store")
 
 
-async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
+async def memory_limit(connection: Connection) -> bytes:
+    """What `maxmemory` is. Raises StorageUnavailable."""
+    _, limit = checked(await connection.call("CONFIG", "GET", "maxmemory"))
+    return bytes(limit)
+
+
+async def replay(connection: Connection, epoch: int, entries: Sequence[Entry], limit: bytes) -> int:
     """Store acknowledged batches where they are missing. Done twice it is the same as once.
 
     They fit into Redis when they were acknowledged, and must go in whatever has come between: for this
@@ -27,6 +35,7 @@ async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -
         connection: to a Redis that nobody else writes to.
         epoch: this server's fencing epoch.
         entries: in order of their numbers.
+        limit: what `maxmemory` is afterwards; what Redis says may be what a try that was cut short has left.
 
     Returns:
         How many of them could not be stored, since somebody else has written to their logs. Those are lost, and logged.
@@ -36,7 +45,6 @@ async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -
     """
     if not entries:
         return 0
-    _, limit = checked(await connection.call("CONFIG", "GET", "maxmemory"))
     checked(await connection.call("CONFIG", "SET", "maxmemory", 0))
     try:
         return await _store(connection, epoch, entries)
@@ -51,8 +59,8 @@ async def _store(connection: Connection, epoch: int, entries: Sequence[Entry]) -
         replies = await asyncio.gather(*(_send(connection, epoch, entry) for entry in some))
         # In order: the first that failed for a reason that passes ends this, before those that it displaced.
         for entry, reply in zip(some, replies, strict=True):
-            result = result_of(reply[0]) if type(reply) is list else refused(reply)
-            if isinstance(result, Displaced):
+            result = result_of(reply[0]) if type(reply) is list else _error(reply)
+            if isinstance(result, Displaced) or str(result).startswith(_FOREIGN):
                 lost += 1
                 _log.error(
                     "an acknowledged batch is lost: its log was written to by somebody else",
@@ -64,6 +72,11 @@ async def _store(connection: Connection, epoch: int, entries: Sequence[Entry]) -
             elif isinstance(result, Exception) and not isinstance(result, UnknownTopic):
                 raise result
     return lost
+
+
+def _error(reply: Reply) -> Exception:
+    error = error_of(reply)
+    return error if str(error).startswith(_FOREIGN) else refused(reply)
 
 
 async def _send(connection: Connection, epoch: int, entry: Entry) -> Reply:

@@ -24,6 +24,7 @@ _KINDS: dict[str, type[TopicError]] = {
     "FULL": StorageFull,
     "FOREIGN": TopicError,
     "DISPLACED": Displaced,
+    "BEHIND": StorageUnavailable,
     # What Redis says
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
@@ -37,7 +38,7 @@ _KINDS: dict[str, type[TopicError]] = {
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
 }
-_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "DISPLACED"})
+_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "DISPLACED", "BEHIND"})
 
 
 def error_of(reply: Exception) -> Exception:

@@ -1,12 +1,14 @@
 -- Append record batches, each on its own: one that is refused does not hold back the others.
 -- KEYS: for each batch: stream, state, producers
 -- ARGV: fencing epoch, now in ms, then for each batch: offset span, largest timestamp, batch,
---       producer id ('' for none), producer epoch, first sequence, the base offset it must get ('' for any)
+--       producer id ('' for none), producer epoch, first sequence, the base offset it must get ('' for any,
+--       '+N' for any from N on)
 -- Answer: for each batch a text: its base offset; with "D" before it when the batch was there already; or "-" and an
 --         error: FENCED, GONE (no such partition), FULL (no offsets are left), SEQUENCE, EPOCH, DISPLACED (its base
---         offset is not where the log ends), or Redis' own.
+--         offset is not where the log ends), BEHIND (the log does not reach N yet), or Redis' own.
 --
--- A batch that must get a certain base offset was acknowledged with it before: its sequence was checked then.
+-- A batch that must get a certain base offset was acknowledged with it before: its sequence was checked then. One that
+-- must go behind those may not take their place when they were refused.
 --
 -- Of one batch nothing is written before everything is checked: a script that fails half way is not undone. XADD comes
 -- first, since it is what a Redis out of memory refuses, with an answer of this batch's own.
@@ -27,7 +29,13 @@ local function append(stream, state_key, producers, place)
 
   local span = tonumber(span_text)
   local certain = ARGV[place + 6]
-  if certain ~= '' and certain ~= state[2] then
+  if string.byte(certain) == 43 then
+    local least = string.sub(certain, 2)
+    if tonumber(state[2]) < tonumber(least) then
+      return '-BEHIND the log ends at ' .. state[2] .. ', before ' .. least
+    end
+    certain = ''
+  elseif certain ~= '' and certain ~= state[2] then
     if tonumber(state[2]) >= tonumber(certain) + span then
       return 'D' .. certain
     end
