@@ -5,14 +5,18 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HERE = Path("src/headrace/records")
-NATIVE = ("_native.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c", "_receipts.c")
+NATIVE = (
+    "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
+    "_receipts.c",
+)  # fmt: skip
+HEADERS = [str(HERE / name) for name in ("_native.h", "_header.h")]
 
 setup(
     ext_modules=[
         Extension(
             "headrace.records._native",
             sources=[str(HERE / name) for name in NATIVE],
-            depends=[str(HERE / "_native.h")],
+            depends=HEADERS,
             optional=True,
         ),
         Extension(
@@ -22,6 +26,11 @@ setup(
             optional=True,
         ),
         Extension("headrace.store._resp", sources=["src/headrace/store/_resp.c"], optional=True),
-        Extension("headrace.kafka.codec._produce", sources=["src/headrace/kafka/codec/_produce.c"], optional=True),
+        Extension(
+            "headrace.kafka.codec._produce",
+            sources=["src/headrace/kafka/codec/_produce.c", *(str(HERE / name) for name in ("_header.c", "_crc32c.c"))],
+            depends=HEADERS,
+            optional=True,
+        ),
     ]
 )

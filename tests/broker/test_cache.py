@@ -67,7 +67,7 @@ def test_tails_that_come_and_go_leave_nothing_behind() -> None:
         for end in range(1, 11):
             gone.append(end, batch(10))
         gone.clear(11)
-    assert len(budget._order) < 2_000
+    assert len(budget.order) < 2_000
     budget.limit = 0
     stays.append(2, batch(10))
     assert (stays.start, budget.used) == (2, 0)

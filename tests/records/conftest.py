@@ -16,6 +16,7 @@ PLAIN = {
     "crc32c": plain.crc32c,
     "check": plain.check,
     "peek": plain.peek,
+    "stamp": plain.stamp,
     "encode": plain_encode.encode,
     "records": by_aiokafka.records,
     "open_columns": plain_columns.PlainColumns,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from headrace.records.batch import BatchHeader, check, log_append_time, peek, stamp_into, stamp_prefix
+from headrace.records import native
+from headrace.records.batch import BatchHeader, check, log_append_time, peek, stamp_prefix
 from headrace.records.build import NewRecord, build
 from headrace.records.errors import BatchError, CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
 from headrace.records.plain import crc32c
@@ -162,10 +163,10 @@ def test_a_transaction_needs_a_producer_id() -> None:
 def test_stamping_leaves_the_crc_right() -> None:
     batch = build(RECORDS)
     fresh = stamp_prefix(2**53 - 1, 9, memoryview(batch)) + batch[16:]
-    within = bytearray(b"...") + batch
-    stamp_into(within, 3, 2**53 - 1, 9)
+    within = bytearray(batch)
+    native.stamp(within, 2**53 - 1, 9)
 
-    assert within[3:] == fresh
+    assert within == fresh
     header = check(fresh)
     assert (header.base_offset, header.leader_epoch) == (2**53 - 1, 9)
     assert header[3:] == check(batch)[3:]
@@ -173,8 +174,23 @@ def test_stamping_leaves_the_crc_right() -> None:
 
 def test_stamping_writes_into_a_slice_of_a_larger_buffer() -> None:
     frame = bytearray(100) + build(RECORDS)
-    stamp_into(memoryview(frame)[100:], 0, 5, 1)
+    native.stamp(memoryview(frame)[100:], 5, 1)
     assert check(frame[100:])[:3] == (5, len(frame) - 112, 1)
+    assert frame[:100] == bytes(100)
+
+
+@pytest.mark.parametrize("base_offset", [-(2**63), -1, 0, 2**40 + 3, 2**63 - 1])
+@pytest.mark.parametrize("leader_epoch", [-(2**31), -1, 0, 70_000, 2**31 - 1])
+def test_any_stamp_is_read_back(base_offset: int, leader_epoch: int) -> None:
+    batch = bytearray(build(RECORDS))
+    native.stamp(batch, base_offset, leader_epoch)
+    assert (peek(batch).base_offset, peek(batch).leader_epoch) == (base_offset, leader_epoch)
+
+
+def test_a_stamp_needs_room_and_a_buffer_that_may_be_written_to() -> None:
+    for wrong in ((bytearray(15), 1, 1), (bytes(61), 1, 1), (bytearray(61), 2**63, 1), (bytearray(61), 1, 2**31)):
+        with pytest.raises((ValueError, TypeError, BufferError, OverflowError, struct.error)):
+            native.stamp(*wrong)
 
 
 def test_log_append_time_gives_a_valid_batch_with_the_brokers_time() -> None:

@@ -19,7 +19,6 @@ from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
-from headrace.topics.accept import accept
 from headrace.topics.errors import UnknownTopic
 
 
@@ -115,10 +114,7 @@ class Broker:
             UnknownTopic, and what `topics.accept.accept` names: the batch was refused, `done` is not called.
         """
         live = self.topics.get(topic)
-        if not 0 <= index < len(live.partitions):
-            raise UnknownTopic(f"topic {topic!r} has {len(live.partitions)} partitions, no partition {index}")
-        append = accept(batch, live.config, self.clock.now_ms(), zstd_allowed=zstd_allowed, most_bytes=most_bytes)
-        live.partitions[index].append(append, done)
+        live.append(index, batch, self.clock.now_ms(), done, zstd_allowed=zstd_allowed, most_bytes=most_bytes)
 
     def commit(self) -> None:
         """Have what was appended answered now if the storage can; a door calls it at the end of each read."""

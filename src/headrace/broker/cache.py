@@ -33,16 +33,15 @@ class CacheBudget:
         """
         self.limit = limit if limit >= 0 else LEAST_BYTES
         self.used = 0
-        self._order: deque[Tail] = deque()
+        self.order: deque[Tail] = deque()
+        """The tail of each batch that was charged, oldest first."""
         self._empty = 0  # places in it of batches that were cleared since
 
-    def charge(self, tail: "Tail", size: int) -> None:
-        """Account for one more batch of `tail`, dropping the server's oldest ones while over the limit."""
-        self.used += size + ENTRY_OVERHEAD
-        self._order.append(tail)
-        while self.used > self.limit and self._order:
+    def shrink(self) -> None:
+        """Drop the server's oldest batches while over the limit."""
+        while self.used > self.limit and self.order:
             # A tail that was cleared has fewer batches than places in the queue: those places are empty.
-            freed = self._order.popleft().drop_oldest()
+            freed = self.order.popleft().drop_oldest()
             if freed:
                 self.used -= freed + ENTRY_OVERHEAD
             else:
@@ -52,9 +51,9 @@ class CacheBudget:
         """Give back what a cleared tail held."""
         self.used -= size + batches * ENTRY_OVERHEAD
         self._empty += batches
-        if self._empty >= _COMPACT_AFTER and self._empty * 2 >= len(self._order):
+        if self._empty >= _COMPACT_AFTER and self._empty * 2 >= len(self.order):
             # Where topics come and go the budget may never be used up, and nothing else takes these places away.
-            self._order = deque(tail for tail in self._order if not tail.drop_empty())
+            self.order = deque(tail for tail in self.order if not tail.drop_empty())
             self._empty = 0
 
 
@@ -78,7 +77,11 @@ class Tail:
         self._batches.append(batch)
         size = len(batch)
         self.size += size
-        self._budget.charge(self, size)
+        budget = self._budget
+        budget.order.append(self)
+        budget.used += size + ENTRY_OVERHEAD
+        if budget.used > budget.limit:
+            budget.shrink()
 
     def drop_oldest(self) -> int:
         """Forget the first batch; the bytes it had, or 0 when that place was cleared before."""

@@ -15,22 +15,25 @@ _MOST_PLACES = 1 << 16
 class LogIndex:
     """Offsets and the byte positions at which their batches begin, counted from where the index begins."""
 
-    __slots__ = ("_grain", "_offsets", "_position", "_positions")
+    __slots__ = ("_due", "_grain", "_offsets", "_position", "_positions")
 
     def __init__(self, log_end: int) -> None:
         self._offsets = array("q", [log_end])
         self._positions = array("q", [0])
         self._position = 0
         self._grain = GRAIN
+        self._due = GRAIN  # the position from which on a place is noted
 
     def append(self, base_offset: int, size: int) -> None:
         """Note a batch of `size` bytes at the end of the log."""
-        if self._position - self._positions[-1] >= self._grain:
+        position = self._position
+        if position >= self._due:
             self._offsets.append(base_offset)
-            self._positions.append(self._position)
+            self._positions.append(position)
             if len(self._offsets) > _MOST_PLACES:
                 self._thin_out()
-        self._position += size
+            self._due = self._positions[-1] + self._grain
+        self._position = position + size
 
     def _thin_out(self) -> None:
         """Half as many places, twice as far apart."""

@@ -9,7 +9,8 @@ import structlog
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.ports import AppendDone, LogStorage
-from headrace.records.batch import stamp_into, stamp_prefix
+from headrace.records.batch import stamp_prefix
+from headrace.records.native import stamp
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 
@@ -89,7 +90,7 @@ class Partition:
             self._index = LogIndex(next_offset)
         else:
             self._index.append(base_offset, len(batch))
-            stamp_into(batch, 0, base_offset, self.leader_epoch)
+            stamp(batch, base_offset, self.leader_epoch)
             self._tail.append(next_offset, batch)
         self.log_end = next_offset
         if self._watchers:

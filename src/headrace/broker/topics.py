@@ -12,7 +12,9 @@ from headrace.broker.clock import Clock
 from headrace.broker.log import Partition
 from headrace.broker.native.converting import Conversion, MovePositions, drop_streams, target_of
 from headrace.broker.native.opening import open_partition, open_partitions
-from headrace.broker.ports import LogStorage
+from headrace.broker.ports import AppendDone, LogStorage
+from headrace.records.plain import HeaderFields
+from headrace.topics.accept import accept
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (
     Fenced,
@@ -42,6 +44,28 @@ class LiveTopic(msgspec.Struct):
     topic: Topic
     config: TopicConfig
     partitions: list[Partition]
+
+    def append(
+        self,
+        index: int,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        done: AppendDone,
+        *,
+        zstd_allowed: bool = True,
+        most_bytes: int | None = None,
+        header: HeaderFields | None = None,
+    ) -> None:
+        """Check one record batch and append it to a partition; see `Broker.append` and `topics.accept.accept`.
+
+        Raises:
+            UnknownTopic: there is no such partition.
+        """
+        partitions = self.partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
+        append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
+        partitions[index].append(append, done)
 
 
 class TopicTable:

@@ -3,6 +3,8 @@
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from headrace.kafka.codec.headers import encode_response_header
 from headrace.kafka.login import Login
 
@@ -35,38 +37,22 @@ class Outlet(Protocol):
         """Drop the connection, with a line in the log."""
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """A request under way. It is answered exactly once, in any order; the outlet sends in request order."""
 
-    __slots__ = (
-        "api_key",
-        "cancel",
-        "chunks",
-        "client_id",
-        "correlation_id",
-        "done",
-        "outlet",
-        "owned",
-        "size",
-        "version",
-    )
-
-    def __init__(
-        self, outlet: Outlet, api_key: int, version: int, correlation_id: int, client_id: str | None, size: int
-    ) -> None:
-        self.outlet = outlet
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.size = size
-        """Bytes of the request, held while it is under way."""
-        self.chunks: list[Any] = []
-        self.done = False
-        self.owned = False
-        """Whether views into the request stay valid: its frame has memory of its own."""
-        self.cancel: Any = None
-        """Called when the connection is lost before the answer."""
+    outlet: Outlet
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    size: int
+    """Bytes of the request, held while it is under way."""
+    owned: bool = False
+    """Whether views into the request stay valid: its frame has memory of its own."""
+    done: bool = False
+    chunks: list[Any] = []
+    cancel: Any = None
+    """Called when the connection is lost before the answer."""
 
     @property
     def broker(self) -> "Broker":

@@ -25,10 +25,8 @@ Handler = Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]
 """Either answers through the exchange, now or later, and returns None; or is a coroutine that returns the response."""
 
 
-class Served(Exchange):
+class Served(Exchange, eq=False):
     """A request that serves itself once it has its place among those under way."""
-
-    __slots__ = ()
 
     def serve(self) -> None:
         """Answer, now or later."""

@@ -1,9 +1,10 @@
-/* headrace.records._native: what is too slow in Python. The module, and the check of a batch's header.
+/* headrace.records._native: what is too slow in Python. The module, and what it says of a batch's header.
  *
  * Optional: without it `plain.py` and aiokafka's compiled code do the same. The rules here are those of plain.py,
  * message by message; tests hold the two against each other.
  */
 
+#include "_header.h"
 #include "_native.h"
 
 PyObject *headrace_corrupt_batch;
@@ -11,157 +12,108 @@ static PyObject *unsupported_magic;
 static PyObject *invalid_batch;
 static PyObject *unknown_codec;
 
-enum { HEADER_SIZE = 61, BEFORE_LENGTH_ENDS = 12, MAGIC_AT = 16, CRC_AT = 17, ATTRIBUTES_AT = 21 };
-enum { CODEC = 7, LAST_CODEC = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
-
-typedef struct {
-    int64_t base_offset;
-    int32_t batch_length;
-    int32_t leader_epoch;
-    int8_t magic;
-    uint32_t crc;
-    int16_t attributes;
-    int32_t last_offset_delta;
-    int64_t base_timestamp;
-    int64_t max_timestamp;
-    int64_t producer_id;
-    int16_t producer_epoch;
-    int32_t base_sequence;
-    int32_t count;
-} BatchHeader;
-
-static uint16_t read16(const uint8_t *at)
+/* Say what is wrong with a batch; its header counts only where the fault is not one of lengths or magic. */
+static PyObject *raise_fault(BatchFault fault, const uint8_t *batch, Py_ssize_t size, const BatchHeader *header)
 {
-    return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static uint32_t read32(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static int64_t read64(const uint8_t *at)
-{
-    return (int64_t)((uint64_t)read32(at) << 32 | read32(at + 4));
-}
-
-static int read_header(const uint8_t *batch, Py_ssize_t size, BatchHeader *header)
-{
-    if (size <= MAGIC_AT) {
-        PyErr_Format(headrace_corrupt_batch, "%zd bytes are no record batch", size);
-        return -1;
-    }
-    int64_t length = (int32_t)read32(batch + 8);
-    int magic = (int8_t)batch[MAGIC_AT];
-    if (magic == 0 || magic == 1)
-        PyErr_Format(unsupported_magic, "message format with magic %d; only record batches (magic 2) are taken", magic);
-    else if (magic != 2)
-        PyErr_Format(headrace_corrupt_batch, "magic %d does not exist", magic);
-    else if (size < HEADER_SIZE || length < HEADER_SIZE - BEFORE_LENGTH_ENDS)
-        PyErr_Format(headrace_corrupt_batch, "%zd bytes with batch length %lld: shorter than a batch header", size,
-                     (long long)length);
-    else if (length + BEFORE_LENGTH_ENDS > size)
-        PyErr_Format(headrace_corrupt_batch, "batch length %lld wants %lld bytes, there are %zd", (long long)length,
-                     (long long)length + BEFORE_LENGTH_ENDS, size);
-    else if (length + BEFORE_LENGTH_ENDS < size)
-        PyErr_Format(invalid_batch, "%lld bytes after the batch; exactly one batch is taken",
-                     (long long)size - length - BEFORE_LENGTH_ENDS);
-    else {
-        *header = (BatchHeader){
-            .base_offset = read64(batch),
-            .batch_length = (int32_t)length,
-            .leader_epoch = (int32_t)read32(batch + 12),
-            .magic = (int8_t)magic,
-            .crc = read32(batch + CRC_AT),
-            .attributes = (int16_t)read16(batch + ATTRIBUTES_AT),
-            .last_offset_delta = (int32_t)read32(batch + 23),
-            .base_timestamp = read64(batch + 27),
-            .max_timestamp = read64(batch + 35),
-            .producer_id = read64(batch + 43),
-            .producer_epoch = (int16_t)read16(batch + 51),
-            .base_sequence = (int32_t)read32(batch + 53),
-            .count = (int32_t)read32(batch + 57),
-        };
-        return 0;
-    }
-    return -1;
-}
-
-static int crc_differs(const BatchHeader *header, const uint8_t *batch, Py_ssize_t size)
-{
-    uint32_t found = headrace_crc32c(0, batch + ATTRIBUTES_AT, (size_t)size - ATTRIBUTES_AT);
-    if (found == header->crc)
-        return 0;
+    long long wanted = size > MAGIC_AT ? (long long)(int32_t)headrace_read32(batch + 8) : 0;
     char message[80];
-    PyOS_snprintf(message, sizeof message, "CRC 0x%08x in the header, 0x%08x over the bytes", header->crc, found);
-    PyErr_SetString(headrace_corrupt_batch, message);
-    return -1;
-}
-
-static int breaks_rule(const BatchHeader *header)
-{
-    if (header->count <= 0 || header->last_offset_delta != header->count - 1)
-        PyErr_Format(invalid_batch, "%d records with last offset delta %d", header->count, header->last_offset_delta);
-    else if (header->attributes & CONTROL)
+    switch (fault) {
+    case FINE:
+        break;
+    case NO_BATCH:
+        return PyErr_Format(headrace_corrupt_batch, "%zd bytes are no record batch", size);
+    case OLD_MAGIC:
+        return PyErr_Format(unsupported_magic, "message format with magic %d; only record batches (magic 2) are taken",
+                            (int8_t)batch[MAGIC_AT]);
+    case UNKNOWN_MAGIC:
+        return PyErr_Format(headrace_corrupt_batch, "magic %d does not exist", (int8_t)batch[MAGIC_AT]);
+    case SHORTER_THAN_HEADER:
+        return PyErr_Format(headrace_corrupt_batch, "%zd bytes with batch length %lld: shorter than a batch header",
+                            size, wanted);
+    case BYTES_MISSING:
+        return PyErr_Format(headrace_corrupt_batch, "batch length %lld wants %lld bytes, there are %zd", wanted,
+                            wanted + BEFORE_LENGTH_ENDS, size);
+    case BYTES_BEHIND:
+        return PyErr_Format(invalid_batch, "%lld bytes after the batch; exactly one batch is taken",
+                            (long long)size - wanted - BEFORE_LENGTH_ENDS);
+    case CRC_DIFFERS:
+        PyOS_snprintf(message, sizeof message, "CRC 0x%08x in the header, 0x%08x over the bytes", header->crc,
+                      headrace_crc32c(0, batch + ATTRIBUTES_AT, (size_t)size - ATTRIBUTES_AT));
+        PyErr_SetString(headrace_corrupt_batch, message);
+        return NULL;
+    case COUNTS_DIFFER:
+        return PyErr_Format(invalid_batch, "%d records with last offset delta %d", header->count,
+                            header->last_offset_delta);
+    case CONTROL_BIT:
         PyErr_SetString(invalid_batch, "the control bit is set; control batches are the broker's");
-    else if ((header->attributes & CODEC) > LAST_CODEC)
-        PyErr_Format(unknown_codec, "compression codec %d does not exist", header->attributes & CODEC);
-    else if (header->producer_id < -1
-             || (header->producer_id >= 0 && (header->producer_epoch < 0 || header->base_sequence < 0)))
-        PyErr_Format(invalid_batch, "producer %lld with epoch %d and sequence %d", (long long)header->producer_id,
-                     header->producer_epoch, header->base_sequence);
-    else if (header->attributes & TRANSACTIONAL && header->producer_id < 0)
+        return NULL;
+    case UNKNOWN_CODEC:
+        return PyErr_Format(unknown_codec, "compression codec %d does not exist", header->attributes & BATCH_CODEC);
+    case PRODUCER_FIELDS_DIFFER:
+        return PyErr_Format(invalid_batch, "producer %lld with epoch %d and sequence %d",
+                            (long long)header->producer_id, header->producer_epoch, header->base_sequence);
+    case TRANSACTION_WITHOUT_PRODUCER:
         PyErr_SetString(invalid_batch, "a transactional batch without producer id");
-    else
-        return 0;
-    return -1;
+        return NULL;
+    }
+    return headrace_header_tuple(header);
 }
 
-static PyObject *header_tuple(const BatchHeader *header)
+static PyObject *header_of(PyObject *batch, BatchFault (*read)(const uint8_t *, Py_ssize_t, BatchHeader *))
 {
-    PyObject *fields[] = {
-        PyLong_FromLongLong(header->base_offset),      PyLong_FromLong(header->batch_length),
-        PyLong_FromLong(header->leader_epoch),         PyLong_FromLong(header->magic),
-        PyLong_FromUnsignedLong(header->crc),          PyLong_FromLong(header->attributes),
-        PyLong_FromLong(header->last_offset_delta),    PyLong_FromLongLong(header->base_timestamp),
-        PyLong_FromLongLong(header->max_timestamp),    PyLong_FromLongLong(header->producer_id),
-        PyLong_FromLong(header->producer_epoch),       PyLong_FromLong(header->base_sequence),
-        PyLong_FromLong(header->count),
-    };
-    enum { FIELDS = sizeof fields / sizeof *fields };
-    PyObject *tuple = PyTuple_New(FIELDS);
-    for (Py_ssize_t index = 0; index < FIELDS; index++) {
-        if (!fields[index])
-            Py_CLEAR(tuple);
-        if (tuple)
-            PyTuple_SET_ITEM(tuple, index, fields[index]);
-        else
-            Py_XDECREF(fields[index]);
-    }
-    return tuple;
+    Py_buffer view;
+    BatchHeader header = {0};
+    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    BatchFault fault = read(view.buf, view.len, &header);
+    PyObject *result = raise_fault(fault, view.buf, view.len, &header);
+    PyBuffer_Release(&view);
+    return result;
 }
 
 static PyObject *native_check(PyObject *Py_UNUSED(module), PyObject *batch)
 {
-    Py_buffer view;
-    BatchHeader header;
-    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
-        return NULL;
-    int refused = read_header(view.buf, view.len, &header) < 0 || crc_differs(&header, view.buf, view.len) < 0
-                  || breaks_rule(&header) < 0;
-    PyBuffer_Release(&view);
-    return refused ? NULL : header_tuple(&header);
+    return header_of(batch, headrace_check_batch);
 }
 
 static PyObject *native_peek(PyObject *Py_UNUSED(module), PyObject *batch)
 {
-    Py_buffer view;
-    BatchHeader header;
-    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
+    return header_of(batch, headrace_peek_batch);
+}
+
+/* Base offset and leader epoch of a batch that lies in a writable buffer. */
+static PyObject *native_stamp(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "stamp takes 3 arguments, not %zd", count);
         return NULL;
-    int refused = read_header(view.buf, view.len, &header) < 0;
+    }
+    long long base_offset = PyLong_AsLongLong(args[1]);
+    if (base_offset == -1 && PyErr_Occurred())
+        return NULL;
+    long long leader_epoch = PyLong_AsLongLong(args[2]);
+    if (leader_epoch == -1 && PyErr_Occurred())
+        return NULL;
+    if (leader_epoch < INT32_MIN || leader_epoch > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a leader epoch has 32 bits");
+        return NULL;
+    }
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (view.len < MAGIC_AT)
+        PyErr_Format(PyExc_ValueError, "%zd bytes have no room for base offset and leader epoch", view.len);
+    else {
+        uint8_t *batch = view.buf;
+        for (int byte = 0; byte < 8; byte++)
+            batch[byte] = (uint8_t)((uint64_t)base_offset >> (56 - 8 * byte));
+        for (int byte = 0; byte < 4; byte++)
+            batch[12 + byte] = (uint8_t)((uint64_t)leader_epoch >> (24 - 8 * byte));
+    }
     PyBuffer_Release(&view);
-    return refused ? NULL : header_tuple(&header);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *crc_of(PyObject *args, uint32_t (*function)(uint32_t, const uint8_t *, size_t))
@@ -188,6 +140,8 @@ static PyObject *native_crc32c_tables(PyObject *Py_UNUSED(module), PyObject *arg
 static PyMethodDef methods[] = {
     {"check", native_check, METH_O, "The 13 header fields of a batch that a client may append."},
     {"peek", native_peek, METH_O, "The 13 header fields, without looking at the CRC."},
+    {"stamp", (PyCFunction)(void (*)(void))native_stamp, METH_FASTCALL,
+     "stamp(batch, base_offset, leader_epoch): write both into a batch, in place."},
     {"crc32c", native_crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC-32C of the bytes."},
     {"crc32c_tables", native_crc32c_tables, METH_VARARGS, "The same without the processor's instruction."},
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},

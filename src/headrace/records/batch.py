@@ -103,12 +103,6 @@ def stamp_prefix(base_offset: int, leader_epoch: int, batch: Buffer) -> bytes:
     return _PREFIX.pack(base_offset, _INT32.unpack_from(batch, 8)[0], leader_epoch)
 
 
-def stamp_into(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch into the batch that starts at `position` of a writable buffer."""
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + 12, leader_epoch)
-
-
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
     """Give every record of a writable batch the broker's timestamp (ms), as `message.timestamp.type` wants it.
 
@@ -130,6 +124,5 @@ __all__ = [
     "check",
     "log_append_time",
     "peek",
-    "stamp_into",
     "stamp_prefix",
 ]

@@ -90,6 +90,7 @@ except ImportError:  # no compiler when Headrace was installed
     crc32c = plain.crc32c
     check = plain.check
     peek = plain.peek
+    stamp = plain.stamp
     encode = plain_encode.encode
     records = by_aiokafka.records
     open_columns = plain_columns.PlainColumns
@@ -102,6 +103,7 @@ else:
     crc32c = _native.crc32c
     check = _native.check
     peek = _native.peek
+    stamp = _native.stamp
     encode = _native.encode
     records = _native.records
     open_columns = _native.Columns

@@ -14,6 +14,9 @@ HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int,
 
 HEADER_SIZE = 61
 _HEADER = Struct(">qiibIhiqqqhii")
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_EPOCH_AT = 12
 _LENGTH_AND_MAGIC = Struct(">8xi4xb")
 _BEFORE_LENGTH_ENDS = 12  # base offset and the length itself are not counted by batch_length
 _CRC_STARTS = 21
@@ -44,6 +47,12 @@ def peek(batch: Buffer, /) -> HeaderFields:
     if length + _BEFORE_LENGTH_ENDS < size:
         raise InvalidBatch(f"{size - length - _BEFORE_LENGTH_ENDS} bytes after the batch; exactly one batch is taken")
     return _HEADER.unpack_from(batch)
+
+
+def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, /) -> None:
+    """Write base offset and leader epoch into a batch, in place."""
+    _OFFSET.pack_into(batch, 0, base_offset)
+    _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
 
 
 def check(batch: Buffer, /) -> HeaderFields:

@@ -10,13 +10,23 @@ from headrace.kafka.codec import produce
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header, encode_request_header, encode_response_header
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
+from headrace.records import plain
+from headrace.records.errors import BatchError
+from headrace.testing.wire import batch
 
 VERSIONS = range(3, 10)
 Topic, Partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
 
 mostly = st.sampled_from
 names = st.text(st.characters(codec="ascii"), max_size=140) | st.text(max_size=20)
-partitions = st.builds(Partition, index=st.integers(-1, 5), records=st.binary(max_size=300) | st.none())
+batches = st.builds(
+    lambda values, sequence: batch(*values, timestamp=1_000, producer_id=7, producer_epoch=0, base_sequence=sequence),
+    st.lists(st.binary(max_size=40), min_size=1, max_size=4),
+    st.integers(0, 2**31 - 1),
+)
+partitions = st.builds(
+    Partition, index=st.integers(-1, 5), records=batches | batches | batches | st.binary(max_size=300) | st.none()
+)
 topics = st.builds(
     Topic, name=names, partition_data=st.lists(partitions, min_size=1, max_size=1) | st.lists(partitions, max_size=2)
 )
@@ -49,12 +59,28 @@ def by_tables(data: bytes) -> Any:
     (partition,) = topic.partition_data
     if partition.records is None or partition.index < 0:
         return None
-    return version, correlation_id, topic.name, partition.index, bytes(partition.records)
+    records = bytes(partition.records)
+    try:
+        header = plain.check(records)
+    except BatchError:
+        return None
+    return version, correlation_id, topic.name, partition.index, records, header
 
 
 def by_shortcut(data: bytes) -> Any:
-    found = produce.read(memoryview(data))
-    return None if found is None else (*found[:4], data[found[4] : found[5]])
+    """What the shortcut reads out of the middle of a buffer, the same whether it is its own or not."""
+    buffer = bytearray(b"before" + data + b"behind")
+    found = produce.read(buffer, 6, 6 + len(data), False)
+    owned = produce.read(memoryview(buffer), 6, 6 + len(data), True)
+    assert found == owned
+    if found is None:
+        return None
+    assert owned is not None
+    assert type(found[4]) is bytearray
+    # A copy stays as it is, a view into the frame does not.
+    buffer[6:] = bytes(len(data) + 6)
+    assert not any(owned[4])
+    return *found[:4], bytes(found[4]), found[5]
 
 
 compiled = pytest.mark.skipif(not hasattr(produce, "_produce"), reason="no C extension here")
@@ -71,9 +97,12 @@ def test_what_is_read_is_what_the_tables_say(request: ProduceRequest, version: i
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_commonest_request_is_read(version: int) -> None:
     """So that the property above is not one of None alone."""
-    batch = Partition(index=3, records=b"x" * 20_000)
-    request = ProduceRequest(acks=-1, topic_data=[Topic(name="t" * 120, partition_data=[batch])])
-    assert by_shortcut(frame(request, version, "rdkafka")) == (version, 77, "t" * 120, 3, b"x" * 20_000)
+    records = batch(b"x" * 20_000)
+    request = ProduceRequest(
+        acks=-1, topic_data=[Topic(name="t" * 120, partition_data=[Partition(index=3, records=records)])]
+    )
+    expected = (version, 77, "t" * 120, 3, records, plain.check(records))
+    assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 
 @compiled
@@ -103,7 +132,14 @@ def test_any_other_bytes_are_left_to_the_tables(
 @compiled
 def test_only_buffers_are_read() -> None:
     with pytest.raises(TypeError):
-        produce.read("text")  # type: ignore[arg-type]
+        produce.read("text", 0, 4, False)  # type: ignore[arg-type]
+
+
+@compiled
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (0, 9), (5, 4), (9, 9), (-3, -1)])
+def test_nothing_outside_of_the_buffer_is_read(start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="no frame"):
+        produce.read(b"8 bytes.", start, stop, False)
 
 
 @given(

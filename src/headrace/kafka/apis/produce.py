@@ -17,10 +17,11 @@ import structlog
 
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
-from headrace.kafka.codec.produce import Plain, accepted, read
+from headrace.kafka.codec.produce import accepted, read
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.registry import SHORTCUTS, Served, register
+from headrace.records.plain import HeaderFields
 from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
@@ -28,7 +29,9 @@ _ACKS = (-1, 0, 1)
 _TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
 """What is wrong with the storage and not with a batch is not said once more for each batch."""
 _log = structlog.get_logger("headrace.kafka")
+PRODUCE = ProduceRequest.API_KEY
 Answer = ProduceResponse.PartitionProduceResponse
+_NOTHING = memoryview(b"")
 
 
 class _Pending:
@@ -63,29 +66,28 @@ class _Pending:
             self._exchange.outlet.close(f"acks=0 and a batch was refused: {self._failed}")
 
 
-class _Plain(Served):
+class _Plain(Served, eq=False):
     """A Produce request with one batch for one partition."""
 
-    __slots__ = ("_batch", "_index", "_log_append_ms", "_log_start", "_topic")
-
-    def __init__(self, outlet: Outlet, frame: memoryview, plain: Plain, owned: bool) -> None:
-        version, correlation_id, self._topic, self._index, start, stop = plain
-        Exchange.__init__(self, outlet, 0, version, correlation_id, None, len(frame))
-        # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
-        self._batch = frame[start:stop] if owned else bytearray(frame[start:stop])
-        self._log_append_ms = self._log_start = -1
+    topic: str = ""
+    index: int = 0
+    batch: bytearray | memoryview = _NOTHING
+    header: HeaderFields | None = None
+    log_append_ms: int = -1
+    log_start: int = -1
 
     def serve(self) -> None:
         broker = self.outlet.broker
-        index = self._index
+        index = self.index
         try:
-            live = broker.topics.get(self._topic)
+            live = broker.topics.get(self.topic)
             partitions = live.partitions
             if index < len(partitions):
-                self._log_start = partitions[index].log_start
+                self.log_start = partitions[index].log_start
+            now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
-                self._log_append_ms = broker.clock.now_ms()
-            broker.append(self._topic, index, self._batch, self._settle, zstd_allowed=self.version >= 7)
+                self.log_append_ms = now_ms
+            live.append(index, self.batch, now_ms, self._settle, zstd_allowed=self.version >= 7, header=self.header)
         except TopicError as error:
             self._settle(error)
 
@@ -94,28 +96,41 @@ class _Plain(Served):
             frame = accepted(
                 self.version,
                 self.correlation_id,
-                self._topic,
-                self._index,
+                self.topic,
+                self.index,
                 result.base_offset,
-                self._log_append_ms,
-                self._log_start,
+                self.log_append_ms,
+                self.log_start,
             )
             self.finish([frame])
             return
-        answer = Answer(index=self._index)
+        answer = Answer(index=self.index)
         refuse(answer, result)  # type: ignore[arg-type]
-        _tell(self, self._topic, self._index, result)  # type: ignore[arg-type]
-        topic = ProduceResponse.TopicProduceResponse(name=self._topic, partition_responses=[answer])
+        _tell(self, self.topic, self.index, result)  # type: ignore[arg-type]
+        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
         self.answer(ProduceResponse(responses=[topic]))
 
 
 def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: bool) -> _Plain | None:
-    frame = buffer[start:stop]
-    plain = read(frame)
-    return None if plain is None else _Plain(outlet, frame, plain, owned)
+    plain = read(buffer, start, stop, owned)
+    if plain is None:
+        return None
+    version, correlation_id, topic, index, batch, header = plain
+    return _Plain(
+        outlet,
+        PRODUCE,
+        version,
+        correlation_id,
+        None,
+        stop - start,
+        topic=topic,
+        index=index,
+        batch=batch,
+        header=header,
+    )
 
 
-SHORTCUTS[ProduceRequest.API_KEY] = _shortcut
+SHORTCUTS[PRODUCE] = _shortcut
 
 
 def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:

@@ -1,1 +1,5 @@
-def read(frame: bytes | bytearray | memoryview, /) -> tuple[int, int, str, int, int, int] | None: ...
+from headrace.records.plain import Buffer, HeaderFields
+
+def read(
+    buffer: Buffer, start: int, stop: int, owned: bool, /
+) -> tuple[int, int, str, int, bytearray | memoryview, HeaderFields] | None: ...

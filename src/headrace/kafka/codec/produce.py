@@ -11,21 +11,25 @@ from struct import Struct
 from typing import Final
 
 from headrace.kafka.codec.wire import Buffer, varint
+from headrace.records.plain import HeaderFields
 
-Plain = tuple[int, int, str, int, int, int]
-"""Version, correlation id, topic, partition, first byte of the records and the byte behind them."""
+Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields]
+"""Version, correlation id, topic, partition, the record batch in memory of its own, and its header."""
 
-read: Callable[[Buffer], Plain | None]
+read: Callable[[Buffer, int, int, bool], Plain | None]
 """A whole request from its header on: one batch for one partition, acks 1 or all, no transactional id, ASCII only.
 
-None for every other one, legal or not, and always where there is no C extension: the tables say what it is then.
+Takes a buffer, where in it the request begins and ends, and whether the buffer may be kept: the batch is then a view
+into it, else a copy. The batch has passed `records.batch.check`.
+
+None for every other request, legal or not, and always where there is no C extension: the tables say what it is then.
 """
 
 try:
     import headrace.kafka.codec._produce as _produce  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
 
-    def read(frame: Buffer) -> Plain | None:
+    def read(buffer: Buffer, start: int, stop: int, owned: bool) -> Plain | None:
         """Leave it to the tables."""
         return None
 else:
