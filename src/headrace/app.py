@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
-from headrace.broker.cache import default_bytes
+from headrace.broker.cache import CacheBudget, default_bytes
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.settings import BrokerSettings
@@ -82,10 +82,11 @@ async def serve(
         StartError: it could not start; the message says how to help that.
     """
     stop = guest or Stop()
+    cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
         if settings.headrace_cache_bytes < 0:
-            settings = msgspec.structs.replace(settings, headrace_cache_bytes=default_bytes(machine_memory()))
-        keep_memory(settings.headrace_cache_bytes)
+            cache.limit = default_bytes(machine_memory())
+        keep_memory(cache.limit)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
@@ -98,6 +99,7 @@ async def serve(
                 clock or SystemClock(),
                 cluster_id=storage.cluster_id,
                 stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
+                cache=cache,
             )
             broker = clusters.default
             advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])

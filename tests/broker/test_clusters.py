@@ -7,6 +7,7 @@ import pytest
 import redis.asyncio
 
 from headrace.broker.broker import Broker
+from headrace.broker.cache import CacheBudget
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic
@@ -28,6 +29,7 @@ class World:
         self.url = url
         self.given = given or {}
         self.epoch = 0
+        self.cache = CacheBudget(1 << 20)
         self.clusters: Clusters
         self.storage: RedisStorage
         self.told: list[tuple[str, str]] = []
@@ -43,6 +45,7 @@ class World:
             ManualClock(),
             cluster_id="c",
             stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
+            cache=self.cache,
         )
         self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
         self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
@@ -70,6 +73,12 @@ async def world(any_redis: RedisServer) -> AsyncIterator[World]:
     await world.start()
     yield world
     await world.stop()
+
+
+async def test_all_clusters_cache_within_the_budget_given(world: World) -> None:
+    await world.clusters.create("pool", {})
+
+    assert [broker.cache for _, broker in world.clusters] == [world.cache, world.cache]
 
 
 async def append(broker: Broker, topic: str, value: bytes) -> int:

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
+from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
@@ -45,6 +46,7 @@ class Clusters:
         *,
         cluster_id: str,
         stream_of: ClusterStreamName,
+        cache: CacheBudget | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -54,12 +56,14 @@ class Clusters:
             clock: the time.
             cluster_id: what the default cluster tells as its id.
             stream_of: names the Redis key of a new partition's stream.
+            cache: budget of all cached tails; None: what the settings say.
         """
         self.clock = clock
         self.settings = settings
         self._storage = storage
         self._cluster_id = cluster_id
         self._stream_of = stream_of
+        self._cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -95,7 +99,7 @@ class Clusters:
             self.clock,
             cluster_id=cluster_id,
             stream_of=self._namer(name),
-            cache=self.default.cache if name != DEFAULT else None,
+            cache=self._cache,
             cluster=name,
         )
         if name != DEFAULT:
