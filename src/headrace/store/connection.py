@@ -98,6 +98,9 @@ class _Link(asyncio.Protocol):
     def _flush(self) -> None:
         self._owner.prepare_flush()
         self._flushing = False
+        if self._owner.preparing:
+            # Arranged by one of those that were prepared: it has the next turn.
+            self.flush_soon()
         if not self.transport.is_closing():
             out, self._out = self._out, []
             self.transport.writelines(out)
@@ -307,6 +310,11 @@ class Connection:
         preparing, self._preparing = self._preparing, []
         for prepare in preparing:
             prepare()
+
+    @property
+    def preparing(self) -> bool:
+        """Whether somebody waits for the end of a turn."""
+        return bool(self._preparing)
 
     @property
     def connected(self) -> bool:

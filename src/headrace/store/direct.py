@@ -234,6 +234,10 @@ class DirectAppends:
         """Whether Redis has yet to get what has been acknowledged: never, here."""
         return False
 
+    def whole(self) -> bool:
+        """Whether Redis has refused nothing that has been acknowledged: always, here."""
+        return True
+
     async def restored(self) -> None:
         """Nothing is acknowledged before Redis has it."""
 

@@ -41,6 +41,8 @@ _LOOK_BYTES = 4 << 20
 _RESERVE_BYTES = 64 << 20
 """Memory that Redis has to have left, or an eighth of all if that is less, for a batch to be acknowledged before it."""
 _RETRY_S = 0.05
+_PATIENCE_S = 5.0
+"""How long whoever needs what Redis refused waits for it, before an error says so."""
 _CLOSED = "the storage is closed"
 _INFO = encode(["INFO", "memory"])
 _INFO_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
@@ -135,6 +137,8 @@ class JournaledAppends:
         """The logs that hold appends."""
         self._placed: deque[_Placed] = deque()
         """By number, the oldest first."""
+        self._unstored = 0
+        """How many of them are not in Redis yet."""
         self._failed: list[_Placed] = []
         self._trouble: Exception | None = None
         """Why Redis took not what it had to, until it has it."""
@@ -170,6 +174,7 @@ class JournaledAppends:
                 log.take(append, base_offset)
                 placed = _Placed(self, log, number, base_offset, now_ms, append)
                 self._placed.append(placed)
+                self._unstored += 1
                 log.unstored += 1
                 log.given = log.next_offset
                 self._direct.append(log.name, append, placed.answered, certain=base_offset)
@@ -238,6 +243,7 @@ class JournaledAppends:
     def stored(self, placed: _Placed) -> None:
         """Redis has a batch."""
         placed.settled = True
+        self._unstored -= 1
         placed.log.unstored -= 1
         waiting = self._placed
         number = 0
@@ -261,7 +267,7 @@ class JournaledAppends:
 
     def _repair_soon(self) -> None:
         """Store what failed, as soon as the fate of all the rest is known."""
-        if self._repair is None and len(self._failed) == sum(not placed.settled for placed in self._placed):
+        if self._repair is None and len(self._failed) == self._unstored:
             self._repair = asyncio.get_running_loop().create_task(self._store_failed())
 
     async def _store_failed(self) -> None:
@@ -297,11 +303,24 @@ class JournaledAppends:
             if not log.open:
                 self._release(log)
 
+    def whole(self) -> bool:
+        """Whether Redis has refused nothing that has been acknowledged, or has got it since."""
+        return self._trouble is None
+
     async def restored(self) -> None:
-        """Return when Redis has everything that it refused for a while. Raises StorageUnavailable when closed."""
+        """Return when Redis has everything that it refused for a while.
+
+        Raises:
+            StorageUnavailable: it does not take it, for some seconds; or the storage is closed.
+        """
         if self._trouble is not None and not self._closed:
             self.flush()
-            await self._well.wait()
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._well.wait()
+            except TimeoutError:
+                # A disk that is full may stay so: nobody is kept waiting for that.
+                raise StorageUnavailable(str(self._trouble)) from None
         if self._closed:
             raise StorageUnavailable(_CLOSED)
 

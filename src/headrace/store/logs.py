@@ -1,8 +1,10 @@
 """Topics and their logs in Redis: `broker.ports.LogStorage`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from time import time
+from typing import TypeVar
 
 from headrace.keyspace import entries, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
@@ -42,6 +44,8 @@ _DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TRIM = (
         "trim",
     )
 )
+
+T = TypeVar("T")
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
@@ -161,17 +165,32 @@ class RedisLogs:
 
     async def open_partition(self, stream: str) -> PartitionState:
         """Fence older servers off, create what is missing; where the log starts and ends."""
-        await self._appends.restored()
-        # Behind what was acknowledged, on the same connection: it is part of the log.
-        self._appends.flush()
+        opened = await self._behind_appends(partial(self._open, stream))
+        self._appends.forget(stream)
+        log_start, next_offset, leader_epoch = opened
+        return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
+
+    async def _open(self, stream: str) -> Reply:
         opened, _ = await asyncio.gather(
             self._run(_OPEN, [stream, state_of(stream)], self._epoch),
             # Where no retention is set nobody ever trims.
             self._forget_producers(stream),
         )
-        self._appends.forget(stream)
-        log_start, next_offset, leader_epoch = opened
-        return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
+        return opened
+
+    async def _behind_appends(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask Redis behind all that was acknowledged, on the same connection: it is part of the log.
+
+        Raises:
+            StorageUnavailable: Redis does not take what was acknowledged.
+        """
+        while True:
+            await self._appends.restored()
+            self._appends.flush()
+            answer = await ask()
+            if self._appends.whole():
+                return answer
+            # Redis has refused some of it just now: what it answered is less than what there is.
 
     def append(self, stream: str, append: Append, done: AppendDone) -> None:
         """Send an append; see `broker.ports.LogStorage.append`."""
@@ -189,12 +208,14 @@ class RedisLogs:
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, the one that holds `offset` first."""
-        found = await self._range(stream, offset, count, end)
-        if len(found) < count and self._appends.lags(stream):
+        ask = partial(self._range, stream, offset, count, end)
+        lagged = self._appends.lags(stream)
+        found = await ask()
+        if len(found) == count or (found and found[-1].next_offset == end):
+            return found
+        if lagged or self._appends.lags(stream):
             # What is missing may have been acknowledged and not stored yet.
-            self._appends.flush()
-            await self._appends.restored()
-            found = await self._range(stream, offset, count, end)
+            found = await self._behind_appends(ask)
         return found
 
     async def _range(self, stream: str, offset: int, count: int, end: int | None) -> list[StoredBatch]:
@@ -204,8 +225,7 @@ class RedisLogs:
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         """The first batch that has a record with this timestamp (ms) or a later one."""
-        self._appends.flush()
-        found = await self._find(stream, timestamp)
+        found = await self._behind_appends(partial(self._find, stream, timestamp))
         if found is None or peek(found.batch).max_timestamp >= timestamp:
             return found
         # Its time came from a batch that was trimmed, or from its arrival: the one looked for lies behind it.
@@ -216,10 +236,7 @@ class RedisLogs:
 
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
         """The first batch that holds the log's largest timestamp; None when no batch has one."""
-        self._appends.flush()
-        found, last = await asyncio.gather(
-            self._find(stream, "max"), self._connection.call("HGET", state_of(stream), entries.STATE_MAX_TIMESTAMP)
-        )
+        found, last = await self._behind_appends(partial(self._find_max, stream))
         largest = -1 if found is None else peek(found.batch).max_timestamp
         if found is None or largest == int(checked(last) or -1):
             return found if largest >= 0 else None
@@ -230,6 +247,11 @@ class RedisLogs:
             if newest > largest:
                 best, largest = stored, newest
         return best
+
+    async def _find_max(self, stream: str) -> tuple[StoredBatch | None, Reply]:
+        return await asyncio.gather(
+            self._find(stream, "max"), self._connection.call("HGET", state_of(stream), entries.STATE_MAX_TIMESTAMP)
+        )
 
     async def _find(self, stream: str, wanted: int | str) -> StoredBatch | None:
         entry = await self._run(_FIND, [stream, state_of(stream)], wanted)
@@ -258,13 +280,13 @@ class RedisLogs:
 
     async def delete_records(self, stream: str, before_offset: int) -> int:
         """Move the log start up to `before_offset`; the new log start."""
-        self._appends.flush()
-        return int(await self._run(_TRIM, [stream, state_of(stream)], self._epoch, "", "", before_offset))
+        trim = partial(self._run, _TRIM, [stream, state_of(stream)], self._epoch, "", "", before_offset)
+        return int(await self._behind_appends(trim))
 
     async def size(self, stream: str) -> int:
         """Bytes of the record batches in the log."""
-        self._appends.flush()
-        appended, trimmed = checked(await self._connection.call("HMGET", state_of(stream), "s", "f"))
+        sizes = partial(self._connection.call, "HMGET", state_of(stream), "s", "f")
+        appended, trimmed = checked(await self._behind_appends(sizes))
         return int(appended or 0) - int(trimmed or 0)
 
     async def allocate_producer_ids(self, count: int) -> int:
