@@ -85,7 +85,8 @@ class Tail:
 
     def drop_oldest(self) -> int:
         """Forget the first batch; the bytes it had, or 0 when that place was cleared before."""
-        if self.drop_empty():
+        if self._stale:
+            self._stale -= 1
             return 0
         head = self._head
         batch = self._batches[head]

@@ -353,7 +353,9 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting_bytes -= exchange.size
             out += exchange.chunks
             exchange.chunks = []
-        if out:
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif out:
             if sum(map(len, out)) < _SMALL:
                 self._transport.write(b"".join(out))
             else:

@@ -1,5 +1,6 @@
 """The shortcut for plain Produce requests, held against the message tables."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -142,15 +143,21 @@ def test_nothing_outside_of_the_buffer_is_read(start: int, stop: int) -> None:
         produce.read(b"8 bytes.", start, stop, False)
 
 
+@pytest.mark.parametrize("accepted", [produce.accepted, produce.plain_accepted])
 @given(
     version=st.sampled_from(VERSIONS),
-    topic=st.text(min_size=0, max_size=249),
+    topic=st.text(min_size=0, max_size=249) | st.text(min_size=120, max_size=130),
     partition=st.integers(0, 2**31 - 1),
     offsets=st.tuples(st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1)),
     correlation_id=st.integers(-(2**31), 2**31 - 1),
 )
 def test_the_answer_is_what_the_tables_say(
-    version: int, topic: str, partition: int, offsets: tuple[int, int, int], correlation_id: int
+    accepted: Callable[..., bytes],
+    version: int,
+    topic: str,
+    partition: int,
+    offsets: tuple[int, int, int],
+    correlation_id: int,
 ) -> None:
     base_offset, log_append_time, log_start = offsets
     answer = ProduceResponse.PartitionProduceResponse(
@@ -161,5 +168,5 @@ def test_the_answer_is_what_the_tables_say(
     )
     body = b"".join(bytes(chunk) for chunk in response.encode(version))
     expected = encode_response_header(0, version, correlation_id) + body
-    found = produce.accepted(version, correlation_id, topic, partition, *offsets)
+    found = accepted(version, correlation_id, topic, partition, *offsets)
     assert found == len(expected).to_bytes(4, "big") + expected

@@ -102,7 +102,10 @@ class _Plain(Served, eq=False):
                 self.log_append_ms,
                 self.log_start,
             )
-            self.finish([frame])
+            # As `finish`, without the call: every batch of most clients is answered here.
+            self.chunks = [frame]
+            self.done = True
+            self.outlet.finished(self)
             return
         answer = Answer(index=self.index)
         refuse(answer, result)  # type: ignore[arg-type]

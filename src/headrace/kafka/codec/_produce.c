@@ -1,4 +1,5 @@
-/* headrace.kafka.codec._produce: reads the commonest Produce request in one go, and checks its batch.
+/* headrace.kafka.codec._produce: reads the commonest Produce request in one go, checks its batch, and writes
+ * the answer that it was stored.
  *
  * Optional, and never the only way: `read` answers None for everything out of the ordinary, be it legal or not, and the
  * message tables then say what it is. Every read is bounds-checked: the bytes come from anybody. */
@@ -178,10 +179,89 @@ static PyObject *produce_read(PyObject *Py_UNUSED(module), PyObject *const *args
     return found;
 }
 
+static uint8_t *put_number(uint8_t *at, uint64_t value, int size)
+{
+    for (int shift = 8 * size - 8; shift >= 0; shift -= 8)
+        *at++ = (uint8_t)(value >> shift);
+    return at;
+}
+
+static uint8_t *put_varint(uint8_t *at, uint32_t value)
+{
+    for (; value >= 128; value >>= 7)
+        *at++ = (uint8_t)(value | 128);
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+/* A length or a count of what is there. */
+static uint8_t *put_length(uint8_t *at, int64_t version, uint32_t value, int size)
+{
+    return version >= FLEXIBLE ? put_varint(at, value + 1) : put_number(at, value, size);
+}
+
+static PyObject *produce_accepted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    enum { VERSION, CORRELATION_ID, TOPIC, PARTITION, BASE_OFFSET, LOG_APPEND_TIME, LOG_START, ARGUMENTS };
+    enum { LONGEST_NAME = 32767, MOST_BESIDE_NAME = 80 };
+    int64_t numbers[ARGUMENTS] = {0};
+    if (count != ARGUMENTS) {
+        PyErr_Format(PyExc_TypeError, "accepted takes %d arguments, not %zd", ARGUMENTS, count);
+        return NULL;
+    }
+    for (int index = 0; index < ARGUMENTS; index++) {
+        if (index == TOPIC)
+            continue;
+        numbers[index] = PyLong_AsLongLong(args[index]);
+        if (numbers[index] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    Py_ssize_t name_size;
+    const char *name = PyUnicode_AsUTF8AndSize(args[TOPIC], &name_size);
+    if (!name)
+        return NULL;
+    if (name_size > LONGEST_NAME) {
+        PyErr_Format(PyExc_ValueError, "a topic's name of %zd bytes", name_size);
+        return NULL;
+    }
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, name_size + MOST_BESIDE_NAME);
+    if (!frame)
+        return NULL;
+    int64_t version = numbers[VERSION];
+    uint8_t *start = (uint8_t *)PyBytes_AS_STRING(frame);
+    uint8_t *at = put_number(start + 4, (uint64_t)numbers[CORRELATION_ID], 4);
+    if (version >= FLEXIBLE)
+        *at++ = 0; /* no tags in the header */
+    at = put_length(at, version, 1, 4);
+    at = put_length(at, version, (uint32_t)name_size, 2);
+    memcpy(at, name, (size_t)name_size);
+    at = put_length(at + name_size, version, 1, 4);
+    at = put_number(at, (uint64_t)numbers[PARTITION], 4);
+    at = put_number(at, 0, 2); /* no error */
+    at = put_number(at, (uint64_t)numbers[BASE_OFFSET], 8);
+    at = put_number(at, (uint64_t)numbers[LOG_APPEND_TIME], 8);
+    if (version >= 5)
+        at = put_number(at, (uint64_t)numbers[LOG_START], 8);
+    if (version >= 8) { /* no record errors and no message */
+        at = put_length(at, version, 0, 4);
+        at = version >= FLEXIBLE ? put_varint(at, 0) : put_number(at, 0xffff, 2);
+    }
+    if (version >= FLEXIBLE)
+        at = put_number(at, 0, 2); /* no tags of the partition, none of the topic */
+    at = put_number(at, 0, 4); /* throttle time */
+    if (version >= FLEXIBLE)
+        *at++ = 0;
+    put_number(start, (uint64_t)(at - start) - 4, 4);
+    return _PyBytes_Resize(&frame, at - start) < 0 ? NULL : frame;
+}
+
 static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void (*)(void))produce_read, METH_FASTCALL,
      "read(buffer, start, stop, owned): version, correlation id, topic, partition, batch and its 13 header fields of a\n"
      "plain Produce request with a batch that a client may append; None of others."},
+    {"accepted", (PyCFunction)(void (*)(void))produce_accepted, METH_FASTCALL,
+     "accepted(version, correlation_id, topic, partition, base_offset, log_append_time_ms, log_start_offset): the\n"
+     "answer that a batch was stored."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -25,21 +25,17 @@ into it, else a copy. The batch has passed `records.batch.check`.
 None for every other request, legal or not, and always where there is no C extension: the tables say what it is then.
 """
 
-try:
-    import headrace.kafka.codec._produce as _produce  # noqa: PLR0402  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+accepted: Callable[[int, int, str, int, int, int, int], bytes]
+"""The answer that a batch was stored: a whole frame with its size, for versions 3 to 9.
 
-    def read(buffer: Buffer, start: int, stop: int, owned: bool) -> Plain | None:
-        """Leave it to the tables."""
-        return None
-else:
-    read = _produce.read
+Given version, correlation id, topic, partition, base offset, log append time (ms) and log start offset.
+"""
 
 _FLEXIBLE_FROM: Final = 9
 _SIZE_FIELD: Final = 4
 
 
-def accepted(
+def plain_accepted(
     version: int,
     correlation_id: int,
     topic: str,
@@ -47,8 +43,9 @@ def accepted(
     base_offset: int,
     log_append_time_ms: int,
     log_start_offset: int,
+    /,
 ) -> bytes:
-    """The answer that a batch was stored: a whole frame with its size, for versions 3 to 9."""
+    """`accepted` without the C extension."""
     pack, size, name, ending = _shape(version, topic)
     if version < 5:
         return pack(size, correlation_id, name, partition, 0, base_offset, log_append_time_ms, ending)
@@ -69,3 +66,17 @@ def _shape(version: int, topic: str) -> tuple[Callable[..., bytes], int, bytes, 
     # No record errors and no message, no tags; then the throttle time.
     packed = Struct(f">ii{len(name)}sihqq{'q' if version >= 5 else ''}{len(ending)}s")
     return packed.pack, packed.size - _SIZE_FIELD, name, ending
+
+
+try:
+    import headrace.kafka.codec._produce as _produce  # noqa: PLR0402  # mypy finds the stub only by this form
+except ImportError:  # no compiler when Headrace was installed
+
+    def read(buffer: Buffer, start: int, stop: int, owned: bool) -> Plain | None:
+        """Leave it to the tables."""
+        return None
+
+    accepted = plain_accepted
+else:
+    read = _produce.read
+    accepted = _produce.accepted
