@@ -3,7 +3,7 @@
 import asyncio
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.fetch import Ask, Fetch, Found
+from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.log import Partition
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
@@ -18,6 +18,7 @@ class Reader:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
+        self.wakeups = Wakeups()
         self.answers: list[list[Found]] = []
 
     def fetch(
@@ -30,6 +31,7 @@ class Reader:
             deadline_ms=self.clock.now_ms() + max_wait_ms,
             first=first,
             clock=self.clock,
+            wakeups=self.wakeups,
             done=self.answers.append,
         )
         fetch.start()
@@ -83,6 +85,36 @@ async def test_a_fetch_at_the_log_end_wakes_on_append(
 
     assert reader.sizes == [2 * size]
     assert clock.pending == 0
+
+
+async def test_who_waits_can_be_answered_before_the_end_of_the_turn_and_only_once(
+    partition: Partition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 1 << 20))
+    size = fill(partition, storage, 3)
+    assert not reader.answers
+
+    reader.wakeups.run()
+    assert reader.sizes == [3 * size]
+
+    reader.wakeups.run()
+    await turn()
+    assert len(reader.answers) == 1
+
+
+async def test_a_fetch_that_cannot_be_answered_does_not_hold_up_the_others(clock: ManualClock) -> None:
+    reader = Reader(clock)
+    answered: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError("its client's trouble")
+
+    reader.wakeups.add(fail)
+    reader.wakeups.add(lambda: answered.append(1))
+    reader.wakeups.run()
+
+    assert answered == [1]
 
 
 async def test_nothing_new_is_answered_empty_at_the_deadline(partition: Partition, clock: ManualClock) -> None:

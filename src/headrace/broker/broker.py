@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from headrace.broker import offsets, retention
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.fetch import Ask, Fetch, FetchDone
+from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.log import Partition
@@ -66,6 +66,7 @@ class Broker:
         self._producer_ids = ProducerIds(storage)
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0
+        self._wakeups = Wakeups()
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load topics and groups, then keep retention going."""
@@ -120,6 +121,10 @@ class Broker:
         """Have what was appended answered now if the storage can; a door calls it at the end of each read."""
         self.storage.commit()
 
+    def wake(self) -> None:
+        """Answer the fetches that what was appended is enough for; a door calls it before it answers the appends."""
+        self._wakeups.run()
+
     def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:
         """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers."""
         self._turn += 1
@@ -130,6 +135,7 @@ class Broker:
             deadline_ms=self.clock.now_ms() + max_wait_ms,
             first=self._turn,
             clock=self.clock,
+            wakeups=self._wakeups,
             done=done,
         )
         fetch.start()

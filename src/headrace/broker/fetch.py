@@ -74,12 +74,37 @@ class Found(msgspec.Struct, gc=False):
 FetchDone = Callable[[list[Found]], None]
 
 
+class Wakeups:
+    """Fetches that found enough while they slept: each is gone on with once, however many batches came."""
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[], None]] = []
+
+    def add(self, again: Callable[[], None]) -> None:
+        """Call `again` when `run` is called next, at the end of this turn of the event loop at the latest."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self.run)
+        self._due.append(again)
+
+    def run(self) -> None:
+        """Go on with those that are due."""
+        if not self._due:
+            return
+        due, self._due = self._due, []
+        for again in due:
+            try:
+                again()
+            except Exception:
+                # One client's trouble; the others still get their answers.
+                _log.exception("a fetch could not be answered")
+
+
 class Fetch:
     """One fetch under way. `done` is called exactly once, unless it is cancelled before."""
 
     __slots__ = (
         "_asks", "_clock", "_deadline_ms", "_done", "_due", "_first", "_max_bytes", "_min_bytes", "_missing", "_task",
-        "_timer", "_watched",
+        "_timer", "_wakeups", "_watched",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +116,7 @@ class Fetch:
         deadline_ms: int,
         first: int,
         clock: Clock,
+        wakeups: Wakeups,
         done: FetchDone,
     ) -> None:
         """Prepare a fetch; `start` begins it.
@@ -102,6 +128,7 @@ class Fetch:
             deadline_ms: when to answer with what there is.
             first: index of the ask that is served first, so that a byte bound does not starve the last ones.
             clock: for the deadline.
+            wakeups: goes on with it once enough was appended.
             done: gets the answers, in the order of `asks`.
         """
         self._asks = asks
@@ -110,6 +137,7 @@ class Fetch:
         self._deadline_ms = deadline_ms
         self._first = first % len(asks) if asks else 0
         self._clock = clock
+        self._wakeups = wakeups
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
         self._missing = 0
@@ -229,11 +257,11 @@ class Fetch:
             self._timer = self._clock.call_at(self._deadline_ms, self._expired)
 
     def _grown(self, size: int) -> None:
-        """A batch was appended (0: a partition went away). Read once per turn of the loop, not once per batch."""
+        """A batch was appended (0: a partition went away). Read once for all that come together, not once per batch."""
         self._missing = 0 if not size else self._missing - size
         if self._missing <= 0:
             self._stop_waiting()
-            asyncio.get_running_loop().call_soon(self._again)
+            self._wakeups.add(self._again)
 
     def _again(self) -> None:
         if self._done is not None:

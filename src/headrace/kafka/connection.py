@@ -207,6 +207,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer what can be answered now."""
         if self._produces:
             self.broker.commit()
+        # Who waits for records should have them before who sent them hears of it: that is another write.
+        self.broker.wake()
         self._serving = False
         waiting = self._waiting
         if waiting and waiting[0].done:
