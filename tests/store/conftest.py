@@ -1,16 +1,85 @@
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import hiredis
 import pytest
 import redis.asyncio
 
+from headrace.store.connection import encode
 from headrace.store.process import valkeys_in
 from headrace.testing.valkey import valkey
+from headrace.topics.errors import StorageUnavailable
+
+
+class Wire:
+    """A connection that keeps what is sent: the commands of each message, and who waits for the answers."""
+
+    def __init__(self) -> None:
+        self.made = 1
+        self.sent: list[tuple[list[list[bytes]], Sequence[Callable[[Any], None]]]] = []
+        self.preparing: list[Callable[[], None]] = []
+
+    def before_flush(self, prepare: Callable[[], None]) -> None:
+        if prepare not in self.preparing:
+            self.preparing.append(prepare)
+
+    def turn(self) -> None:
+        """The end of a turn of the loop."""
+        preparing, self.preparing = self.preparing, []
+        for prepare in preparing:
+            prepare()
+
+    def send(self, chunks: Sequence[bytes], callback: Callable[[Any], None]) -> None:
+        self.send_several(chunks, [callback])
+
+    def send_several(self, chunks: Sequence[bytes], callbacks: Sequence[Callable[[Any], None]]) -> None:
+        reader = hiredis.Reader(notEnoughData=None)
+        reader.feed(b"".join(bytes(chunk) for chunk in chunks))
+        commands = []
+        while (command := reader.gets()) is not None:
+            commands.append(command)
+        assert len(commands) == len(callbacks)
+        self.sent.append((commands, callbacks))
+
+    async def call(self, *arguments: str | bytes | int) -> Any:
+        """Raises an answer that is StorageUnavailable, as the real one does."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.send([encode(arguments)], lambda reply: None if answer.done() else answer.set_result(reply))
+        reply = await answer
+        if isinstance(reply, StorageUnavailable):
+            raise reply
+        return reply
+
+    def next(self) -> list[list[bytes]]:
+        """The commands of the message that waits longest."""
+        return self.sent[0][0]
+
+    def names(self) -> list[list[bytes]]:
+        """The commands of each message that waits, by name."""
+        return [[command[0] for command in commands] for commands, _ in self.sent]
+
+    def answer(self, *replies: Any) -> None:
+        """Answer the message that waits longest."""
+        _, callbacks = self.sent.pop(0)
+        for callback, reply in zip(callbacks, replies, strict=True):
+            callback(reply)
+
+    def execute(self, *replies: Any) -> None:
+        """Answer it as Redis does a transaction."""
+        commands, _ = self.sent[0]
+        self.answer(b"OK", *[b"QUEUED"] * (len(commands) - 2), list(replies))
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
 
 
 @pytest.fixture(scope="session")

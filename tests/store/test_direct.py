@@ -2,7 +2,7 @@
 against the script in `tests/properties/test_direct.py`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import hiredis
@@ -19,64 +19,10 @@ from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended
 
+from .conftest import Wire
+
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
-Command = list[bytes]
 STREAM, OTHER = "headrace:t:0", "headrace:t:1"
-
-
-class Wire:
-    """A connection that keeps what is sent: the commands of each message, and who waits for the answers."""
-
-    def __init__(self) -> None:
-        self.made = 1
-        self.sent: list[tuple[list[Command], Sequence[Callable[[Any], None]]]] = []
-        self.preparing: list[Callable[[], None]] = []
-
-    def before_flush(self, prepare: Callable[[], None]) -> None:
-        if prepare not in self.preparing:
-            self.preparing.append(prepare)
-
-    def turn(self) -> None:
-        """The end of a turn of the loop."""
-        preparing, self.preparing = self.preparing, []
-        for prepare in preparing:
-            prepare()
-
-    def send(self, chunks: Sequence[bytes], callback: Callable[[Any], None]) -> None:
-        self.send_several(chunks, [callback])
-
-    def send_several(self, chunks: Sequence[bytes], callbacks: Sequence[Callable[[Any], None]]) -> None:
-        reader = hiredis.Reader(notEnoughData=None)
-        reader.feed(b"".join(bytes(chunk) for chunk in chunks))
-        commands = []
-        while (command := reader.gets()) is not None:
-            commands.append(command)
-        assert len(commands) == len(callbacks)
-        self.sent.append((commands, callbacks))
-
-    def next(self) -> list[Command]:
-        """The commands of the message that waits longest."""
-        return self.sent[0][0]
-
-    def names(self) -> list[list[bytes]]:
-        """The commands of each message that waits, by name."""
-        return [[command[0] for command in commands] for commands, _ in self.sent]
-
-    def answer(self, *replies: Any) -> None:
-        """Answer the message that waits longest."""
-        _, callbacks = self.sent.pop(0)
-        for callback, reply in zip(callbacks, replies, strict=True):
-            callback(reply)
-
-    def execute(self, *replies: Any) -> None:
-        """Answer it as Redis does a transaction."""
-        commands, _ = self.sent[0]
-        self.answer(b"OK", *[b"QUEUED"] * (len(commands) - 2), list(replies))
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Stores batches of the journal that Redis has not: at a start what an earlier server left, later what was refused."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import structlog
@@ -11,7 +12,7 @@ from headrace.store.connection import Connection, Reply
 from headrace.store.errors import Displaced
 from headrace.store.journal import Entry
 from headrace.store.replies import checked, error_of
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import TopicError, UnknownTopic
 
 _AT_ONCE = 64
 _FOREIGN = ("Redis answered: ERR The ID specified in XADD", "Redis answered: WRONGTYPE")
@@ -47,9 +48,14 @@ async def replay(connection: Connection, epoch: int, entries: Sequence[Entry], l
         return 0
     checked(await connection.call("CONFIG", "SET", "maxmemory", 0))
     try:
-        return await _store(connection, epoch, entries)
-    finally:
-        checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
+        lost = await _store(connection, epoch, entries)
+    except BaseException:
+        # Whoever ends this has to hear what ended it, a cancellation above all, and not that there is no connection.
+        with contextlib.suppress(TopicError):
+            checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
+        raise
+    checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
+    return lost
 
 
 async def _store(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
