@@ -175,6 +175,31 @@ class Away:
         raise StorageUnavailable("no connection")
 
 
+async def test_what_was_held_goes_to_redis_in_one_call_where_it_has_to_decide(tmp_path: Path) -> None:
+    """One at a time they would each take a round trip: producers that are new, or a Redis that is nearly full."""
+    journal = Journal.open(tmp_path / "journal", 1 << 20).renewed(1 << 20)
+    sent: list[tuple[int, Callable[[Appended | Exception], None]]] = []
+    direct = Direct()
+    direct.append = lambda _, append, done, certain=-1, least=0: sent.append((append.producer_id, done))  # type: ignore[method-assign]
+    appends = JournaledAppends(
+        cast("DirectAppends", direct), journal, cast("Connection", Away()), epoch=1, now_ms=lambda: 1
+    )
+    answers: list[Appended | Exception] = []
+    for producer in range(5):
+        given = Append(batch().batch, 1, 5, producer, 0, 0)
+        appends.append(STREAM, given, answers.append)
+    (producer, answer), sent[:] = sent[0], []
+    answer(Appended(0))
+    assert producer == 0
+    assert [producer for producer, _ in sent] == [1, 2, 3, 4]
+    for place, (_, answer) in enumerate(sent[:], 1):
+        answer(Appended(place))
+    assert answers == [Appended(place) for place in range(5)]
+    appends.append(STREAM, Append(batch().batch, 1, 5, 3, 0, 1), answers.append)
+    assert answers[-1] == Appended(5)
+    await appends.close()
+
+
 async def test_many_batches_that_fail_together_do_not_stop_the_server(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal", 16 << 20).renewed(16 << 20)
     direct = Direct()

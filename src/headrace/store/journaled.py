@@ -206,19 +206,20 @@ class JournaledAppends:
             self._release(log)
 
     def _release(self, log: _Log) -> None:
-        """Go on with what was held, as far as nothing is open again."""
+        """Go on with what was held; behind one that Redis has to decide on, the rest goes to it in the same call."""
         held = log.held
-        while held and (not log.open or len(held[0][0].batch) >= LARGE):
+        while held:
             append, done = held.popleft()
             try:
                 if self._trouble is not None:
                     done(self._trouble)
+                elif log.open:
+                    self._pass_on(log, append, done)
                 else:
                     self._take(log, append, done)
             except Exception:
                 _log.exception("the answer to an append could not be handled")
-        if not held:
-            self._holding.pop(log, None)
+        self._holding.pop(log, None)
 
     # Memory: what is acknowledged must find room in Redis
 
