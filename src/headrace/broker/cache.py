@@ -89,14 +89,17 @@ class Tail:
             self._stale -= 1
             return 0
         head = self._head
-        batch = self._batches[head]
-        self._batches[head] = None
-        self.start = self._ends[head]
-        self._head = head + 1
-        if self._head >= _COMPACT_AFTER and self._head * 2 >= len(self._ends):
-            del self._ends[: self._head], self._batches[: self._head]
-            self._head = 0
-        freed = len(batch) if batch is not None else 0
+        batches, ends = self._batches, self._ends
+        batch = batches[head]
+        assert batch is not None  # places from the head on are filled
+        batches[head] = None
+        self.start = ends[head]
+        head += 1
+        if head >= _COMPACT_AFTER and head * 2 >= len(ends):
+            del ends[:head], batches[:head]
+            head = 0
+        self._head = head
+        freed = len(batch)
         self.size -= freed
         return freed
 

@@ -83,19 +83,20 @@ class Partition:
 
     def _extend(self, append: Append, base_offset: int) -> None:
         batch = append.batch
+        size = len(batch)
         next_offset = base_offset + append.span
         if base_offset != self.log_end or isinstance(batch, bytes):
             # Another writer's batches lie between (or the buffer cannot be stamped): Redis has them, memory does not.
             self._tail.clear(next_offset)
             self._index = LogIndex(next_offset)
         else:
-            self._index.append(base_offset, len(batch))
+            self._index.append(base_offset, size)
             stamp(batch, base_offset, self.leader_epoch)
             self._tail.append(next_offset, batch)
         self.log_end = next_offset
         if self._watchers:
             for watcher in tuple(self._watchers):
-                watcher(len(batch))
+                watcher(size)
 
     def _lost(self) -> None:
         """An append's fate is unknown: learn the log end anew before anything else is written."""
@@ -169,8 +170,12 @@ class Partition:
             size = len(found.batch)
             if taken and total + size > limit:
                 break
-            chunks.append(stamp_prefix(found.base_offset, self.leader_epoch, found.batch))
-            chunks.append(memoryview(found.batch)[16:])
+            if isinstance(found.batch, memoryview):
+                stamp(found.batch, found.base_offset, self.leader_epoch)
+                chunks.append(found.batch)
+            else:
+                chunks.append(stamp_prefix(found.base_offset, self.leader_epoch, found.batch))
+                chunks.append(memoryview(found.batch)[16:])
             total += size
             taken += 1
         if taken:

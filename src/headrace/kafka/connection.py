@@ -362,7 +362,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(out))
             else:
                 self._transport.writelines(coalesce(out))
-        self._read_on()
+        if self._read_paused:
+            self._read_on()
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""

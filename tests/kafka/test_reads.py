@@ -1,0 +1,213 @@
+"""What one read of a socket brings is stored and answered together: the connection over a storage that waits."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from headrace import settings
+from headrace.broker.broker import Broker
+from headrace.broker.ports import Storage
+from headrace.kafka.codec.headers import encode_request_header
+from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
+from headrace.kafka.connection import Connection
+from headrace.kafka.listener import KafkaListener
+from headrace.testing.clock import ManualClock
+from headrace.testing.wire import batch, produce_request
+from headrace.topics.model import Append, Appended, PartitionState, Topic
+
+AppendDone = Callable[[Appended | Exception], None]
+
+
+class WaitingStorage:
+    """Takes appends; they are answered when somebody says `commit`, or `answer` if it is `slow`."""
+
+    def __init__(self) -> None:
+        self.slow = False
+        self.given: list[tuple[str, Append, AppendDone]] = []
+        self.commits: list[int] = []
+        """How many appends each `commit` found."""
+        self.ends: dict[str, int] = {}
+
+    async def create_topic(self, topic: Topic) -> None:
+        pass
+
+    async def open_partition(self, stream: str) -> PartitionState:
+        return PartitionState(log_start=0, next_offset=0, leader_epoch=0)
+
+    def append(self, stream: str, append: Append, done: AppendDone) -> None:
+        self.given.append((stream, append, done))
+
+    def commit(self) -> None:
+        self.commits.append(len(self.given))
+        if not self.slow:
+            self.answer()
+
+    def answer(self) -> None:
+        given, self.given = self.given, []
+        for stream, append, done in given:
+            base = self.ends.get(stream, 0)
+            self.ends[stream] = base + append.span
+            done(Appended(base))
+
+
+class Recorder:
+    """A transport that keeps what is written to it, write by write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.reading = True
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, chunks: list[bytes]) -> None:
+        self.writes.append(b"".join(chunks))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    @property
+    def answers(self) -> list[list[int]]:
+        """The correlation ids of the answers in each write."""
+        found = []
+        for written in self.writes:
+            ids, at = [], 0
+            while at < len(written):
+                ids.append(int.from_bytes(written[at + 4 : at + 8], "big"))
+                at += 4 + int.from_bytes(written[at : at + 4], "big")
+            found.append(ids)
+        return found
+
+
+class Client:
+    def __init__(self, storage: WaitingStorage, listener: KafkaListener) -> None:
+        self.storage = storage
+        self.listener = listener
+        self.connection = Connection(listener)
+        self.transport = Recorder()
+        self.connection.connection_made(cast("asyncio.Transport", self.transport))
+
+    def read(self, data: bytes) -> None:
+        """The kernel has this for the connection; as much at once as it has room for."""
+        while data:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            del buffer
+            self.connection.buffer_updated(size)
+            data = data[size:]
+
+
+@pytest.fixture
+async def client() -> Client:
+    storage = WaitingStorage()
+    _, configured, _ = settings.load({"data": None, "redis": None}, [], environ={})
+    broker = Broker(
+        cast("Storage", storage),
+        configured,
+        ManualClock(1_700_000_000_000),
+        cluster_id="test",
+        stream_of=lambda name, _, index: f"{name}-{index}",
+    )
+    await broker.topics.create_if_missing("t", 2)
+    return Client(storage, KafkaListener(broker, max_request_bytes=1 << 20))
+
+
+def frame(request: Any, version: int, number: int) -> bytes:
+    body = encode_request_header(request.API_KEY, version, number, "test")
+    body += b"".join(bytes(chunk) for chunk in request.encode(version))
+    return len(body).to_bytes(4, "big") + body
+
+
+def produce(number: int, *values: bytes, partition: int = 0) -> bytes:
+    return frame(produce_request("t", batch(*values), partition=partition), 9, number)
+
+
+async def test_one_read_is_one_commit_and_one_write(client: Client) -> None:
+    client.read(produce(1, b"a") + produce(2, b"b", partition=1) + produce(3, b"c"))
+    assert client.storage.commits == [3]
+    assert client.transport.answers == [[1, 2, 3]]
+    client.read(produce(4, b"d"))
+    assert client.storage.commits == [3, 1]
+    assert client.transport.answers == [[1, 2, 3], [4]]
+
+
+async def test_several_partitions_in_one_request(client: Client) -> None:
+    both = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"x")) for index in (0, 1)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=1, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=both)]
+    )
+    client.read(frame(request, 9, 1))
+    assert client.storage.commits == [2]
+    assert client.transport.answers == [[1]]
+
+
+async def test_a_read_without_appends_has_nothing_to_commit(client: Client) -> None:
+    client.read(frame(ApiVersionsRequest(), 0, 1))
+    assert client.storage.commits == []
+    assert client.transport.answers == [[1]]
+
+
+async def test_a_frame_in_pieces_is_committed_when_it_is_there(client: Client) -> None:
+    large = produce(1, bytes(400_000))
+    client.read(large[:3])
+    client.read(large[3:20])
+    client.read(large[20:-1])
+    assert client.storage.commits == []
+    client.read(large[-1:] + produce(2, b"b"))
+    assert client.transport.answers == [[1], [2]]
+    assert client.storage.ends == {"t-0": 2}
+
+
+async def test_what_depends_on_an_append_follows_it(client: Client) -> None:
+    client.read(produce(1, b"a") + frame(ListGroupsRequest(), 4, 2) + produce(3, b"b"))
+    # Put off, since the client may count on having its records stored first.
+    assert client.transport.answers == [[1]]
+    assert not client.transport.reading
+    await asyncio.sleep(0)
+    assert client.storage.commits == [1, 1]
+    assert client.transport.answers == [[1], [2, 3]]
+    assert client.transport.reading
+
+
+async def test_answers_that_come_later_leave_in_order_and_together(client: Client) -> None:
+    client.storage.slow = True
+    client.read(produce(1, b"a") + produce(2, b"b"))
+    client.read(produce(3, b"c"))
+    assert client.storage.commits == [2, 3]
+    assert client.transport.answers == []
+    client.storage.answer()
+    await asyncio.sleep(0)
+    assert client.transport.answers == [[1, 2, 3]]
+
+
+async def test_a_refused_batch_among_others(client: Client) -> None:
+    broken = bytearray(produce(2, b"b"))
+    broken[-10] ^= 1
+    client.read(produce(1, b"a") + bytes(broken) + produce(3, b"c"))
+    assert client.transport.answers == [[1, 2, 3]]
+    assert client.storage.ends == {"t-0": 2}
+
+
+async def test_what_was_sent_before_garbage_is_stored(client: Client) -> None:
+    client.read(produce(1, b"a") + b"\xff\xff\xff\xff")
+    assert client.transport.closed
+    assert client.storage.ends == {"t-0": 1}
