@@ -127,6 +127,19 @@ async def test_a_read_that_has_all_it_was_asked_for_is_not_done_twice(
 # Redis does not take what it has to
 
 
+async def test_what_is_refused_by_a_full_redis_is_stored_without_touching_the_limit(
+    storage: RedisStorage, raw: "redis.Redis"
+) -> None:
+    """Whoever raises it just then, since Redis is full, would have the old one put back over it."""
+    acknowledge(storage)
+    raw.config_resetstat()
+    raw.config_set("maxmemory", 1)
+    await storage.settle()
+    assert [found.base_offset for found in await storage.read(STREAM, 0, 10)] == [0, 1, 2]
+    assert raw.config_get("maxmemory") == {"maxmemory": "1"}
+    assert raw.info("commandstats")["cmdstat_config|set"]["calls"] == 1
+
+
 async def test_nobody_waits_for_ever_for_a_redis_that_takes_nothing(
     storage: RedisStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from headrace.records.build import build
 from headrace.store.connection import Connection, Reply
 from headrace.store.journal import Entry
 from headrace.store.logs import load_commands
-from headrace.store.replay import memory_limit, replay
+from headrace.store.replay import replay
 from headrace.store.storage import RedisStorage
 from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, OutOfOrderSequence, StorageUnavailable
@@ -22,7 +22,6 @@ from headrace.topics.model import Append, Appended
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 STREAM, OTHER = "headrace:t:0", "headrace:t:1"
-NO_LIMIT = b"0"
 
 
 @pytest.fixture
@@ -90,7 +89,7 @@ async def offsets(storage: RedisStorage, stream: str = STREAM) -> list[int]:
 
 async def test_nothing_to_store(connection: Connection) -> None:
     await connection.close()
-    assert await replay(connection, 1, [], NO_LIMIT) == 0
+    assert await replay(connection, 1, []) == 0
 
 
 async def test_it_stores_what_the_script_would_have_stored(
@@ -102,7 +101,7 @@ async def test_it_stores_what_the_script_would_have_stored(
     offset = 1
     for number, batch in enumerate(batches):
         assert await append(storage, batch) == Appended(offset)
-        assert await replay(connection, 1, [Entry(number, OTHER, offset, 1_000, batch)], NO_LIMIT) == 0
+        assert await replay(connection, 1, [Entry(number, OTHER, offset, 1_000, batch)]) == 0
         offset += batch.span
     here, there = await stored(storage), await stored(storage, OTHER)
     assert here == there
@@ -111,10 +110,10 @@ async def test_it_stores_what_the_script_would_have_stored(
 
 async def test_twice_is_once(storage: RedisStorage, connection: Connection) -> None:
     given = entries(200, (STREAM, OTHER))
-    assert await replay(connection, 1, given, NO_LIMIT) == 0
+    assert await replay(connection, 1, given) == 0
     once = await stored(storage), await stored(storage, OTHER)
     assert await offsets(storage) == await offsets(storage, OTHER) == list(range(201))
-    assert await replay(connection, 1, given, NO_LIMIT) == 0
+    assert await replay(connection, 1, given) == 0
     assert (await stored(storage), await stored(storage, OTHER)) == once
 
 
@@ -125,7 +124,7 @@ async def test_what_was_done_and_not_answered_is_not_done_again(
     given = entries(100)
     for entry in given[:there]:
         assert await append(storage, entry.append) == Appended(entry.base_offset)
-    assert await replay(connection, 1, given, NO_LIMIT) == 0
+    assert await replay(connection, 1, given) == 0
     found = await storage.read(STREAM, 0, 1_000)
     assert [each.batch for each in found] == [sent(0).batch, *(entry.append.batch for entry in given)]
 
@@ -133,7 +132,7 @@ async def test_what_was_done_and_not_answered_is_not_done_again(
 async def test_a_client_hears_of_a_retry_where_its_batch_lies_and_goes_on(
     storage: RedisStorage, connection: Connection
 ) -> None:
-    await replay(connection, 1, entries(10), NO_LIMIT)
+    await replay(connection, 1, entries(10))
     for sequence in (10, 8, 6):
         assert await append(storage, sent(sequence)) == Appended(sequence, duplicate=True)
     # Only five are remembered, as ever.
@@ -146,7 +145,7 @@ async def test_a_log_that_was_deleted_stays_so(
     storage: RedisStorage, connection: Connection, raw: "redis.Redis"
 ) -> None:
     await storage._drop([STREAM])
-    assert await replay(connection, 1, entries(3, (STREAM, OTHER)), NO_LIMIT) == 0
+    assert await replay(connection, 1, entries(3, (STREAM, OTHER))) == 0
     assert sorted(raw.keys("*headrace:t*")) == sorted([OTHER, state_of(OTHER), producers_of(OTHER)])
     assert await offsets(storage, OTHER) == [0, 1, 2, 3]
 
@@ -155,14 +154,14 @@ async def test_an_older_server_stores_nothing(connection: Connection, open_stora
     newer = await open_storage(epoch=2)
     await newer.open_partition(STREAM)
     with pytest.raises(Fenced):
-        await replay(connection, 1, entries(3), NO_LIMIT)
+        await replay(connection, 1, entries(3))
     assert await offsets(newer) == [0]
 
 
 async def test_a_new_server_stores_what_the_one_before_left(
     storage: RedisStorage, connection: Connection, raw: "redis.Redis"
 ) -> None:
-    assert await replay(connection, 2, entries(3), NO_LIMIT) == 0
+    assert await replay(connection, 2, entries(3)) == 0
     assert raw.hget(state_of(STREAM), "e") == "2"
     assert isinstance(await append(storage, sent(4)), Fenced)
 
@@ -184,18 +183,18 @@ async def test_a_log_that_somebody_else_wrote_to_is_told_and_holds_up_no_other(
 ) -> None:
     write(raw)
     with structlog.testing.capture_logs() as said:
-        lost = await replay(connection, 1, entries(3, (STREAM, OTHER)), NO_LIMIT)
+        lost = await replay(connection, 1, entries(3, (STREAM, OTHER)))
     assert 1 <= lost <= 3
     assert [(line["stream"], line["log_level"]) for line in said] == [(STREAM, "error")] * lost
     assert "is lost" in said[0]["event"]
     assert await offsets(storage, OTHER) == [0, 1, 2, 3]
 
 
-async def test_the_limit_of_memory_does_not_hold_and_is_put_back(
+async def test_the_limit_of_memory_does_not_hold_and_stays(
     storage: RedisStorage, connection: Connection, raw: "redis.Redis"
 ) -> None:
     raw.config_set("maxmemory", 1_000)
-    assert await replay(connection, 1, entries(100), await memory_limit(connection)) == 0
+    assert await replay(connection, 1, entries(100)) == 0
     assert raw.config_get("maxmemory") == {"maxmemory": "1000"}
     assert len(await offsets(storage)) == 101
 
@@ -226,13 +225,10 @@ async def test_a_connection_lost_half_way_is_made_up_for(
     storage: RedisStorage, connection: Connection, raw: "redis.Redis", appends: int, done: bool
 ) -> None:
     raw.config_set("maxmemory", 1_000)
-    limit = await memory_limit(connection)
     breaking: object = Breaking(connection, appends, done=done)
     with pytest.raises(StorageUnavailable):
-        await replay(breaking, 1, entries(50, (STREAM, OTHER)), limit)  # type: ignore[arg-type]
-    # Nobody could put it back; whoever tries again must not take it for the limit.
-    assert raw.config_get("maxmemory") == {"maxmemory": "0"}
-    assert await replay(connection, 1, entries(50, (STREAM, OTHER)), limit) == 0
+        await replay(breaking, 1, entries(50, (STREAM, OTHER)))  # type: ignore[arg-type]
+    assert await replay(connection, 1, entries(50, (STREAM, OTHER))) == 0
     assert await offsets(storage) == await offsets(storage, OTHER) == list(range(51))
     assert raw.config_get("maxmemory") == {"maxmemory": "1000"}
 
@@ -259,10 +255,10 @@ async def test_a_refusal_that_passes_loses_nothing_behind_it(
     """Those behind it find the log too short: that is no reason to give them up."""
     refusing: object = Refusing(connection, append)
     with structlog.testing.capture_logs() as said, pytest.raises(StorageUnavailable, match="MISCONF"):
-        await replay(refusing, 1, entries(100), NO_LIMIT)  # type: ignore[arg-type]
+        await replay(refusing, 1, entries(100))  # type: ignore[arg-type]
     assert said == []
     assert await offsets(storage) == list(range(append + 1))
-    assert await replay(connection, 1, entries(100), NO_LIMIT) == 0
+    assert await replay(connection, 1, entries(100)) == 0
     assert await offsets(storage) == list(range(101))
 
 
@@ -271,9 +267,9 @@ async def test_scripts_that_redis_has_forgotten(
 ) -> None:
     raw.script_flush()
     with pytest.raises(StorageUnavailable):
-        await replay(connection, 1, entries(100), NO_LIMIT)
+        await replay(connection, 1, entries(100))
     async with asyncio.timeout(10):
         while not connection.connected:
             await asyncio.sleep(0.001)
-    assert await replay(connection, 1, entries(100), NO_LIMIT) == 0
+    assert await replay(connection, 1, entries(100)) == 0
     assert await offsets(storage) == list(range(101))

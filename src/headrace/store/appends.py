@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.keyspace.scripts import script
+from headrace.keyspace.scripts import script, without_limit
 from headrace.store.connection import Chunk, Connection, Reply, encode
 from headrace.store.replies import error_of, error_of_text
 from headrace.topics.errors import StorageFull, StorageUnavailable
@@ -21,6 +21,8 @@ from headrace.topics.model import Append, Appended
 AppendDone = Callable[[Appended | Exception], None]
 
 APPEND = script("append")
+APPEND_ALL_THE_SAME = without_limit(APPEND)
+"""For batches that are acknowledged already."""
 _SHA = APPEND.sha.encode()
 LARGE = 64 << 10
 """Bytes from which on a batch goes alone."""

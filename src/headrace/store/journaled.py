@@ -22,7 +22,7 @@ from headrace.store.connection import Connection, Reply, encode
 from headrace.store.direct import DirectAppends
 from headrace.store.errors import Displaced
 from headrace.store.journal import Entry, Journal
-from headrace.store.replay import memory_limit, replay
+from headrace.store.replay import replay
 from headrace.topics.errors import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -276,12 +276,9 @@ class JournaledAppends:
         entries = [
             Entry(placed.number, placed.log.name, placed.base_offset, placed.now_ms, placed.append) for placed in failed
         ]
-        limit: bytes | None = None
         while True:
             try:
-                # Asked once: what a try that was cut short has left is no limit.
-                limit = limit or await memory_limit(self._connection)
-                await replay(self._connection, self._epoch, entries, limit)
+                await replay(self._connection, self._epoch, entries)
                 break
             except TopicError as error:
                 if self._closed:

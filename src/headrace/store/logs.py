@@ -10,7 +10,7 @@ from headrace.keyspace import entries, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.keyspace.scripts import Script, script
 from headrace.records.batch import peek
-from headrace.store.appends import APPEND, AppendDone, AppendQueue
+from headrace.store.appends import APPEND, APPEND_ALL_THE_SAME, AppendDone, AppendQueue
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.direct import DirectAppends
 from headrace.store.journal import Journal
@@ -55,7 +55,7 @@ _SCAN_BATCHES = 16
 
 def load_commands() -> list[bytes]:
     """SCRIPT LOAD for every script."""
-    return [encode(["SCRIPT", "LOAD", loaded.text]) for loaded in SCRIPTS]
+    return [encode(["SCRIPT", "LOAD", loaded.text]) for loaded in (*SCRIPTS, APPEND_ALL_THE_SAME)]
 
 
 class RedisLogs:

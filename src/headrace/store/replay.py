@@ -1,18 +1,17 @@
 """Stores batches of the journal that Redis has not: at a start what an earlier server left, later what was refused."""
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 import structlog
 
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.store.appends import APPEND, refused, result_of
+from headrace.store.appends import APPEND_ALL_THE_SAME, refused, result_of
 from headrace.store.connection import Connection, Reply
 from headrace.store.errors import Displaced
 from headrace.store.journal import Entry
-from headrace.store.replies import checked, error_of
-from headrace.topics.errors import TopicError, UnknownTopic
+from headrace.store.replies import error_of
+from headrace.topics.errors import UnknownTopic
 
 _AT_ONCE = 64
 _FOREIGN = ("Redis answered: ERR The ID specified in XADD", "Redis answered: WRONGTYPE")
@@ -20,23 +19,16 @@ _FOREIGN = ("Redis answered: ERR The ID specified in XADD", "Redis answered: WRO
 _log = structlog.get_logger("headrace.store")
 
 
-async def memory_limit(connection: Connection) -> bytes:
-    """What `maxmemory` is. Raises StorageUnavailable."""
-    _, limit = checked(await connection.call("CONFIG", "GET", "maxmemory"))
-    return bytes(limit)
-
-
-async def replay(connection: Connection, epoch: int, entries: Sequence[Entry], limit: bytes) -> int:
+async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
     """Store acknowledged batches where they are missing. Done twice it is the same as once.
 
-    They fit into Redis when they were acknowledged, and must go in whatever has come between: for this
-    moment `maxmemory` does not hold.
+    They fit into Redis when they were acknowledged, and must go in whatever has come between: `maxmemory` does not
+    hold for them.
 
     Args:
         connection: to a Redis that nobody else writes to.
         epoch: this server's fencing epoch.
         entries: in order of their numbers.
-        limit: what `maxmemory` is afterwards; what Redis says may be what a try that was cut short has left.
 
     Returns:
         How many of them could not be stored, since somebody else has written to their logs. Those are lost, and logged.
@@ -44,21 +36,6 @@ async def replay(connection: Connection, epoch: int, entries: Sequence[Entry], l
     Raises:
         StorageUnavailable, Fenced, StorageFull: some may be stored and others not; try again.
     """
-    if not entries:
-        return 0
-    checked(await connection.call("CONFIG", "SET", "maxmemory", 0))
-    try:
-        lost = await _store(connection, epoch, entries)
-    except BaseException:
-        # Whoever ends this has to hear what ended it, a cancellation above all, and not that there is no connection.
-        with contextlib.suppress(TopicError):
-            checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
-        raise
-    checked(await connection.call("CONFIG", "SET", "maxmemory", limit))
-    return lost
-
-
-async def _store(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
     lost = 0
     for start in range(0, len(entries), _AT_ONCE):
         some = entries[start : start + _AT_ONCE]
@@ -93,4 +70,4 @@ async def _send(connection: Connection, epoch: int, entry: Entry) -> Reply:
     newest = append.max_timestamp if append.max_timestamp >= 0 else entry.now_ms
     keys = stream, state_of(stream), producers_of(stream)
     about = append.span, newest, bytes(append.batch), *producer, entry.base_offset
-    return await connection.call("EVALSHA", APPEND.sha, len(keys), *keys, epoch, entry.now_ms, *about)
+    return await connection.call("EVALSHA", APPEND_ALL_THE_SAME.sha, len(keys), *keys, epoch, entry.now_ms, *about)

@@ -19,7 +19,7 @@ from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
 from headrace.store.native import RedisNative
-from headrace.store.replay import memory_limit, replay
+from headrace.store.replay import replay
 from headrace.topics.errors import TopicError, TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 
@@ -125,7 +125,11 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         connection = Connection(url, [*name, *load_commands()])
         await connection.open()
         if journal is not None:
-            journal = await _replayed(connection, epoch, journal, journal_bytes)
+            try:
+                journal = await _replayed(connection, epoch, journal, journal_bytes)
+            except BaseException:
+                await connection.close()
+                raise
         return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone, journal=journal)
 
     def in_cluster(self, name: str) -> Self:
@@ -183,7 +187,7 @@ async def _replayed(connection: Connection, epoch: int, journal: Journal, size: 
     """Store what is in the journal and not in Redis; the journal to go on with."""
     entries = journal.waiting()
     try:
-        lost = await replay(connection, epoch, entries, await memory_limit(connection)) if entries else 0
+        lost = await replay(connection, epoch, entries)
     except TopicError as error:
         raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
     if entries:
