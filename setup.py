@@ -26,6 +26,7 @@ setup(
             optional=True,
         ),
         Extension("headrace.store._resp", sources=["src/headrace/store/_resp.c"], optional=True),
+        Extension("headrace.store._reader", sources=["src/headrace/store/_reader.c"], optional=True),
         Extension(
             "headrace.kafka.codec._produce",
             sources=["src/headrace/kafka/codec/_produce.c", *(str(HERE / name) for name in ("_header.c", "_crc32c.c"))],

@@ -8,7 +8,7 @@ from headrace.broker.log import Partition
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, Appended, PartitionState
+from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 
 from .conftest import MemoryStorage
 
@@ -50,6 +50,23 @@ async def test_batches_from_redis_are_stamped_too(partition: Partition, storage:
 
     assert len(answer) == size
     assert peek(answer).base_offset == 3
+
+
+async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
+    partition: Partition, storage: MemoryStorage
+) -> None:
+    partition.append(batch(3), lambda _: None)
+    partition.append(batch(2), lambda _: None)
+    storage.answer()
+    log = storage.logs[partition.stream]
+    copies = b"".join((await partition.read_stored(0, 1 << 20))[0])
+    log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]
+    partition._ahead = None
+
+    chunks, size = await partition.read_stored(0, 1 << 20)
+
+    assert [id(chunk) for chunk in chunks] == [id(stored.batch) for stored in log]
+    assert (b"".join(chunks), len(copies)) == (copies, size)
 
 
 async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redis(

@@ -182,7 +182,7 @@ class LogReader:
 
     def _native_batches(
         self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
         with self._answering():
             yield from native.batches(self._redis, stream, bits, offsets)
             start = native.extent(self._redis, stream, bits).start if fail_on_data_loss else 0
@@ -192,7 +192,7 @@ class LogReader:
 
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
         """Base offset and bytes of the batches that hold the range."""
         position = offsets.start
         for stored in self._stored(stream, offsets):

@@ -16,6 +16,7 @@ import structlog
 from redis.asyncio.connection import SSLConnection, parse_url
 
 from headrace.store.errors import Unreachable
+from headrace.store.reader import PENDING, make_reader
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
@@ -25,9 +26,6 @@ Callback = Callable[[Reply], None]
 """Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
 Chunk = bytes | bytearray | memoryview
 
-_PENDING = object()
-_KEEP_BUFFER = 4 << 20
-"""How large hiredis' own buffer may stay between answers."""
 _UNIX_SEND_BUFFER = 1 << 20
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
@@ -47,14 +45,25 @@ def encode(arguments: Iterable[str | bytes | int]) -> bytes:
     return b"".join(out)
 
 
-class _Link(asyncio.Protocol):
+class _InPlace:
+    """The callback of a request whose answer need not be copied out of the memory it is received in."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+
+    def __call__(self, reply: Reply) -> None:
+        self._callback(reply)
+
+
+class _Link(asyncio.BufferedProtocol):
     """One TCP or unix connection, from its making to its loss."""
 
     def __init__(self, owner: "Connection") -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(notEnoughData=_PENDING, replyError=self._error)
-        self._reader.setmaxbuf(_KEEP_BUFFER)
+        self._reader = make_reader(self._error)
         self._waiting: deque[Callback] = deque()
         self._out: list[Chunk] = []
         self._flushing = False
@@ -105,12 +114,15 @@ class _Link(asyncio.Protocol):
             out, self._out = self._out, []
             self.transport.writelines(out)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         reader = self._reader
         waiting = self._waiting
-        reader.feed(data)
+        reader.received(nbytes)
         try:
-            while (reply := reader.gets()) is not _PENDING:
+            while (reply := reader.gets(bool(waiting) and type(waiting[0]) is _InPlace)) is not PENDING:
                 callback = waiting.popleft()
                 try:
                     callback(reply)
@@ -338,14 +350,20 @@ class Connection:
         else:
             link.send_several(chunks, callbacks)
 
-    async def call(self, *arguments: str | bytes | int) -> Reply:
+    async def call(self, *arguments: str | bytes | int, in_place: bool = False) -> Reply:
         """Send a command and wait for its answer; a `hiredis.ReplyError` is returned, not raised.
+
+        Args:
+            arguments: of the command.
+            in_place: large values in the answer may come as writable views of the memory that they were received in,
+                the caller's own; else all are bytes.
 
         Raises:
             StorageUnavailable: there is no connection, or it was lost before the answer.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.send([encode(arguments)], _settler(answer))
+        settle = _settler(answer)
+        self.send([encode(arguments)], _InPlace(settle) if in_place else settle)
         reply = await answer
         if isinstance(reply, StorageUnavailable):
             raise reply

@@ -220,7 +220,8 @@ class RedisLogs:
 
     async def _range(self, stream: str, offset: int, count: int, end: int | None) -> list[StoredBatch]:
         last = "+" if end is None else entries.range_end(end)
-        found = await self._connection.call("XRANGE", stream, entries.range_start(offset), last, "COUNT", count)
+        first = entries.range_start(offset)
+        found = await self._connection.call("XRANGE", stream, first, last, "COUNT", count, in_place=True)
         return entries.decode(checked(found))
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:

@@ -61,4 +61,5 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
     base_offset: int
     next_offset: int
-    batch: bytes
+    batch: bytes | memoryview
+    """A view is writable, and this batch's alone."""
