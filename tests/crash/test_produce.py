@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.store.journal import Journal
 from headrace.testing import Server
 from headrace.testing.ledger import Ledger, numbers
 
@@ -19,11 +20,12 @@ VICTIMS = ("server and storage", "server", "storage")
 class Strike:
     """SIGKILL to one or both, in any order. Made before, so that nothing delays it when its moment comes."""
 
-    def __init__(self, started: Server, victims: str, chance: random.Random) -> None:
+    def __init__(self, started: Server, victims: str, chance: random.Random, between_s: float = 0) -> None:
         self._started = started
         self._storage_pid = started.storage_pid
         self._victims = victims
         self._server_first = chance.random() < 0.5
+        self._between_s = between_s
 
     def __call__(self) -> None:
         """Afterwards the server is gone in any case."""
@@ -33,8 +35,10 @@ class Strike:
             return
         if self._victims == "server and storage" and not self._server_first:
             os.kill(self._storage_pid, signal.SIGKILL)
+            time.sleep(self._between_s)
         self._started.kill()
         if self._victims == "server and storage" and self._server_first:
+            time.sleep(self._between_s)
             os.kill(self._storage_pid, signal.SIGKILL)
 
 
@@ -84,6 +88,101 @@ def test_at_full_speed_too(started: Server, victims: str, chance: random.Random)
         assert ledger.refused == {}
         assert ledger.acknowledged_count == count
         ledger.check(started.kafka)
+
+
+BATCHES = {
+    "100 B": {"value_bytes": 92, "batch_num_messages": 1, "linger_ms": 0},
+    "16 KB": {"value_bytes": 1_000, "batch_size": 16_384, "linger_ms": 5},
+}
+"""Small enough to be acknowledged from the journal; of the first kind some thousand a second, so that it is busy."""
+
+
+def keep_sending(ledger: Ledger, acknowledged: int) -> None:
+    """As `send_until`, with fewer records waiting in the producer: each of them may be a request of its own."""
+    goal = ledger.acknowledged_count + acknowledged
+    while ledger.acknowledged_count < goal:
+        if sum(ledger.sent) - ledger.acknowledged_count < 1_000:
+            ledger.send(50)
+        else:
+            ledger.wait_for(ledger.acknowledged_count + 1)
+
+
+def in_journal(started: Server) -> int:
+    """How many acknowledged batches the dead server may have left there."""
+    found = Journal.open(Path(started.data, "journal"), 0)
+    count = len(found.waiting())
+    found.close()
+    return count
+
+
+@pytest.mark.parametrize("round_number", range(10))
+def test_what_the_journal_acknowledged_is_there_once_in_order(
+    started: Server, round_number: int, chance: random.Random
+) -> None:
+    batches = list(BATCHES)[round_number % len(BATCHES)]
+    victims = VICTIMS[round_number % len(VICTIMS)]
+    with Ledger(started.kafka, "kept", partitions=3, **BATCHES[batches]) as ledger:  # type: ignore[arg-type]
+        for _ in range(2):
+            # From none at all to longer than a batch waits for company.
+            strike = Strike(started, victims, chance, between_s=chance.choice([0, 0.001, 0.005, 0.02]))
+            keep_sending(ledger, chance.randrange(1, 4_000))
+            strike()
+            ledger.send(chance.randrange(1, 500))
+            print(f"{victims} died, {in_journal(started)} batches are in the journal: {ledger}")
+            started.start()
+        ledger.settle()
+        assert ledger.refused == {}
+        assert ledger.acknowledged_count == sum(ledger.sent)
+        ledger.check(started.kafka)
+
+
+def test_a_kill_leaves_something_in_the_journal_and_a_restart_stores_it(started: Server, chance: random.Random) -> None:
+    """So that the test above is not one of Valkey alone."""
+    with Ledger(started.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:  # type: ignore[arg-type]
+        keep_sending(ledger, 1_000)
+        left = 0
+        for _ in range(20):
+            keep_sending(ledger, chance.randrange(50, 150))
+            # Held up, it takes nothing more from the server, which goes on acknowledging.
+            os.kill(pid := started.storage_pid, signal.SIGSTOP)
+            keep_sending(ledger, 20)
+            started.kill()
+            left = in_journal(started)
+            os.kill(pid, signal.SIGCONT)
+            started.start()
+            if left:
+                break
+        assert left
+        assert "stored what was acknowledged before the last end" in started.log()
+        ledger.settle()
+        assert ledger.refused == {}
+        ledger.check(started.kafka)
+
+
+@pytest.mark.parametrize("arguments", [["--fsync", "always"], ["--set", "headrace.journal.bytes=0"]], ids="/".join)
+def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
+    tmp_path: Path, arguments: list[str], chance: random.Random
+) -> None:
+    with Server(tmp_path / "data", ["--set", "num.partitions=3"]) as first:
+        with Ledger(first.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:  # type: ignore[arg-type]
+            keep_sending(ledger, chance.randrange(500, 1_500))
+            os.kill(pid := first.storage_pid, signal.SIGSTOP)
+            keep_sending(ledger, 20)
+            first.kill()
+            os.kill(pid, signal.SIGKILL)
+            assert in_journal(first) >= 20 // 3
+            first._arguments += arguments
+            first.start()
+            assert not Path(first.data, "journal").exists()
+            ledger.settle()
+            assert ledger.refused == {}
+            ledger.check(first.kafka)
+        # And back.
+        first.stop()
+        del first._arguments[-len(arguments) :]
+        first.start()
+        assert Path(first.data, "journal").exists()
+        ledger.check(first.kafka)
 
 
 def test_records_the_producer_gave_up_are_there_at_most_once(started: Server, chance: random.Random) -> None:
