@@ -16,7 +16,7 @@ from typing import Any
 from bench.machine import describe
 from bench.table import Cell, table
 from headrace.records import arrow, by_aiokafka, compression, native, plain, plain_columns, plain_encode
-from headrace.records.batch import check, peek, stamp_into, stamp_prefix
+from headrace.records.batch import check, peek, stamp_prefix
 from headrace.records.build import build
 from headrace.records.walk import records
 
@@ -25,6 +25,7 @@ PLAIN = {
     "crc32c": plain.crc32c,
     "check": plain.check,
     "peek": plain.peek,
+    "stamp": plain.stamp,
     "encode": plain_encode.encode,
     "records": by_aiokafka.records,
     "open_columns": plain_columns.PlainColumns,
@@ -91,7 +92,7 @@ def check_and_stamp(rounds: int) -> Iterator[list[Cell]]:
     for name, function in (
         ("peek", lambda: peek(buffer)),
         ("stamp_prefix", lambda: stamp_prefix(5, 1, buffer)),
-        ("stamp_into", lambda: stamp_into(buffer, 0, 5, 1)),
+        ("stamp", lambda: native.stamp(buffer, 5, 1)),
     ):
         fast, slow = both(partial(repeated, 20_000, function), rounds)
         yield line(name, fast / 20_000 * 1e6, slow / 20_000 * 1e6, "us")
