@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 import redis
 
+from headrace.keyspace.keys import state_of
 from headrace.records.build import build
 from headrace.store import journaled
 from headrace.store.connection import Connection
@@ -51,12 +52,12 @@ async def append(storage: RedisStorage) -> Appended | Exception:
     return await answer
 
 
-def acknowledge(storage: RedisStorage, timestamp: int = 5) -> Append:
+def acknowledge(storage: RedisStorage, timestamp: int = 5, base_offset: int = 2) -> Append:
     """One more batch, acknowledged before Redis has been sent anything."""
     done: list[Appended | Exception] = []
     given = batch(timestamp)
     storage.append(STREAM, given, done.append)
-    assert done == [Appended(2)]
+    assert done == [Appended(base_offset)]
     return given
 
 
@@ -253,3 +254,46 @@ async def test_what_is_arranged_at_the_end_of_a_turn_from_there_has_the_next_one
             await asyncio.sleep(0)
     assert ran == ["first", "second"]
     await connection.close()
+
+
+# What Redis has taken and not written down
+
+
+async def test_what_redis_took_and_may_not_have_written_down_is_replayed(storage: RedisStorage, tmp_path: Path) -> None:
+    """A Redis whose disk is full takes what comes in one turn, answers, and takes no more: that dies with it."""
+    for number in range(3):
+        acknowledge(storage, base_offset=2 + number)
+        await storage.settle()
+    journal = Journal.open(tmp_path / "journal", 1 << 20)
+    assert journal.waiting() == []
+    assert [entry.base_offset for entry in journal.in_doubt()] == [4]
+    journal.close()
+
+
+async def test_a_later_log_of_the_name_gets_nothing_of_an_earlier_one(storage: RedisStorage, tmp_path: Path) -> None:
+    acknowledge(storage)
+    await storage.settle()
+    await storage._drop([STREAM])
+    await storage.open_partition(STREAM)
+    assert await append(storage) == Appended(0)
+    journal = Journal.open(tmp_path / "journal", 1 << 20)
+    assert journal.in_doubt() == []
+    journal.close()
+
+
+async def test_a_start_stores_what_redis_has_lost_again(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis", tmp_path: Path
+) -> None:
+    acknowledge(storage)
+    await storage.settle()
+    await storage.close()
+    # As it was before its last transaction, which it had no room for.
+    link = cast("Any", raw)
+    (_, first), (_, second), (_, last) = link.xrange(STREAM)
+    link.delete(STREAM)
+    link.xadd(STREAM, first, id="1-1")
+    link.xadd(STREAM, second, id="2-1")
+    link.hset(state_of(STREAM), mapping={"n": 2, "s": second[b"s"], "t": second[b"t"]})
+    again = await open_storage(epoch=2, alone=True, journal=Journal.open(tmp_path / "journal", 1), journal_bytes=1)
+    assert [found.base_offset for found in await again.read(STREAM, 0, 10)] == [0, 1, 2]
+    assert link.xrange(STREAM) == [(b"1-1", first), (b"2-1", second), (b"3-1", last)]

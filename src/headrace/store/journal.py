@@ -10,6 +10,7 @@ this lap from what is left of earlier ones; the file's head has the number up to
     0    b"HRJOURN1"
     8    number of the last entry that needs no replay, 8 bytes as the machine has them
     16   bytes of each half, 8 bytes as the machine has them
+    24   number of the last entry that Redis is known to have written to its own file, 8 bytes likewise
     4096 the halves, one after the other
 
 An entry, little-endian, begins at a multiple of eight: CRC-32C of what follows it up to the batch; bytes of the
@@ -33,7 +34,7 @@ from headrace.topics.model import Append
 
 _MAGIC = b"HRJOURN1"
 _HEAD_BYTES = 4096
-_STORED, _HALF = 1, 2  # places of 8 bytes in the head
+_STORED, _HALF, _KEPT = 1, 2, 3  # places of 8 bytes in the head
 _CRC = Struct("<I")
 _ENTRY = Struct("<IQqqqqIihH")
 _BEFORE_NAME = _CRC.size + _ENTRY.size
@@ -60,7 +61,7 @@ class Journal:
         """Use `open`."""
         self._path = path
         self._map = mmap.mmap(descriptor, length)
-        self._words = memoryview(self._map)[:24].cast("Q")
+        self._words = memoryview(self._map)[:32].cast("Q")
         self._half_bytes = self._words[_HALF]
         self._number = 0
         self._half = 0
@@ -170,10 +171,20 @@ class Journal:
         # One aligned store of eight bytes: whoever reads it after a kill finds the old number or the new one.
         self._words[_STORED] = number
 
+    def kept(self, number: int) -> None:
+        """Every entry up to this number is in the file of Redis, or needs not be: it is not to be replayed."""
+        self._words[_KEPT] = number
+
     def waiting(self) -> list[Entry]:
         """What an earlier server has entered and not seen stored, in order."""
-        stored = self._words[_STORED]
-        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > stored]
+        return self._behind(self._words[_STORED])
+
+    def in_doubt(self) -> list[Entry]:
+        """The same, and what Redis has taken and perhaps not written down before it died, as far as it is there."""
+        return self._behind(min(self._words[_KEPT], self._words[_STORED]))
+
+    def _behind(self, number: int) -> list[Entry]:
+        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > number]
         return sorted(found, key=lambda entry: entry.number)
 
     def renewed(self, size: int) -> "Journal":
@@ -183,6 +194,7 @@ class Journal:
             return Journal.open(self._path, size).renewed(size)
         number = max((entry.number for half in (0, 1) for entry in self._entries(half)), default=0)
         self._number = max(number, self._words[_STORED])
+        self.kept(self._number)
         self.stored(self._number)
         self._last = [self._number, self._number]
         self._half = 0

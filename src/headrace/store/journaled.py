@@ -96,10 +96,17 @@ class _Log:
 class _Placed:
     """A batch that was acknowledged with its place and is on its way to Redis."""
 
-    __slots__ = ("append", "base_offset", "log", "now_ms", "number", "owner", "settled")
+    __slots__ = ("append", "base_offset", "log", "now_ms", "number", "owner", "proves", "settled")
 
     def __init__(
-        self, owner: "JournaledAppends", log: _Log, number: int, base_offset: int, now_ms: int, append: Append
+        self,
+        owner: "JournaledAppends",
+        log: _Log,
+        number: int,
+        base_offset: int,
+        now_ms: int,
+        append: Append,
+        proves: int,
     ) -> None:
         self.owner = owner
         self.log = log
@@ -107,12 +114,15 @@ class _Placed:
         self.base_offset = base_offset
         self.now_ms = now_ms
         self.append = append
+        self.proves = proves
+        """Number of the last entry that Redis had answered for by then."""
         self.settled = False
 
     def answered(self, result: Appended | Exception) -> None:
         """Redis has it, or not."""
         if type(result) is Appended and result.base_offset == self.base_offset:
             self.owner.stored(self)
+            self.owner.proven(self)
         elif isinstance(result, UnknownTopic):
             # A log that is gone was deleted with all that is in it.
             self.log.forget()
@@ -139,6 +149,8 @@ class JournaledAppends:
         """By number, the oldest first."""
         self._unstored = 0
         """How many of them are not in Redis yet."""
+        self._stored_to = self._kept_to = journal.number
+        """The last entry up to which Redis has taken all, and up to which it has written all to its file."""
         self._failed: list[_Placed] = []
         self._trouble: Exception | None = None
         """Why Redis took not what it had to, until it has it."""
@@ -172,7 +184,7 @@ class JournaledAppends:
             if number:
                 self._allowed -= size
                 log.take(append, base_offset)
-                placed = _Placed(self, log, number, base_offset, now_ms, append)
+                placed = _Placed(self, log, number, base_offset, now_ms, append, self._stored_to)
                 self._placed.append(placed)
                 self._unstored += 1
                 log.unstored += 1
@@ -251,9 +263,22 @@ class JournaledAppends:
         while waiting and waiting[0].settled:
             number = waiting.popleft().number
         if number:
+            self._stored_to = number
             self._journal.stored(number)
         if self._failed:
             self._repair_soon()
+
+    def proven(self, placed: _Placed) -> None:
+        """Redis has taken a write that was sent behind its answers to others, so it had room on its disk for these.
+
+        It answers before it knows: where the disk is full it has them in memory only, and takes no more writes.
+        """
+        if placed.proves > self._kept_to:
+            self._keep_to(placed.proves)
+
+    def _keep_to(self, number: int) -> None:
+        self._kept_to = number
+        self._journal.kept(number)
 
     def failed(self, placed: _Placed, result: Appended | Exception) -> None:
         """Redis has it not, or nobody knows: from now on nothing is taken until it has."""
@@ -340,6 +365,9 @@ class JournaledAppends:
     def forget(self, stream: str) -> None:
         """The stream is gone, or something else than an append was done to it."""
         self._direct.forget(stream)
+        if not self._closed:
+            # A later log may have its name, and must get nothing of what this one had.
+            self._keep_to(self._stored_to)
         log = self._logs.get(stream)
         if log is not None:
             log.forget()

@@ -20,6 +20,7 @@ from headrace.store.journal import Journal
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
 from headrace.store.native import RedisNative
 from headrace.store.replay import replay
+from headrace.store.replies import checked
 from headrace.topics.errors import TopicError, TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 
@@ -126,7 +127,7 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         await connection.open()
         if journal is not None:
             try:
-                journal = await _replayed(connection, epoch, journal, journal_bytes)
+                journal = await _replayed(connection, epoch, keyspace.topics, journal, journal_bytes)
             except BaseException:
                 await connection.close()
                 raise
@@ -183,15 +184,17 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         await self._admin.aclose()
 
 
-async def _replayed(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+async def _replayed(connection: Connection, epoch: int, topics: str, journal: Journal, size: int) -> Journal | None:
     """Store what is in the journal and not in Redis; the journal to go on with."""
-    entries = journal.waiting()
+    entries, waiting = journal.in_doubt(), len(journal.waiting())
     try:
         lost = await replay(connection, epoch, entries)
+        # A write that changes nothing: it is refused where the disk had no room for those before it.
+        checked(await connection.call("HDEL", topics, ""))
     except TopicError as error:
         raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
-    if entries:
-        _log.info("stored what was acknowledged before the last end", batches=len(entries) - lost)
+    if waiting:
+        _log.info("stored what was acknowledged before the last end", batches=max(0, waiting - lost))
     if size:
         return journal.renewed(size)
     journal.remove()
