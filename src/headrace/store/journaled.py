@@ -122,7 +122,8 @@ class _Placed:
         """Redis has it, or not."""
         if type(result) is Appended and result.base_offset == self.base_offset:
             self.owner.stored(self)
-            self.owner.proven(self)
+            if not result.duplicate:
+                self.owner.proven(self)
         elif isinstance(result, UnknownTopic):
             # A log that is gone was deleted with all that is in it.
             self.log.forget()
