@@ -121,7 +121,7 @@ def test_what_the_journal_acknowledged_is_there_once_in_order(
 ) -> None:
     batches = list(BATCHES)[round_number % len(BATCHES)]
     victims = VICTIMS[round_number % len(VICTIMS)]
-    with Ledger(started.kafka, "kept", partitions=3, **BATCHES[batches]) as ledger:  # type: ignore[arg-type]
+    with Ledger(started.kafka, "kept", partitions=3, **BATCHES[batches]) as ledger:
         for _ in range(2):
             # From none at all to longer than a batch waits for company.
             strike = Strike(started, victims, chance, between_s=chance.choice([0, 0.001, 0.005, 0.02]))
@@ -138,7 +138,7 @@ def test_what_the_journal_acknowledged_is_there_once_in_order(
 
 def test_a_kill_leaves_something_in_the_journal_and_a_restart_stores_it(started: Server, chance: random.Random) -> None:
     """So that the test above is not one of Valkey alone."""
-    with Ledger(started.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:  # type: ignore[arg-type]
+    with Ledger(started.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:
         keep_sending(ledger, 1_000)
         left = 0
         for _ in range(20):
@@ -164,7 +164,7 @@ def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
     tmp_path: Path, arguments: list[str], chance: random.Random
 ) -> None:
     with Server(tmp_path / "data", ["--set", "num.partitions=3"]) as first:
-        with Ledger(first.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:  # type: ignore[arg-type]
+        with Ledger(first.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:
             keep_sending(ledger, chance.randrange(500, 1_500))
             os.kill(pid := first.storage_pid, signal.SIGSTOP)
             keep_sending(ledger, 20)
