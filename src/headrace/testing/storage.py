@@ -77,7 +77,7 @@ class BareStorage:
         """Append a batch as it is; its base offset."""
         header = peek(batch)
         stream = topic.streams[partition]
-        arguments = [_EPOCH, 0, header.last_offset_delta + 1, header.max_timestamp, batch, "", "", ""]
+        arguments = [_EPOCH, 0, header.last_offset_delta + 1, header.max_timestamp, batch, "", "", "", ""]
         (base_offset,) = self._run("append", [stream, state_of(stream), producers_of(stream)], arguments)
         return int(base_offset)
 
