@@ -1,7 +1,5 @@
 """Why a storage cannot be used. Messages are one line for a person: what is in the way, and what to try."""
 
-from headrace.topics.errors import TopicError
-
 
 class StoreError(Exception):
     """Base of what goes wrong while a storage is opened."""
@@ -19,5 +17,5 @@ class TooOld(StoreError):
     """The server at the URL is older than what the scripts need."""
 
 
-class Displaced(TopicError):
+class Displaced(Exception):
     """A log does not end where a batch that has its offset already must go. Never leaves this room."""

@@ -15,7 +15,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 
-_KINDS: dict[str, type[TopicError]] = {
+_KINDS: dict[str, type[TopicError | Displaced]] = {
     # What our scripts say
     "FENCED": Fenced,
     "GONE": UnknownTopic,
@@ -48,7 +48,7 @@ def error_of(reply: Exception) -> Exception:
     return error_of_text(str(reply))
 
 
-def error_of_text(reply: str) -> TopicError:
+def error_of_text(reply: str) -> TopicError | Displaced:
     """The same for the text of an error, such as scripts give for one of many things asked."""
     word, _, text = reply.partition(" ")
     if word in _OURS:
