@@ -71,9 +71,6 @@ class MemoryStorage:
             self.logs[stream].append(StoredBatch(base, base + append.span, bytes(append.batch)))
             done(Appended(base))
 
-    def commit(self) -> None:
-        """Answers are for `answer`."""
-
     async def settle(self) -> None:
         self.answer()
 

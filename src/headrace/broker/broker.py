@@ -117,10 +117,6 @@ class Broker:
         live = self.topics.get(topic)
         live.append(index, batch, self.clock.now_ms(), done, zstd_allowed=zstd_allowed, most_bytes=most_bytes)
 
-    def commit(self) -> None:
-        """Have what was appended answered now if the storage can; a door calls it at the end of each read."""
-        self.storage.commit()
-
     def wake(self) -> None:
         """Answer the fetches that what was appended is enough for; a door calls it before it answers the appends."""
         self._wakeups.run()

@@ -31,17 +31,11 @@ class LogStorage(Protocol):
         """Fence older servers off the partition and tell where its log starts and ends. Creates what is missing."""
 
     def append(self, stream: str, append: Append, done: AppendDone) -> None:
-        """Send an append now; `done` is called from the connection's reader, in order, without a task between.
+        """Send an append now.
 
-        Appends go out in the order of the calls; those of one event loop turn leave in one write. The errors given
+        `done` is called before this returns where the answer is certain, else from the connection's reader, in order
+        and without a task between. Appends go out in the order of the calls; those of one event loop turn leave in one write. The errors given
         to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable, Fenced.
-        """
-
-    def commit(self) -> None:
-        """Write what was appended since the last call and answer it, now, as far as that takes no waiting.
-
-        Called once when the appends of one read of a client's socket are given, so that they are written together and
-        their answers leave together. No-op where nothing waits, and where a storage only answers later.
         """
 
     async def settle(self) -> None:

@@ -205,8 +205,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _served(self) -> None:
         """Answer what can be answered now."""
-        if self._produces:
-            self.broker.commit()
         # Who waits for records should have them before who sent them hears of it: that is another write.
         self.broker.wake()
         self._serving = False

@@ -196,9 +196,6 @@ class RedisLogs:
         """Send an append; see `broker.ports.LogStorage.append`."""
         self._appends.append(stream, append, done)
 
-    def commit(self) -> None:
-        """Answer what can be answered at once; see `broker.ports.LogStorage.commit`."""
-
     async def settle(self) -> None:
         """Return when every append given before is answered and stored; see `broker.ports.LogStorage.settle`."""
         self._appends.flush()
