@@ -34,8 +34,9 @@ class LogStorage(Protocol):
         """Send an append now.
 
         `done` is called before this returns where the answer is certain, else from the connection's reader, in order
-        and without a task between. Appends go out in the order of the calls; those of one event loop turn leave in one write. The errors given
-        to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable, Fenced.
+        and without a task between. Appends go out in the order of the calls; those of one event loop turn leave in one
+        write. The errors given to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable,
+        Fenced.
         """
 
     async def settle(self) -> None:
