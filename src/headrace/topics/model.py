@@ -57,7 +57,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A record batch as it lies in the log. Its bytes are the producer's: base offset and leader epoch not stamped."""
+    """A record batch as it lies in the log. Stamp base offset and leader epoch anew: those in it are anybody's."""
 
     base_offset: int
     next_offset: int
