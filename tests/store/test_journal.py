@@ -393,3 +393,17 @@ BATCHES = {size: append(size=size) for size in (80, 81, 87, 1_000, 30_000, 100_0
 
 def test_a_journal_is_a_list() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=30, stateful_step_count=30, deadline=None))
+
+
+def test_an_entry_of_another_file_is_none_of_this_one(path: Path, journal: Journal) -> None:
+    """So nothing that a client knows how to write passes for one."""
+    other_path = path.with_name("other")
+    other = Journal.open(other_path, SMALLEST).renewed(SMALLEST)
+    enter(other, append(b"a"))
+    other.close()
+    enter(journal, append(b"b"))
+    assert len(reopened(path)) == 1
+    with path.open("r+b") as file:
+        file.seek(HEAD)
+        file.write(other_path.read_bytes()[HEAD : HEAD + 4096])
+    assert reopened(path) == []

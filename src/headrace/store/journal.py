@@ -11,11 +11,13 @@ this lap from what is left of earlier ones; the file's head has the number up to
     8    number of the last entry that needs no replay, 8 bytes as the machine has them
     16   bytes of each half, 8 bytes as the machine has them
     24   number of the last entry that Redis is known to have written to its own file, 8 bytes likewise
+    32   8 random bytes of this file's own
     4096 the halves, one after the other
 
-An entry, little-endian, begins at a multiple of eight: CRC-32C of what follows it up to the batch; bytes of the
-batch; number; base offset; largest timestamp; time of arrival; producer id; offset span; first sequence; producer
-epoch; bytes of the stream's name; the name; the batch, which has a CRC of its own.
+An entry, little-endian, begins at a multiple of eight: CRC-32C of the file's random bytes and what follows it up to
+the batch (so nobody can send a batch with something in it that passes for an entry); bytes of the batch; number; base
+offset; largest timestamp; time of arrival; producer id; offset span; first sequence; producer epoch; bytes of the
+stream's name; the name; the batch, which has a CRC of its own.
 """
 
 import mmap
@@ -35,6 +37,7 @@ from headrace.topics.model import Append
 _MAGIC = b"HRJOURN1"
 _HEAD_BYTES = 4096
 _STORED, _HALF, _KEPT = 1, 2, 3  # places of 8 bytes in the head
+_SALT = slice(32, 40)
 _CRC = Struct("<I")
 _ENTRY = Struct("<IQqqqqIihH")
 _BEFORE_NAME = _CRC.size + _ENTRY.size
@@ -63,6 +66,7 @@ class Journal:
         self._map = mmap.mmap(descriptor, length)
         self._words = memoryview(self._map)[:32].cast("Q")
         self._half_bytes = self._words[_HALF]
+        self._salt = self._map[_SALT]
         self._number = 0
         self._half = 0
         self._position = self._end = 0
@@ -152,7 +156,7 @@ class Journal:
         mapped = self._map
         # The head is whole last: whoever is killed in between has entered nothing, and has told nobody either.
         mapped[body : body + size] = batch
-        mapped[start:body] = _CRC.pack(crc32c(about)) + about
+        mapped[start:body] = _CRC.pack(crc32c(self._salt + about)) + about
         self._position = (body + size + 7) & ~7
         self._last[self._half] = number
         return number
@@ -221,7 +225,9 @@ class Journal:
         fields = _ENTRY.unpack_from(mapped, start + _CRC.size)
         size, number, base_offset, max_timestamp, now_ms, producer_id, span, sequence, epoch, name = fields
         body = name_at + name
-        if body + size > end or _CRC.unpack_from(mapped, start)[0] != crc32c(mapped[start + _CRC.size : body]):
+        if body + size > end:
+            return None
+        if _CRC.unpack_from(mapped, start)[0] != crc32c(self._salt + mapped[start + _CRC.size : body]):
             return None
         batch = mapped[body : body + size]
         try:
@@ -254,7 +260,7 @@ def _make(descriptor: int, size: int) -> int:
     os.ftruncate(descriptor, 0)
     # Room on the disk now, rather than a bus error when a page finds none later.
     os.posix_fallocate(descriptor, 0, length)
-    os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2), 8)
+    os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2) + bytes(8) + os.urandom(8), 8)
     os.pwrite(descriptor, _MAGIC, 0)
     return length
 
