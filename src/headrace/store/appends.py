@@ -43,7 +43,25 @@ class _Waiting(NamedTuple):
     place: bytes = b""
 
 
-class AppendQueue:
+class AnsweredByRedis:
+    """Appends that are acknowledged when Redis has them: what `JournaledAppends` is asked besides is plain here."""
+
+    def lags(self, stream: str) -> bool:
+        """Whether Redis has yet to get what has been acknowledged: never, here."""
+        return False
+
+    def whole(self) -> bool:
+        """Whether Redis has refused nothing that has been acknowledged: always, here."""
+        return True
+
+    async def restored(self) -> None:
+        """Nothing is acknowledged before Redis has it."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class AppendQueue(AnsweredByRedis):
     """Sends appends over a connection, in the order they are given."""
 
     def __init__(self, connection: Connection, epoch: int, now_ms: Callable[[], int]) -> None:
@@ -77,20 +95,6 @@ class AppendQueue:
         if waiting:
             self._waiting, self._waiting_bytes = [], 0
             self._send(waiting, counted=True)
-
-    def lags(self, stream: str) -> bool:
-        """Whether Redis has yet to get what has been acknowledged: never, here."""
-        return False
-
-    def whole(self) -> bool:
-        """Whether Redis has refused nothing that has been acknowledged: always, here."""
-        return True
-
-    async def restored(self) -> None:
-        """Nothing is acknowledged before Redis has it."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
     def forget(self, stream: str) -> None:
         """The stream is gone."""

@@ -22,6 +22,7 @@ from headrace.store.appends import (
     GROUP_BATCHES,
     GROUP_BYTES,
     LARGE,
+    AnsweredByRedis,
     AppendDone,
     bulk,
     refused,
@@ -160,7 +161,7 @@ class _Waiting:
         return b"+%d" % self.least if self.least else b""
 
 
-class DirectAppends:
+class DirectAppends(AnsweredByRedis):
     """Sends appends over a connection that nobody else's writes can come between; each log's in the order given."""
 
     def __init__(self, connection: Connection, epoch: int, now_ms: Callable[[], int]) -> None:
@@ -229,20 +230,6 @@ class DirectAppends:
                 group, size = [], 0
         if group:
             self._send(group)
-
-    def lags(self, stream: str) -> bool:
-        """Whether Redis has yet to get what has been acknowledged: never, here."""
-        return False
-
-    def whole(self) -> bool:
-        """Whether Redis has refused nothing that has been acknowledged: always, here."""
-        return True
-
-    async def restored(self) -> None:
-        """Nothing is acknowledged before Redis has it."""
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
     def forget(self, stream: str) -> None:
         """The stream is gone, or something else than an append was done to it."""
