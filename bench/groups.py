@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import msgspec
 import uvloop
+from tests.harness.groups import GroupContext, subscription
 
 from bench.machine import client_library, describe
 from bench.processes import cpu_s
@@ -24,7 +25,6 @@ from bench.targets import SERVER, VALKEY, Target, headrace
 from headrace.kafka.codec import headers
 from headrace.kafka.codec.message import Message
 from headrace.kafka.codec.messages import RESPONSES, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
-from headrace.testing.groups import GroupContext, subscription
 
 TOPIC = "bench"
 PARTITIONS = 4

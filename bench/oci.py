@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import msgspec
+from tests.harness.wire import Wire
 
 from bench.load import Delays, LoadFailed, Worker
 from bench.machine import describe
@@ -20,7 +21,6 @@ from bench.rest import Get, Paced, Put, Sdk
 from bench.table import Cell, table
 from bench.targets import SERVER, VALKEY, Run, Target, load
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire
 
 TOPIC = "bench"
 PARTITIONS = 4

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import NamedTuple
 
+from tests.harness.storage import BareStorage, bare_storage
+
 from bench.machine import describe
 from bench.processes import tree_cpu_s
 from bench.table import Cell, ratio, table
@@ -24,7 +26,6 @@ from headrace.spark.archive import ArchiveSettings
 from headrace.spark.archive import run as run_archive
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
-from headrace.testing.storage import BareStorage, bare_storage
 from headrace.topics.model import Topic
 
 PARTITIONS = 2

@@ -12,12 +12,12 @@ import time
 
 import msgspec
 import uvloop
+from tests.harness.valkey import running_valkey
 
 from bench.machine import describe
 from bench.processes import memory_mb
 from bench.table import Cell, table
 from headrace.testing import server
-from headrace.testing.valkey import running_valkey
 
 _READY_S, _IDLE_MB = 1.0, 120.0
 """What the design asks for."""

@@ -16,6 +16,7 @@ from uuid import uuid4
 import msgspec
 import redis.asyncio
 import uvloop
+from tests.harness.valkey import running_valkey
 
 from bench.machine import describe
 from bench.processes import cpu_s
@@ -23,7 +24,6 @@ from bench.table import Cell, table
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.valkey import running_valkey
 from headrace.topics.model import Append, Appended, Topic
 
 SIZES = (100, 16 << 10, 64 << 10, 1 << 20)

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import redis
+from tests.harness.wire import Wire
 
 from bench.load import Span, Worker, seconds
 from bench.processes import cpu_s, peak_mb, reset_peak
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire
 
 SERVER, VALKEY, NULL = "server", "valkey", "null"
 

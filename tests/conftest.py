@@ -7,7 +7,9 @@ import redis.asyncio
 from hypothesis import settings
 
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer, debian_redis_program
+
+pytest.register_assert_rewrite("tests.harness")  # before anything imports it
+from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
 
 # How long one example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)

@@ -20,8 +20,8 @@ import pytest
 
 from headrace.kafka.codec.messages import DescribeGroupsRequest, JoinGroupRequest
 from headrace.testing import Addresses, Server, server
-from headrace.testing.ledger import Ledger
-from headrace.testing.wire import Wire, fetch_request
+from tests.harness.ledger import Ledger
+from tests.harness.wire import Wire, fetch_request
 
 STOP_S = 2.0
 

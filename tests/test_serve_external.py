@@ -27,9 +27,9 @@ from headrace.keyspace.keys import Keyspace
 from headrace.store.embedded import program
 from headrace.store.lease import TTL_MS
 from headrace.testing import Server, server
-from headrace.testing.ledger import Ledger
 from headrace.testing.raw import ConnectionEnded
-from headrace.testing.wire import Wire, batch, produce_request
+from tests.harness.ledger import Ledger
+from tests.harness.wire import Wire, batch, produce_request
 
 KEPT = ("--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
 LEASE_S = TTL_MS / 1000

@@ -6,8 +6,8 @@ import pytest
 
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
-from headrace.testing.ledger import Ledger
-from headrace.testing.wire import Wire, batch
+from tests.harness.ledger import Ledger
+from tests.harness.wire import Wire, batch
 
 
 @pytest.fixture

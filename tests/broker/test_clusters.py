@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
@@ -16,7 +17,6 @@ from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import InvalidConfig, TopicExists, UnknownTopic
 from headrace.topics.model import Appended
 from headrace.topics.values import InvalidSetting

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
@@ -21,7 +22,6 @@ from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import redis
 from confluent_kafka import Producer
+from tests.harness.member import Member, commit, position
+from tests.harness.wire import Wire
 
 from headrace.keyspace.native import id_of
 from headrace.testing import Server
-from headrace.testing.member import Member, commit, position
-from headrace.testing.wire import Wire
 
 
 @pytest.fixture

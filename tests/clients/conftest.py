@@ -1,17 +1,17 @@
-"""Real clients on a real server. A client more is one adapter in `headrace.testing.clients` and one line here."""
+"""Real clients on a real server. A client more is one adapter in `tests.harness.clients` and one line here."""
 
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.harness.clients import Client
+from tests.harness.clients.aio import AioKafka
+from tests.harness.clients.confluent import Confluent
+from tests.harness.clients.kafka_python import KafkaPython
+from tests.harness.clients.kcat import Kcat
+from tests.harness.wire import Wire
 
 from headrace.testing import Server, server
-from headrace.testing.clients import Client
-from headrace.testing.clients.aio import AioKafka
-from headrace.testing.clients.confluent import Confluent
-from headrace.testing.clients.kafka_python import KafkaPython
-from headrace.testing.clients.kcat import Kcat
-from headrace.testing.wire import Wire
 
 ADAPTERS: dict[str, type[Client]] = {one.name: one for one in (Confluent, KafkaPython, AioKafka, Kcat)}
 FROM_DEBIAN = {"kcat"}

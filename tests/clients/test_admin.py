@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.harness.clients import ClientFailed, Record
+from tests.harness.clients.admin import Admin
+from tests.harness.clients.confluent import Confluent
+from tests.harness.clients.confluent_admin import ConfluentAdmin
+from tests.harness.clients.kafka_python_admin import KafkaPythonAdmin
 
 from headrace.kafka.errors import Code
 from headrace.testing import Server
-from headrace.testing.clients import ClientFailed, Record
-from headrace.testing.clients.admin import Admin
-from headrace.testing.clients.confluent import Confluent
-from headrace.testing.clients.confluent_admin import ConfluentAdmin
-from headrace.testing.clients.kafka_python_admin import KafkaPythonAdmin
 
 ADMINS = {"confluent-kafka": ConfluentAdmin, "kafka-python": KafkaPythonAdmin}
 NOW = time.time_ns() // 1_000_000

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from headrace.testing.clients import Client, ClientFailed, Record
-from headrace.testing.wire import Wire, batch
+from tests.harness.clients import Client, ClientFailed, Record
+from tests.harness.wire import Wire, batch
 
 Eventually = Callable[[Callable[[], object]], None]
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterable
 
-from headrace.testing.clients import Client, Member, Received, Record
-from headrace.testing.wire import Wire
+from tests.harness.clients import Client, Member, Received, Record
+from tests.harness.wire import Wire
 
 PARTITIONS = 4
 PATIENCE_S = 30

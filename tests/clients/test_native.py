@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import redis
+from tests.harness.clients import CODECS, Client, ClientFailed, Codec, Record
+from tests.harness.wire import Wire
 
 from headrace.testing import Server
-from headrace.testing.clients import CODECS, Client, ClientFailed, Codec, Record
-from headrace.testing.wire import Wire
 
 from . import test_fetching, test_groups, test_producing
 from .test_restart import committed, take

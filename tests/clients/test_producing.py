@@ -3,11 +3,11 @@
 from typing import Literal
 
 import pytest
+from tests.harness.clients import CODECS, Client, ClientFailed, Codec, Record
+from tests.harness.wire import Wire, batches
 
 from headrace.kafka.errors import Code
 from headrace.records.batch import peek
-from headrace.testing.clients import CODECS, Client, ClientFailed, Codec, Record
-from headrace.testing.wire import Wire, batches
 
 DEFAULT_MAX = 1_048_588
 Acks = Literal["0", "1", "all"]

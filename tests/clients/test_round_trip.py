@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from tests.harness.clients import CODECS, Client, ClientFailed, Codec, Headers, Received, Record
+from tests.harness.wire import Wire, batches
 
 from headrace.records.batch import peek
-from headrace.testing.clients import CODECS, Client, ClientFailed, Codec, Headers, Received, Record
-from headrace.testing.wire import Wire, batches
 
 NOW = time.time_ns() // 1_000_000
 HEADERS: Headers = (("plain", b"text"), ("empty", b""), ("twice", b"1"), ("twice", b"2"), ("null", None))

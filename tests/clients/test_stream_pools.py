@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from tests.harness.wire import Wire
 
 import kafka
 import oci
@@ -20,7 +21,6 @@ from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshake
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
 from headrace.testing.raw import ConnectionEnded
-from headrace.testing.wire import Wire
 
 TOPIC = "orders"
 USER = "acme/jane@example.com"

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
+from tests.harness.clients import Client, Record
+from tests.harness.clients.aio import AioKafka
+from tests.harness.clients.confluent import Confluent
+from tests.harness.clients.kafka_python import KafkaPython
+from tests.harness.clients.kcat import Kcat
+from tests.harness.wire import Wire
 
 from headrace.testing import Server
-from headrace.testing.clients import Client, Record
-from headrace.testing.clients.aio import AioKafka
-from headrace.testing.clients.confluent import Confluent
-from headrace.testing.clients.kafka_python import KafkaPython
-from headrace.testing.clients.kcat import Kcat
-from headrace.testing.wire import Wire
 
 VARIANTS: dict[str, tuple[type[Client], dict[str, Any]]] = {
     # librdkafka without ApiVersions goes by the version it is told.

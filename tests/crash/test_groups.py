@@ -12,11 +12,11 @@ import pytest
 import redis
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.harness.ledger import Ledger
 
 from headrace.keyspace import registry
 from headrace.keyspace.keys import Keyspace
 from headrace.testing import Server
-from headrace.testing.ledger import Ledger
 
 pytestmark = pytest.mark.crash
 

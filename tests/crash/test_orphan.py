@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from tests.harness.ledger import Ledger
 
 from headrace.testing import Server, ServerFailed
-from headrace.testing.ledger import Ledger
 
 pytestmark = pytest.mark.crash
 

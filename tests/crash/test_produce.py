@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.harness.ledger import Ledger, numbers
 
 from headrace.store.journal import Journal
 from headrace.testing import Server
-from headrace.testing.ledger import Ledger, numbers
 
 pytestmark = pytest.mark.crash
 

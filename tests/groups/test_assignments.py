@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.member import assignment
 
 from headrace.groups.assignments import partitions_of
 from headrace.groups.model import TopicPartition
-from headrace.testing.member import assignment
 
 NAMES = st.text("abcü.-_", min_size=1, max_size=8)
 

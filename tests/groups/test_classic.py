@@ -2,12 +2,13 @@
 
 import time
 
+from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext, subscription
+
 from headrace.groups import timers
 from headrace.groups.errors import GroupError
 from headrace.groups.events import TimerFired
 from headrace.groups.model import GroupHeader, StoredGroup, TopicPartition
 from headrace.groups.states import GroupState
-from headrace.testing.groups import REBALANCE_MS, SESSION_MS, GroupContext, subscription
 
 FLIGHTS = TopicPartition("flights", 0)
 

@@ -1,6 +1,7 @@
 """Positions in a group: fencing, deletion, retention (E.2, E.4)."""
 
 import pytest
+from tests.harness.groups import SESSION_MS, GroupContext, subscription
 
 from headrace.groups import timers
 from headrace.groups.effects import Persist
@@ -8,7 +9,6 @@ from headrace.groups.errors import GroupError
 from headrace.groups.model import DropGroup, Position, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
-from headrace.testing.groups import SESSION_MS, GroupContext, subscription
 
 FLIGHTS = TopicPartition("flights", 0)
 WEATHER = TopicPartition("weather", 0)

@@ -1,12 +1,12 @@
 """JoinGroup: ids, refusals, rejoins (E.1), and static members (E.3)."""
 
 import pytest
+from tests.harness.groups import SESSION_MS, GroupContext, subscription
 
 from headrace.groups import timers
 from headrace.groups.errors import GroupError
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
-from headrace.testing.groups import SESSION_MS, GroupContext, subscription
 
 OTHER = (("range", subscription("weather")),)
 

@@ -1,12 +1,12 @@
 """Heartbeats, leaving, expiry (E.2)."""
 
 import pytest
+from tests.harness.groups import SESSION_MS, GroupContext
 
 from headrace.groups import timers
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Leaving, TimerFired
 from headrace.groups.states import GroupState
-from headrace.testing.groups import SESSION_MS, GroupContext
 
 # heartbeats
 

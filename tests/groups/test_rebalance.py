@@ -1,12 +1,12 @@
 """The join phase: initial delay, who is waited for, who is dropped, who leads, what is chosen (E.1)."""
 
 import pytest
+from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 from headrace.groups import timers
 from headrace.groups.errors import GroupError
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
-from headrace.testing.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 # the initial delay
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.groups import subscription
 
 from headrace.groups.subscriptions import subscribed_topics, topics_of
-from headrace.testing.groups import subscription
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))

@@ -1,12 +1,12 @@
 """SyncGroup: held, answered, refused, and never sent (E.1)."""
 
 import pytest
+from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 from headrace.groups import timers
 from headrace.groups.effects import Persist, Reply
 from headrace.groups.errors import GroupError
 from headrace.groups.states import GroupState
-from headrace.testing.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 
 def completing(ctx: GroupContext, size: int) -> list[str]:

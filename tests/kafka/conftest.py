@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.wire import Wire
 
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire
 
 MAX_REQUEST = 4 << 20
 

@@ -12,6 +12,8 @@ import pytest
 import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire, batch, fetch_request
 
 from headrace.broker.access import LoginRefused
 from headrace.broker.broker import Broker
@@ -30,8 +32,6 @@ from headrace.kafka.login import Login
 from headrace.keyspace.keys import Keyspace
 from headrace.store.storage import RedisStorage
 from headrace.testing.raw import ConnectionEnded
-from headrace.testing.redis import RedisServer
-from headrace.testing.wire import Wire, batch, fetch_request
 
 TOKEN = b"\0jane\0secret"
 

@@ -5,9 +5,9 @@ import sys
 from uuid import uuid4
 
 import pytest
+from tests.harness.wire import Wire, batch, produce_request
 
 from headrace.kafka.codec import produce
-from headrace.testing.wire import Wire, batch, produce_request
 
 
 def answers(wire: Wire, topic: str, data: bytes | None, *, partition: int = 0, version: int) -> list[bytes]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from tests.harness.wire import batch, produce_request
 
 from headrace import settings
 from headrace.broker.broker import Broker
@@ -14,7 +15,6 @@ from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest,
 from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
 from headrace.testing.clock import ManualClock
-from headrace.testing.wire import batch, produce_request
 from headrace.topics.model import Append, Appended, PartitionState, Topic
 
 AppendDone = Callable[[Appended | Exception], None]

@@ -1,6 +1,7 @@
 """Changing what is there: configurations, partitions, records, positions (KIP-339, 195, 107, 496, 320, 700)."""
 
 import pytest
+from tests.harness.wire import Wire, batch
 
 from headrace.kafka.codec.messages import (
     CreatePartitionsRequest,
@@ -14,7 +15,6 @@ from headrace.kafka.codec.messages import (
 )
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire, batch
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = 2, 4

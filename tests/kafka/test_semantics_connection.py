@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
 from headrace.kafka import apis
 from headrace.kafka.codec.messages import (
@@ -21,7 +22,6 @@ from headrace.kafka.errors import Code
 from headrace.kafka.registry import APIS
 from headrace.testing import Server
 from headrace.testing.raw import ConnectionEnded, RawClient
-from headrace.testing.wire import Wire, batch, fetch_request, opened, produce_request
 
 apis.load()  # as the listener does
 

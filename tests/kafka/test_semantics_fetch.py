@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.harness.wire import Wire, batch, batches, fetch_request, opened, produce_request
 
 from headrace.kafka.codec.messages import FetchRequest
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire, batch, batches, fetch_request, opened, produce_request
 
 PATIENCE_MS = 10_000
 

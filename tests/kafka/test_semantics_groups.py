@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.harness.wire import Wire
 
 from headrace.kafka.codec.messages import (
     DeleteGroupsRequest,
@@ -18,7 +19,6 @@ from headrace.kafka.codec.messages import (
 )
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire
 
 SESSION_MS = 30_000
 

@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from tests.harness.wire import Wire, batch, produce_request
 
 from headrace.kafka.codec.messages import InitProducerIdRequest, ProduceRequest, ProduceResponse
 from headrace.kafka.errors import Code
 from headrace.testing import server
-from headrace.testing.wire import Wire, batch, produce_request
 
 Send = Callable[..., ProduceResponse.PartitionProduceResponse]
 LAST_SEQUENCE = 2**31 - 1

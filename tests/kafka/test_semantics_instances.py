@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.harness.wire import Wire
 
 import oci
 from headrace.kafka.codec.messages import (
@@ -19,7 +20,6 @@ from headrace.kafka.codec.messages import (
 from headrace.kafka.errors import Code
 from headrace.testing import MovableClock
 from headrace.testing.oci import GroupReader, OciClients, put
-from headrace.testing.wire import Wire
 
 from .test_semantics_groups import commit, committed, join
 

@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.errors import Code
 from headrace.records.compression import CODECS
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire, batch, opened
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 T = 1_700_000_000_000

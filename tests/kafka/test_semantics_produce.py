@@ -4,6 +4,7 @@ import struct
 import time
 
 import pytest
+from tests.harness.wire import Wire, batch, batches, opened
 
 from headrace.kafka.codec.messages import ProduceRequest
 from headrace.kafka.errors import Code
@@ -11,7 +12,6 @@ from headrace.records.batch import peek
 from headrace.records.compression import CODECS
 from headrace.records.native import crc32c
 from headrace.testing import Server
-from headrace.testing.wire import Wire, batch, batches, opened
 
 ATTRIBUTES_AT = 21
 LAST_DELTA_AT = 23

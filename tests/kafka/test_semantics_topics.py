@@ -1,11 +1,11 @@
 """Metadata, and topics that come and go (reference: Kafka protocol guide, KIP-516)."""
 
 import pytest
+from tests.harness.wire import Wire, batch
 
 from headrace.kafka.codec.messages import CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire, batch
 
 NO_ID = b"\x00" * 16
 WRONG_NAMES = ["", ".", "..", "a b", "a/b", "ä", "a:b", "x" * 250]

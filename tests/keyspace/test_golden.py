@@ -13,6 +13,7 @@ from uuid import UUID
 
 import redis
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
@@ -33,7 +34,6 @@ from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.model import Append, Appended, Topic
 
 GOLDEN = Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json"

@@ -9,6 +9,7 @@ from typing import Any
 
 import redis
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import STATE_FIELDS, groups_of, id_of, offset_of
@@ -16,7 +17,6 @@ from headrace.records import streams
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.native import NativeStream
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keyspace.md").read_text()

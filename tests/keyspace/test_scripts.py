@@ -3,10 +3,10 @@ from importlib.resources import files
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.scripts import script
 from headrace.store.logs import SCRIPTS
-from headrace.testing.redis import RedisServer
 
 NAMES = sorted(
     entry.name.removesuffix(".lua") for entry in (files("headrace.keyspace") / "lua").iterdir() if ".lua" in entry.name

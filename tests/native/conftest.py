@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import redis
+from tests.harness.member import Member
+from tests.harness.redis import RedisServer, debian_redis_program
+from tests.harness.wire import Wire
 
 from headrace.testing import Server, server
-from headrace.testing.member import Member
-from headrace.testing.redis import RedisServer, debian_redis_program
-from headrace.testing.wire import Wire
 
 Link = Any
 """A redis-py client, whose types say too little."""

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from tests.harness.member import Member
+from tests.harness.wire import Wire, batch
 
 from headrace.keyspace.native import id_of, offset_of
 from headrace.testing import Server, server
-from headrace.testing.member import Member
-from headrace.testing.wire import Wire, batch
 
 from .conftest import Link
 

@@ -3,10 +3,11 @@
 from base64 import b64decode, b64encode
 from typing import Any
 
+from tests.harness.wire import Wire
+
 import oci
 from headrace.testing import Server
 from headrace.testing.oci import OciClients, throw_away_config
-from headrace.testing.wire import Wire
 
 from .conftest import Link, MakeMember
 

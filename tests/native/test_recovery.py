@@ -5,13 +5,13 @@ import time
 import pytest
 import redis
 from confluent_kafka import Message, Producer
+from tests.harness.member import Member, commit, position
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
 from headrace.keyspace.native import id_of, offset_of
 from headrace.testing import Server, server
-from headrace.testing.member import Member, commit, position
-from headrace.testing.redis import RedisServer
-from headrace.testing.wire import Wire, batch, fetch_request, opened
 
 from .conftest import Link, MakeMember
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 import redis
+from tests.harness.wire import Wire, batch
 
 from headrace.keyspace.native import offset_of
 from headrace.testing import Server
-from headrace.testing.wire import Wire, batch
 
 from .conftest import Link, MakeMember
 

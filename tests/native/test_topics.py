@@ -4,12 +4,12 @@ import time
 
 import pytest
 import redis
+from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import DeleteGroupsRequest
 from headrace.kafka.errors import Code
 from headrace.keyspace.native import offset_of
 from headrace.testing import Server, server
-from headrace.testing.wire import Wire, batch, opened
 
 from .conftest import Link, MakeMember
 

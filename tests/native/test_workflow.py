@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 import redis
+from tests.harness.member import commit, position
+from tests.harness.wire import fetch_request, opened
 
 from headrace.keyspace.native import id_before, id_of, offset_of
 from headrace.testing import Server
-from headrace.testing.member import commit, position
-from headrace.testing.wire import fetch_request, opened
 
 from .conftest import Link, MakeMember
 

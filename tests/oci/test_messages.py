@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
+from tests.harness.wire import Wire
 from tests.oci.conftest import Api, details, new_stream
 
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, REQUEST_TOO_LARGE
 from headrace.testing import InProcessServer
-from headrace.testing.wire import Wire
 
 MIB = 1 << 20
 

@@ -13,12 +13,12 @@ import redis.asyncio
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.harness.valkey import valkey
 
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.records.build import build
 from headrace.store.connection import Connection
 from headrace.store.logs import RedisLogs, load_commands
-from headrace.testing.valkey import valkey
 from headrace.topics.errors import Fenced, StorageFull, TopicError
 from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
 from headrace.topics.sequences import SEQUENCES, Producer, find_duplicate, last_of, remember

@@ -9,6 +9,7 @@ import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from tests.harness.valkey import valkey
 
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
 from headrace.records.build import build
@@ -16,7 +17,6 @@ from headrace.store.appends import AppendQueue
 from headrace.store.connection import Connection
 from headrace.store.direct import DirectAppends
 from headrace.store.logs import RedisLogs, load_commands
-from headrace.testing.valkey import valkey
 from headrace.topics.model import Append, Appended
 from headrace.topics.sequences import SEQUENCES
 

@@ -17,12 +17,12 @@ import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended
 from headrace.topics.sequences import Producer, find_duplicate, last_of, remember

@@ -11,13 +11,13 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from tests.harness.instances import TOPIC, Got, InstanceContext, ServerGone
 
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import Plan
 from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.effects import Effect, Persist
 from headrace.groups.model import Position, TopicPartition
-from headrace.testing.instances import TOPIC, Got, InstanceContext, ServerGone
 
 STEPS = 400
 LIMITS = (1, 3, 10, 50, 10**9)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.harness.groups import GroupContext, Ticket, subscription
 
 from headrace.groups.effects import CommitResult, Effect, HeartbeatResult, JoinResult, Persist, SyncResult
 from headrace.groups.errors import GroupError
@@ -18,7 +19,6 @@ from headrace.groups.events import Commit, Request, Sync
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
-from headrace.testing.groups import GroupContext, Ticket, subscription
 
 STEPS = 250
 SESSION_MS = 10_000

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-
-from headrace.testing.storage import BareStorage, bare_storage
+from tests.harness.storage import BareStorage, bare_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

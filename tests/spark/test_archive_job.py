@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
-
-from headrace.testing.storage import BareStorage
+from tests.harness.storage import BareStorage
 
 from .conftest import records
 

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.harness.storage import BareStorage
 
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, clip
 from headrace.spark.archive.files import Destination, write_range
@@ -17,7 +18,6 @@ from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, TableE
 from headrace.spark.errors import DataLoss, GroupCommitFailed
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
-from headrace.testing.storage import BareStorage
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records

@@ -1,12 +1,12 @@
 """The log as Spark's tasks read it, from a storage written by the server's scripts."""
 
 import pytest
+from tests.harness.storage import BareStorage
 
 from headrace.records.build import build
 from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range
-from headrace.testing.storage import BareStorage
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records

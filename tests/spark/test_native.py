@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from tests.harness.storage import BareStorage
 
 from headrace.keyspace.native import offset_of
 from headrace.spark.errors import DataLoss
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range
-from headrace.testing.storage import BareStorage
 from headrace.topics.model import Topic
 
 if TYPE_CHECKING:

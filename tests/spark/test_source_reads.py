@@ -5,8 +5,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from headrace.testing.storage import BareStorage
+from tests.harness.storage import BareStorage
 
 from .conftest import DAY, records
 

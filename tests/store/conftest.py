@@ -11,10 +11,10 @@ from typing import Any
 import hiredis
 import pytest
 import redis.asyncio
+from tests.harness.valkey import valkey
 
 from headrace.store.connection import encode
 from headrace.store.process import valkeys_in
-from headrace.testing.valkey import valkey
 from headrace.topics.errors import StorageUnavailable
 
 

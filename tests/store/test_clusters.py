@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, TopicExists, UnknownTopic
 from headrace.topics.model import Append, Appended, Topic
 

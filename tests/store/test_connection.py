@@ -9,11 +9,11 @@ import hiredis
 import pytest
 import redis
 import structlog
+from tests.harness.redis import RedisServer
 
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.errors import Unreachable
 from headrace.store.logs import load_commands
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageUnavailable
 
 _ECHO = "return ARGV[1]"

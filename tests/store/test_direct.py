@@ -9,13 +9,13 @@ import hiredis
 import pytest
 import redis
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
 from headrace.store.connection import Connection
 from headrace.store.direct import DirectAppends
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended
 

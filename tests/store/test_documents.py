@@ -2,9 +2,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]

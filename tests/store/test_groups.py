@@ -3,6 +3,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import msgspec
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
@@ -28,7 +29,6 @@ from headrace.groups.model import (
 from headrace.groups.snapshot import Snapshot
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import state_of
 from headrace.records.build import build
@@ -16,7 +17,6 @@ from headrace.store.direct import DirectAppends
 from headrace.store.journal import Journal
 from headrace.store.journaled import JournaledAppends
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Append, Appended
 

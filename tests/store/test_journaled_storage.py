@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
@@ -19,7 +20,6 @@ from headrace.store.appends import LARGE
 from headrace.store.errors import StoreError
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import OutOfOrderSequence, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
 

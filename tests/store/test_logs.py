@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 import redis
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import groups_of, id_of, offset_of
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import (
     CorruptBatch,
     Fenced,

@@ -8,6 +8,7 @@ import pytest
 import redis
 import redis.asyncio
 import structlog.testing
+from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
@@ -16,7 +17,6 @@ from headrace.store.journal import Entry
 from headrace.store.logs import load_commands
 from headrace.store.replay import replay
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import Fenced, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 

@@ -3,11 +3,11 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import redis
 import redis.asyncio
+from tests.harness.redis import RedisServer, debian_redis_program, valkey_program
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.storage import Durability, RedisStorage
-from headrace.testing.redis import RedisServer, debian_redis_program, valkey_program
 from headrace.topics.errors import StorageUnavailable
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import redis
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import JoinGroupRequest
 from headrace.settings import SettingsError
 from headrace.testing import InProcessServer, MovableClock, ServerFailed
-from headrace.testing.redis import RedisServer
-from headrace.testing.wire import Wire, batch, opened
 
 
 def health(server: InProcessServer) -> bytes:

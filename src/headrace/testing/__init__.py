@@ -1,4 +1,4 @@
-"""For tests, ours and users': a real server on free ports, as a process of its own or in the test's.
+"""For your tests, and ours: a real server on free ports, as a process of its own or in the test's.
 
 Names are imported when they are first asked for: pytest imports this package at every start, for its plugin.
 """

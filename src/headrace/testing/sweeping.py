@@ -10,7 +10,7 @@ from headrace.kafka.codec.messages import (
     MetadataRequest,
 )
 from headrace.kafka.errors import Code
-from headrace.testing.wire import Wire
+from headrace.testing.raw import RawClient
 
 _TIMEOUT_MS = 20_000
 _ATTEMPTS = 20
@@ -25,12 +25,12 @@ def sweep(kafka: str) -> None:
     Raises:
         AssertionError: the server refuses to remove something.
     """
-    with Wire(kafka) as wire:
+    with RawClient(kafka) as wire:
         _remove_topics(wire)
         _remove_groups(wire)
 
 
-def _remove_topics(wire: Wire) -> None:
+def _remove_topics(wire: RawClient) -> None:
     topics = [topic.name for topic in wire.ask(MetadataRequest(topics=None), 9).topics]
     if not topics:
         return
@@ -40,7 +40,7 @@ def _remove_topics(wire: Wire) -> None:
     assert all(one.error_code in gone for one in answer.responses), answer
 
 
-def _remove_groups(wire: Wire) -> None:
+def _remove_groups(wire: RawClient) -> None:
     # A group that goes with its topic just now says so with COORDINATOR_NOT_AVAILABLE: it is looked for again.
     for _ in range(_ATTEMPTS):
         groups = [group.group_id for group in wire.ask(ListGroupsRequest(), 4).groups]
@@ -52,7 +52,7 @@ def _remove_groups(wire: Wire) -> None:
     raise AssertionError(f"groups that cannot be removed: {answer}")
 
 
-def _remove_members(wire: Wire, group: DescribeGroupsResponse.DescribedGroup) -> None:
+def _remove_members(wire: RawClient, group: DescribeGroupsResponse.DescribedGroup) -> None:
     members = [
         LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=member.group_instance_id)
         for member in group.members

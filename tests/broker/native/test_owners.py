@@ -1,8 +1,9 @@
 """Whose fetch it is: the one member with the client's id and host that owns the partition."""
 
+from tests.harness.member import assignment
+
 from headrace.broker.native.owners import Owner, Owners
 from headrace.groups.model import DropGroup, DropMember, SaveMember, StoredGroup, StoredMember, TopicPartition
-from headrace.testing.member import assignment
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 HERE = ("client", "/127.0.0.1")

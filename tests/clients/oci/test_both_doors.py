@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.clients import CODECS, ClientFailed, Codec, Received, Record
+from tests.harness.clients.aio import AioKafka
+from tests.harness.clients.confluent import Confluent
+from tests.harness.clients.confluent_admin import ConfluentAdmin
+from tests.harness.clients.kafka_python import KafkaPython
+from tests.harness.clients.kafka_python_admin import KafkaPythonAdmin
 
 import oci
 from headrace.testing import MovableClock
-from headrace.testing.clients import CODECS, ClientFailed, Codec, Received, Record
-from headrace.testing.clients.aio import AioKafka
-from headrace.testing.clients.confluent import Confluent
-from headrace.testing.clients.confluent_admin import ConfluentAdmin
-from headrace.testing.clients.kafka_python import KafkaPython
-from headrace.testing.clients.kafka_python_admin import KafkaPythonAdmin
 from headrace.testing.oci import GroupReader, OciClients, put, text_of
 
 models = oci.streaming.models

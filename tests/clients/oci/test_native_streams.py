@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import redis
+from tests.harness.wire import Wire
 
 import oci
 from headrace.testing import InProcessServer
 from headrace.testing.oci import GroupReader, OciClients, put, text_of
-from headrace.testing.wire import Wire
 
 models = oci.streaming.models
 

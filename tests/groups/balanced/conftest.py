@@ -1,6 +1,5 @@
 import pytest
-
-from headrace.testing.instances import InstanceContext
+from tests.harness.instances import InstanceContext
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """One name, one set of positions, two ways to use it; never both at once."""
 
 import pytest
+from tests.harness.groups import SESSION_MS, subscription
+from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
@@ -8,8 +10,6 @@ from headrace.groups.errors import GroupError
 from headrace.groups.model import TopicPartition
 from headrace.groups.states import GroupState
 from headrace.groups.subscriptions import topics_of
-from headrace.testing.groups import SESSION_MS, subscription
-from headrace.testing.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
 
 def test_a_classic_join_is_refused_while_any_section_has_instances(ctx: InstanceContext) -> None:

@@ -1,7 +1,8 @@
 """A partition moves without duplicates while its holder is alive, and without loss when it is not."""
 
+from tests.harness.instances import TIMEOUT_MS, InstanceContext
+
 from headrace.groups.balanced.errors import InstanceProblem
-from headrace.testing.instances import TIMEOUT_MS, InstanceContext
 
 
 def test_the_example_of_the_product_documentation(ctx: InstanceContext) -> None:

@@ -1,10 +1,10 @@
 """Where groups start, what they commit, and what a get reads."""
 
 import pytest
+from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
-from headrace.testing.instances import TIMEOUT_MS, InstanceContext
 
 
 def test_trim_horizon_begins_with_the_oldest_record(ctx: InstanceContext) -> None:

@@ -1,8 +1,9 @@
 """An instance restarts under its name; the server restarts under its instances."""
 
+from tests.harness.instances import TIMEOUT_MS, InstanceContext
+
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
-from headrace.testing.instances import TIMEOUT_MS, InstanceContext
 
 
 def test_a_restarted_instance_keeps_its_partitions_and_resumes_from_the_committed_positions(

@@ -1,10 +1,10 @@
 """Who gets what: instances come, go and take over, as Oracle documents it."""
 
 import pytest
+from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import GroupCursor
-from headrace.testing.instances import TIMEOUT_MS, InstanceContext
 
 
 def settle(ctx: InstanceContext, cursors: dict[str, GroupCursor]) -> None:

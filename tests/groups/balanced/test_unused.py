@@ -1,10 +1,10 @@
 """A group that no door used for the topic's retention time disappears."""
 
 import pytest
+from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.states import GroupState
-from headrace.testing.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
 
 def test_an_unused_group_goes_with_everything_it_has(ctx: InstanceContext) -> None:

@@ -1,8 +1,9 @@
 """UpdateGroup moves the whole group, and overtakes what its instances have in hand."""
 
+from tests.harness.instances import InstanceContext
+
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
-from headrace.testing.instances import InstanceContext
 
 
 def test_every_instance_goes_on_from_the_new_position(four: InstanceContext) -> None:

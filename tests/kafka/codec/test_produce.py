@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.harness.wire import batch
 
 from headrace.kafka.codec import produce
 from headrace.kafka.codec.errors import DecodeError
@@ -13,7 +14,6 @@ from headrace.kafka.codec.headers import decode_request_header, encode_request_h
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.records import plain
 from headrace.records.errors import BatchError
-from headrace.testing.wire import batch
 
 VERSIONS = range(3, 10)
 Topic, Partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData

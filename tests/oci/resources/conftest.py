@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
@@ -16,7 +17,6 @@ from headrace.oci.resources.records import PoolRecord, Record, StreamRecord
 from headrace.oci.settings import OciSettings
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.testing.redis import RedisServer
 
 COMPARTMENT = "ocid1.compartment.oc1..here"
 

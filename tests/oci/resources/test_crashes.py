@@ -11,13 +11,13 @@ import redis
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from tests.harness.redis import RedisServer
 
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
 

@@ -2,11 +2,11 @@
 
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import TokenUse
-from headrace.testing.redis import RedisServer
 from headrace.topics.errors import StorageUnavailable
 
 from .conftest import COMPARTMENT, World

@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from headrace.testing.clients.admin import Admin, Group, Place, Spec
-from headrace.testing.clients.interface import ClientFailed
+from tests.harness.clients.admin import Admin, Group, Place, Spec
+from tests.harness.clients.interface import ClientFailed
 
 with warnings.catch_warnings():
     # It reads its own schema files by a call that Python has deprecated.

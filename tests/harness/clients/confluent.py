@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from headrace.testing.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
+from tests.harness.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
 
 _GROUP_SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,

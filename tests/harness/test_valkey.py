@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from headrace.store.errors import StoreError
-from headrace.testing.valkey import valkey
+from tests.harness.valkey import valkey
 
 
 def test_a_valkey_without_an_event_loop_keeps_its_data_where_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from headrace.testing.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
+from tests.harness.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
 
 with warnings.catch_warnings():
     # It reads its own schema files by a call that Python has deprecated.

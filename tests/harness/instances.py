@@ -1,6 +1,6 @@
 """A group with instances on a manual clock: verbs for what they send, and logs of offsets and times.
 
-Built on `testing.groups`: classic members may use the same group. What a server does around the machine is done here in
+Built on `harness.groups`: classic members may use the same group. What a server does around the machine is done here in
 short: effects are carried out in order, a get reads what it is told to read and says what it delivered. What must hold
 after every single event is checked, so every test checks it.
 """
@@ -32,7 +32,7 @@ from headrace.groups.group import ConsumerGroup
 from headrace.groups.model import StoredStart, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
-from headrace.testing.groups import GroupContext
+from tests.harness.groups import GroupContext
 
 TIMEOUT_MS = 30_000
 RETENTION_MS = 24 * 3_600_000

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from headrace.testing.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
+from tests.harness.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
 
 T = TypeVar("T")
 _WAIT_S = 60

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.testing import Server, server
-from headrace.testing.ledger import Ledger, LedgerBroken, compare, numbers
+from tests.harness.ledger import Ledger, LedgerBroken, compare, numbers
 
 
 @pytest.fixture(scope="module")

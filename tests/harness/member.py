@@ -16,8 +16,8 @@ from headrace.kafka.codec.messages import (
 )
 from headrace.kafka.errors import Code
 from headrace.records.walk import Record
-from headrace.testing.groups import subscription
-from headrace.testing.wire import Wire, fetch_request, opened
+from tests.harness.groups import subscription
+from tests.harness.wire import Wire, fetch_request, opened
 
 _SESSION_MS = 30_000
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Literal
 
-from headrace.testing.clients.interface import Client, ClientFailed, Codec, Headers, Member, Received, Record, Reset
+from tests.harness.clients.interface import Client, ClientFailed, Codec, Headers, Member, Received, Record, Reset
 
 _BETWEEN = "\x1e\x02\x1e"
 """Between records on its input; tests do not use it inside values."""

@@ -6,8 +6,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
-from headrace.testing.clients.admin import Admin, Group, Place, Spec
-from headrace.testing.clients.interface import ClientFailed
+from tests.harness.clients.admin import Admin, Group, Place, Spec
+from tests.harness.clients.interface import ClientFailed
 
 _WAIT_S = 15
 _SPECS: dict[str, Any] = {

@@ -3,6 +3,6 @@
 The libraries are development extras of this project, and kcat is a program: import the adapters that are there.
 """
 
-from headrace.testing.clients.interface import CODECS, Client, ClientFailed, Codec, Headers, Member, Received, Record
+from tests.harness.clients.interface import CODECS, Client, ClientFailed, Codec, Headers, Member, Received, Record
 
 __all__ = ["CODECS", "Client", "ClientFailed", "Codec", "Headers", "Member", "Received", "Record"]
