@@ -51,7 +51,7 @@ def settings_page() -> str:
             ),
             "",
             "```toml",
-            'kafka = "0.0.0.0:9092"',
+            'kafka = "127.0.0.1:19092"',
             'advertise = "broker.example.org:9092"',
             "",
             "[set]",
