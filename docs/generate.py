@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from headrace.access.needs import told
 from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.kafka import apis
@@ -20,10 +19,6 @@ from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
 from headrace.topics.values import ConfigKey
 
-NEEDS = [
-    "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
-    "that type that the request names. Nobody is asked for it yet: who reaches a listener may do everything there.",
-]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
 
@@ -56,7 +51,7 @@ def settings_page() -> str:
             ),
             "",
             "```toml",
-            'kafka = "127.0.0.1:19092"',
+            'kafka = "0.0.0.0:9092"',
             'advertise = "broker.example.org:9092"',
             "",
             "[set]",
@@ -141,19 +136,12 @@ def kafka_page() -> str:
     known = [APIS[key] for key in sorted(APIS)]
     lines = ["# The Kafka door", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
     lines += _table(
-        ("key", "API", "versions", "advertised and refused", "needs"),
+        ("key", "API", "versions", "advertised and refused"),
         (
-            (
-                str(api.key),
-                api.name,
-                f"{max(api.oldest, api.refused_below)}-{api.newest}",
-                _refused(api),
-                told(api.needs),
-            )
+            (str(api.key), api.name, f"{max(api.oldest, api.refused_below)}-{api.newest}", _refused(api))
             for api in known
         ),
     )
-    lines += ["", *NEEDS]
     for api in known:
         about = inspect.getdoc(inspect.getmodule(api.handler)) or ""
         _, _, body = about.partition("\n\n")
@@ -180,14 +168,7 @@ def oci_page() -> str:
     operations.load()
     listed = sorted(OPERATIONS.values(), key=lambda each: (each.client != "StreamClient", each.name))
     rows = [
-        (
-            each.client,
-            f"[{each.name}](#{each.name.lower()})",
-            each.method,
-            _path(each),
-            str(each.status),
-            told(each.needs),
-        )
+        (each.client, f"[{each.name}](#{each.name.lower()})", each.method, _path(each), str(each.status))
         for each in listed
     ]
     lines = [
@@ -196,11 +177,7 @@ def oci_page() -> str:
         f"Oracle's Streaming API, version {BASE}: {len(listed)} operations, below `/{BASE}` of the HTTP address.",
         f"The OpenAPI description is at `/{BASE}/openapi.json`.",
         "",
-        *_table(("client", "operation", "method", "path", "status", "needs"), rows),
-        "",
-        *NEEDS,
-        "A stream is the topic of its name, a group the group of its name, a stream pool the cluster that it is; what",
-        "belongs to none of them counts as the default cluster's.",
+        *_table(("client", "operation", "method", "path", "status"), rows),
     ]
     for each in listed:
         lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]

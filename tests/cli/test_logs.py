@@ -51,3 +51,57 @@ def test_text_is_for_people() -> None:
 def test_the_level_counts_for_us_and_for_libraries() -> None:
     assert [json.loads(line)["event"] for line in logged("error", "json")] == ["went wrong"]
     assert logging.getLogger("some.library").level == logging.NOTSET
+
+
+UNUSUAL = """
+import sys
+import structlog
+from headrace.cli import logs
+
+class Unshowable:
+    def __repr__(self):
+        raise ValueError
+
+logs.configure(sys.argv[2], sys.argv[1])
+log = structlog.get_logger("test")
+log.info("lost", value=Unshowable())
+log.info("named", topic="a\\x1b[2J\\nb\\x9b\\udc80")
+log.info("long", topic="x" * 1_000_000)
+password = "correct-horse"
+try:
+    int(password[:0])
+except ValueError:
+    log.exception("with\\nlines")
+for _ in range(50):
+    log.warning("again", topic="flights")
+"""
+
+
+def unusual(style: str, level: str = "info") -> list[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", UNUSUAL, style, level], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert "correct-horse" not in ended.stderr
+    return ended.stderr.splitlines()
+
+
+def test_lines_that_cannot_be_made_are_counted_and_long_ones_cut() -> None:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in unusual("json")]
+    by_event = {line["event"]: line for line in lines}
+    assert by_event["log lines lost"]["lines"] == 1
+    assert by_event["named"]["topic"] == "a\x1b[2J\nb\x9b\udc80"
+    assert len(by_event["long"]["topic"]) < 1_100
+    assert [line.get("repeated") for line in lines if line["event"] == "again"] == [None, 49]
+
+
+def test_at_debug_nothing_is_held_back() -> None:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in unusual("json", "debug")]
+    assert [line["event"] for line in lines].count("again") == 50
+
+
+def test_text_of_strangers_cannot_pass_for_lines_or_move_the_cursor() -> None:
+    lines = unusual("text")
+    assert all(line.isprintable() for line in lines)
+    events = [line for line in lines if not line.startswith("    ")]
+    assert len(events) == 6
+    assert all(line.startswith("20") for line in events)

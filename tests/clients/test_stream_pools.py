@@ -145,12 +145,14 @@ class AioKafka:
 
 Library = Callable[[str, str, str], Any]
 ERRORS = (KafkaException, kafka.errors.KafkaError, AioKafkaError)
+WHOLE_LOG = ["--log-level", "debug"]
+"""Below debug, a reason that comes again within seconds is only counted."""
 LIBRARIES = pytest.mark.parametrize("library", [Confluent, KafkaPython, AioKafka])
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    with server() as started:
+    with server(arguments=WHOLE_LOG) as started:
         yield started
 
 
@@ -160,7 +162,11 @@ def verifying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("access")
     (folder / "tokens").write_text(f"{USER} {TOKEN}\n")
     with server(
-        oci_auth="verify", oci_auth_keys=folder, oci_auth_tokens=folder / "tokens", oci_auth_kafka="required"
+        arguments=WHOLE_LOG,
+        oci_auth="verify",
+        oci_auth_keys=folder,
+        oci_auth_tokens=folder / "tokens",
+        oci_auth_kafka="required",
     ) as started:
         yield started
 
@@ -175,7 +181,8 @@ def refused(server: Server, client: Any) -> str:
     before = len(server.log())
     with pytest.raises(ERRORS):
         client.topics(1.0)
-    (reason,) = set(re.findall(r"login refused: ([^\"\n]*)", server.log()[before:]))
+    log = server.logged("login refused", before)
+    (reason,) = set(re.findall(r"login refused: ([^\"\n]*)", log))
     return str(reason)
 
 

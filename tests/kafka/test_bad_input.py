@@ -114,7 +114,7 @@ def test_what_is_no_request_ends_its_connection(running: Server, bystander: Byst
     with RawClient(running.kafka) as client:
         client.send_bytes(data)
         assert client.ends()
-    assert reason in running.log()[before:]
+    running.logged(reason, before)
     bystander.check()
 
 

@@ -325,7 +325,7 @@ def test_entries_without_an_offset_are_passed_over_and_reported(
     assert offsets_of(reader, 0) == wanted
     assert [record.offset for record in opened(wire.fetch(topic, 0).records)] == wanted
     assert [record.offset for record in opened(wire.fetch(topic, wanted[0] + 1).records)] == wanted[1:]
-    assert "entries not served" in running.log()
+    running.logged("entries not served")
     assert reader.commit(wanted[1] + 1) == 0
     assert link.xpending(stream, topic)["pending"] == 0
 
@@ -500,7 +500,7 @@ def test_a_server_starts_where_a_key_is_no_stream_and_heals_with_it() -> None:
             assert wire.fetch("odd", 0).error_code == Code.KAFKA_STORAGE_ERROR
             assert wire.offset("odd", -1).error_code == Code.KAFKA_STORAGE_ERROR
             assert wire.produce("fine", batch(b"x")).error_code == 0
-            assert "no Redis Stream" in mine.log()
+            mine.logged("no Redis Stream")
             own.delete("headrace:odd:0")
             new = wire.produce("odd", batch(b"x")).base_offset
             assert [record.offset for record in opened(wire.fetch("odd", 0).records)] == [new]

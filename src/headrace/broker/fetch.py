@@ -209,9 +209,9 @@ class Fetch:
             if isinstance(result, BaseException):
                 if not isinstance(result, Exception):
                     raise result
+                found[index].error = result
                 if not isinstance(result, TopicError):
                     _log.error("read failed", exc_info=result)
-                found[index].error = result
                 continue
             chunks, size = result
             if size and (size <= left or whole_first):

@@ -139,8 +139,8 @@ class Runner:
             before = self._snapshot.rewrite() if self._rewrite else ()
             await self._table.storage.save_group(self.name, (*before, *changes))
         except TopicError as error:
-            _log.error("group not stored", group=self.name, reason=str(error))
             self._start_over()
+            _log.error("group not stored", group=self.name, reason=str(error))
         else:
             self._rewrite = False
             self._snapshot.apply(changes)

@@ -80,7 +80,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments), prog_name="headrace", standalone_mode=False
         )
     except CommandFailed as error:
-        click.echo(f"headrace: {error}", err=True)
+        _complain(f"headrace: {error}")
         return error.status
     except click.ClickException as error:
         return _refuse(error)
@@ -97,14 +97,23 @@ def _refuse(error: click.ClickException) -> int:
     """A command line that click does not take: one line that says why; help where nothing was asked for."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
-        click.echo(f"headrace: {error.format_message()}", err=True)
+        _complain(f"headrace: {error.format_message()}")
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(context.get_help())
         return 0
     else:
         text = " ".join(error.format_message().split()).rstrip(".")
-        click.echo(f"{context.command_path}: {text[0].lower()}{text[1:]}; see {context.command_path} --help", err=True)
+        _complain(f"{context.command_path}: {text[0].lower()}{text[1:]}; see {context.command_path} --help")
     return error.exit_code
+
+
+def _complain(text: str) -> None:
+    """Say what is wrong on stderr. Where that cannot be written, as on a full disk, the exit status still tells."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        # Python would try it again at exit, fail, and end with a status of its own.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
 
 
 def main() -> None:

@@ -1,17 +1,24 @@
 """`headrace serve`: reads the options, starts the server, says when it is ready."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
+import structlog
 
 from headrace import settings
 from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, command
+from headrace.cli.stderr import StderrWriter
 from headrace.loop import loop_factory
 
 F = TypeVar("F", bound=Callable[..., object])
+_FLUSH_S = 0.5
+
+_log = structlog.get_logger("headrace")
 
 
 def server_options(function: F) -> F:
@@ -36,7 +43,7 @@ def server_options(function: F) -> F:
     "serve",
     examples="""
     headrace serve
-    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --set headrace.insecure=true
+    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092
     headrace serve --data /var/lib/headrace --fsync always
     headrace serve --redis redis://localhost:6379/0
     headrace serve --set num.partitions=6 --set log.retention.hours=24
@@ -56,19 +63,31 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         options, broker, oci = settings.load(given, sets, config)
     except settings.SettingsError as error:
         raise CommandFailed(str(error), status=2) from None
-    logs.configure(options.log_level, options.log_format)
+    log = logs.configure(options.log_level, options.log_format)
     try:
-        return run(options, broker, oci)
+        return run(options, broker, oci, log)
     except settings.StartError as error:
         raise CommandFailed(str(error)) from None
+    finally:
+        # What was logged comes before what the command says of its end.
+        log.end()
 
 
-def run(options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings) -> int:
+def run(
+    options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings, log: StderrWriter
+) -> int:
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
     from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
 
     def on_ready(ready: app.Ready) -> None:
-        click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
+        # Whoever waits for the ready line finds in the log what the start had to say.
+        log.flush(_FLUSH_S)
+        try:
+            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
+        except OSError as error:
+            # Nobody can read it, and whoever connects is served all the same.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+            _log.warning("the ready line cannot be written", reason=error.strerror)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(app.serve(options, broker, oci, on_ready))

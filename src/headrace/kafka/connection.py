@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from headrace.access.principal import ANONYMOUS
-from headrace.broker.logins import Admitted, LoginRefused
+from headrace.broker.access import LoginRefused
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
 from headrace.kafka.exchange import Exchange
@@ -44,7 +43,6 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: "KafkaListener") -> None:
         self.broker: Broker = listener.broker
         self.login = Login(listener.logins)
-        self.principal = ANONYMOUS
         self.listener = listener.name
         self.client_host = "?"
         self.local_host = "?"
@@ -100,10 +98,10 @@ class Connection(asyncio.BufferedProtocol):
         """Close after a line in the log; answers that are complete still leave."""
         if not self._closed:
             self._closed = True
-            tell = _log.debug if expected else _log.warning
-            tell("connection closed", client=self.client_host, reason=reason)
             self._flush()
             self._transport.close()
+            tell = _log.debug if expected else _log.warning
+            tell("connection closed", client=self.client_host, reason=reason)
 
     def close_if_idle(self, oldest_ms: int) -> None:
         """Close when no request has come since `oldest_ms`, as far as looks from time to time can tell."""
@@ -227,11 +225,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
-        exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
+        exchange = None if shortcut is None else shortcut(self, buffer, start, stop, owned)
         if exchange is None:
             self._decode(buffer[start:stop], owned=owned)
             return
-        # The same question as in `_decode` belongs here, of the shortcut's rules.
         self._begin(exchange)
         try:
             exchange.serve()
@@ -259,7 +256,6 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"a malformed request: {error}")
             return
         exchange.owned = owned
-        # Whether `exchange.principal` may have what `api.needed(request, exchange)` tells would be asked here.
         self._begin(exchange)
         try:
             later = api.handler(request, exchange)
@@ -272,15 +268,15 @@ class Connection(asyncio.BufferedProtocol):
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
         name = APIS[exchange.api_key].name
-        _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
         self.close(f"{name} version {exchange.version} failed")
+        _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
 
     def _admit(self, frame: memoryview) -> bool:
         """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
         if self.login.raw:
             self._flush()
             try:
-                self.enter(self.login.finish(bytes(frame)))
+                self.broker = self.login.finish(bytes(frame))
             except LoginRefused as refused:
                 self.close(f"login refused: {refused.reason}")
             else:
@@ -291,10 +287,6 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"API key {key} before the client has logged in")
             return False
         return True
-
-    def enter(self, admitted: Admitted) -> None:
-        """Take over who logged in, and the virtual cluster that is for."""
-        self.principal, self.broker = admitted.principal, admitted.broker
 
     def is_busy(self, beside: Exchange) -> bool:
         """Whether another exchange than this one is without an answer."""

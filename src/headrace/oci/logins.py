@@ -12,9 +12,8 @@ from pathlib import Path
 
 import structlog
 
-from headrace.access.principal import Principal
+from headrace.broker.access import LoginRefused
 from headrace.broker.broker import Broker
-from headrace.broker.logins import Admitted, LoginRefused
 from headrace.oci import ocids
 from headrace.oci.settings import OciSettings
 
@@ -42,8 +41,8 @@ class PoolLogins:
         self._cluster_of_pool = cluster_of_pool
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
-    def admit(self, username: str, password: str) -> Admitted:
-        """The user in the name, and the virtual cluster of the pool in it. Raises LoginRefused."""
+    def cluster_of(self, username: str, password: str) -> Broker:
+        """The virtual cluster of the pool in the name. Raises LoginRefused."""
         user, _, pool = username.rpartition("/")
         tenancy, _, rest = user.partition("/")
         if not (tenancy and rest) or ocids.unique_of(pool, ocids.STREAM_POOL) is None:
@@ -53,7 +52,7 @@ class PoolLogins:
         broker = self._cluster_of_pool(pool)
         if broker is None:
             raise LoginRefused(_WRONG, f"there is no stream pool {pool[:300]}")
-        return Admitted(Principal(user, tenancy), broker)
+        return broker
 
 
 class TokenFile:

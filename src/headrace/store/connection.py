@@ -135,8 +135,8 @@ class _Link(asyncio.BufferedProtocol):
             self._reject(f"Redis sent an answer that nobody asked for: {reply!r}")
 
     def _reject(self, reason: str) -> None:
-        _log.error("connection to Redis given up", reason=reason)
         self.transport.abort()
+        _log.error("connection to Redis given up", reason=reason)
 
     def _error(self, text: str) -> hiredis.ReplyError:
         """Make the reply of an error: the one place that sees errors without looking at every answer."""
@@ -267,8 +267,8 @@ class Connection:
             return
         self._link = None
         if not self._closed:
-            _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
             self._repair = asyncio.get_running_loop().create_task(self._reconnect())
+            _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
 
     async def _reconnect(self) -> None:
         delay = _FIRST_RETRY_S
@@ -279,8 +279,8 @@ class Connection:
             except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
                 reason = str(error) or type(error).__name__
                 if reason != told:
-                    _log.warning("cannot connect to Redis, trying again", reason=reason)
                     told = reason
+                    _log.warning("cannot connect to Redis, trying again", reason=reason)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_S)
             else:

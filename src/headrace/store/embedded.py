@@ -242,9 +242,9 @@ class EmbeddedValkey:
             f"the embedded Valkey (pid {self._process.pid}) ended{self._process.ending}; "
             f"the end of its log {self._directory.log}: {said}"
         )
-        _log.error("the embedded Valkey ended", pid=self._process.pid, how=self._process.ending.strip(), log=said)
         if self.on_exit is not None:
             self.on_exit(reason)
+        _log.error("the embedded Valkey ended", pid=self._process.pid, how=self._process.ending.strip(), log=said)
 
     async def _close(self, number: signal.Signals) -> None:
         """End what runs, by SHUTDOWN first when `number` is SIGTERM, and release everything."""

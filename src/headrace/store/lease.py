@@ -134,9 +134,9 @@ class Lease:
             except (RedisError, OSError, TimeoutError) as error:
                 # Even past its end: if another server took over meanwhile, its epoch says so with the next answer, and
                 # until then the scripts refuse whatever this one still writes.
-                _log.warning("could not renew the lease on the keyspace", reason=repr(error))
                 expiry_s = max(expiry_s, self._clock() + pause_s)
                 delay_s = pause_s / _RENEWALS_PER_TTL
+                _log.warning("could not renew the lease on the keyspace", reason=repr(error))
             else:
                 if outcome != "kept":
                     self._lose(_why_lost(self.epoch, *rest))
@@ -150,9 +150,9 @@ class Lease:
         return await _run(self._client, name, keys, *arguments)
 
     def _lose(self, reason: str) -> None:
-        _log.error("lost the lease on the keyspace", reason=reason)
         if self.on_lost is not None:
             self.on_lost(reason)
+        _log.error("lost the lease on the keyspace", reason=reason)
 
 
 async def bump_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:

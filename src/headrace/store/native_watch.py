@@ -101,8 +101,8 @@ class StreamWatcher:
         """This Redis does not let us end the waiting: from now on it has to end by itself, again and again."""
         if self._block_ms:
             return
-        _log.warning("CLIENT UNBLOCK is refused, entries are waited for in turns", reason=reason)
         self._block_ms = _SHORT_BLOCK_MS
+        _log.warning("CLIENT UNBLOCK is refused, entries are waited for in turns", reason=reason)
         waiting, self._connection = self._connection, Connection(self._url)
         with contextlib.suppress(Unreachable):
             await self._connection.open()
@@ -162,8 +162,8 @@ class StreamWatcher:
         if str(reply).startswith("UNBLOCKED"):
             return
         if not str(reply).startswith("WRONGTYPE"):
-            _log.warning("cannot wait for entries", reason=str(reply))
             self._wake_all()
+            _log.warning("cannot wait for entries", reason=str(reply))
             await asyncio.sleep(_RETRY_S)
             return
         for stream, after in tuple(self._after.items()):

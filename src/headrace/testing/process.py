@@ -27,6 +27,8 @@ from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 30
 _STOP_S = 20
+_LOGGED_S = 20
+_LOOK_S = 0.005
 _LOG_TAIL = 4_000
 
 
@@ -107,6 +109,19 @@ class Server:
     def log(self) -> str:
         """Everything the server wrote to stderr so far, all starts together."""
         return self.log_file.read_text("utf-8", "replace") if self.log_file.exists() else ""
+
+    def logged(self, text: str, start: int = 0) -> str:
+        """Wait until `text` is in the log behind its first `start` characters; the log from there on.
+
+        The server writes its log beside its work: a line may come a moment after the answer. Lines that are repeated
+        come up to ten seconds later, as one with their number. Raises ServerFailed when it does not come at all.
+        """
+        deadline = time.monotonic() + _LOGGED_S
+        while text not in (log := self.log()[start:]):
+            if time.monotonic() > deadline:
+                raise ServerFailed(self._explain(f"did not log {text!r}"))
+            time.sleep(_LOOK_S)
+        return log
 
     def start(self) -> None:
         """Start and wait for the ready line; the ports are those of the first start. Raises ServerFailed."""

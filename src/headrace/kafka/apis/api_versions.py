@@ -11,7 +11,6 @@ Version notes
 
 import re
 
-from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -32,7 +31,7 @@ def refusal() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered())
 
 
-@register(ApiVersionsRequest, 0, 4, needs=ANYBODY)
+@register(ApiVersionsRequest, 0, 4)
 def handle(request: ApiVersionsRequest, exchange: Exchange) -> None:
     """Say which APIs and versions are served."""
     if exchange.version >= 3 and not (

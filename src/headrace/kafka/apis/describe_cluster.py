@@ -5,7 +5,6 @@ Behavior
   UNSUPPORTED_ENDPOINT_TYPE.
 """
 
-from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import DescribeClusterRequest, DescribeClusterResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -14,7 +13,7 @@ from headrace.kafka.registry import register
 _BROKERS = 1
 
 
-@register(DescribeClusterRequest, 0, 1, needs=ANYBODY)
+@register(DescribeClusterRequest, 0, 1)
 def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
     """Tell the cluster's id, its broker and its controller."""
     broker = exchange.broker

@@ -10,7 +10,6 @@ Version notes
 - 1: the token follows in SaslAuthenticate (KIP-152).
 """
 
-from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -18,7 +17,7 @@ from headrace.kafka.login import MECHANISMS
 from headrace.kafka.registry import register
 
 
-@register(SaslHandshakeRequest, 0, 1, needs=ANYBODY)
+@register(SaslHandshakeRequest, 0, 1)
 def handle(request: SaslHandshakeRequest, exchange: Exchange) -> None:
     """Agree on a mechanism."""
     outlet = exchange.outlet

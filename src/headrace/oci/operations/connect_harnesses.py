@@ -2,7 +2,6 @@
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.oci import ocids
 from headrace.oci.admin import (
     CHANGE_HEADERS,
@@ -20,7 +19,6 @@ from headrace.oci.admin import (
     wanted,
 )
 from headrace.oci.call import Answer, Call
-from headrace.oci.needs import server
 from headrace.oci.registry import operation
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import HarnessRecord
@@ -72,7 +70,6 @@ class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
     "POST",
     "/connectharnesses",
     client="StreamAdminClient",
-    needs=(server(Operation.ALTER),),
     headers=RetryTokenHeader,
     body=CreateConnectHarnessDetails,
     answer=ConnectHarness,
@@ -81,7 +78,7 @@ class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
 async def create_connect_harness(call: Call) -> Answer:
     """Make a connect harness: an OCID for the names of Kafka Connect's own topics."""
     details: CreateConnectHarnessDetails = call.body
-    token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.name, details)
+    token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.user, details)
     record, request = await call.door.catalog.create_harness(
         token, details.name, details.compartment_id, details.freeform_tags or {}, details.defined_tags or {}
     )
@@ -93,7 +90,6 @@ async def create_connect_harness(call: Call) -> Answer:
     "GET",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
-    needs=(server(Operation.DESCRIBE),),
     answer=ConnectHarness,
     answer_headers=("etag",),
 )
@@ -108,7 +104,6 @@ async def get_connect_harness(call: Call) -> Answer:
     "GET",
     "/connectharnesses",
     client="StreamAdminClient",
-    needs=(server(Operation.DESCRIBE),),
     query=ListConnectHarnessesQuery,
     answer=list[ConnectHarnessSummary],
     answer_headers=LIST_HEADERS,
@@ -126,7 +121,6 @@ async def list_connect_harnesses(call: Call) -> Answer:
     "PUT",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
-    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     body=UpdateConnectHarnessDetails,
     answer=ConnectHarness,
@@ -147,7 +141,6 @@ async def update_connect_harness(call: Call) -> Answer:
     "DELETE",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
-    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),
@@ -163,7 +156,6 @@ async def delete_connect_harness(call: Call) -> Answer:
     "POST",
     "/connectharnesses/{connectHarnessId}/actions/changeCompartment",
     client="StreamAdminClient",
-    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

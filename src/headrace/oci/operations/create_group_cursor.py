@@ -5,7 +5,6 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.broker.instances import InstanceError
 from headrace.oci.call import Answer, Call
 from headrace.oci.group_requests import (
@@ -16,7 +15,6 @@ from headrace.oci.group_requests import (
     sign_instance,
     start_of,
 )
-from headrace.oci.needs import group, live_stream
 from headrace.oci.operations.create_cursor import Cursor
 from headrace.oci.registry import operation
 
@@ -40,7 +38,6 @@ class CreateGroupCursorDetails(msgspec.Struct, rename="camel"):
     "POST",
     "/streams/{streamId}/groupCursors",
     client="StreamClient",
-    needs=(live_stream(Operation.READ), group(Operation.READ, lambda call: call.body.group_name)),
     body=CreateGroupCursorDetails,
     answer=Cursor,
 )

@@ -5,10 +5,8 @@ from functools import partial
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
-from headrace.oci.needs import live_stream
 from headrace.oci.publishing import Publication
 from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
@@ -64,7 +62,6 @@ _BODY = BodyReader(PutMessagesDetails)
     "POST",
     "/streams/{streamId}/messages",
     client="StreamClient",
-    needs=(live_stream(Operation.WRITE),),
     body=PutMessagesDetails,
     raw_body=True,
     answer=PutMessagesResult,

@@ -5,9 +5,6 @@ A port between doors: one knows the protocol of logging in, another whose names 
 
 from typing import Protocol
 
-import msgspec
-
-from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 
 
@@ -22,19 +19,11 @@ class LoginRefused(Exception):
         self.reason = reason
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """What a login led to."""
-
-    principal: Principal
-    broker: Broker
-    """The virtual cluster that it opens."""
-
-
 class Logins(Protocol):
     """Who may log in, and where to."""
 
     required: bool
     """Whether nothing is served without it; else who does not log in gets the default cluster."""
 
-    def admit(self, username: str, password: str) -> Admitted:
-        """Who this is, and the virtual cluster that these open. Raises LoginRefused."""
+    def cluster_of(self, username: str, password: str) -> Broker:
+        """The virtual cluster that these open. Raises LoginRefused."""

@@ -1,0 +1,146 @@
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from headrace.cli.repeats import MOST_OF_ONE_EVENT, WINDOW_S, Line, Repeats
+from headrace.cli.stderr import StderrWriter
+
+
+def lost_line(lines: int, reason: str) -> str:
+    return f"lost {lines}: {reason}"
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[str, int], int]]:
+    descriptors = []
+
+    def open_(path: str, flags: int) -> int:
+        descriptors.append(os.open(path, flags, 0o600))
+        return descriptors[-1]
+
+    yield open_
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_lines_are_written_in_their_order(tmp_path: Path, opened: Callable[[str, int], int]) -> None:
+    path = tmp_path / "log"
+    writer = StderrWriter(opened(str(path), os.O_WRONLY | os.O_CREAT), lost_line)
+    for number in range(1_000):
+        writer.write(f"line {number}")
+    assert writer.flush(30)
+    assert path.read_text().splitlines() == [f"line {number}" for number in range(1_000)]
+    assert writer.lost == 0
+
+
+def test_what_a_full_disk_refuses_is_counted_and_told_later(tmp_path: Path, opened: Callable[[str, int], int]) -> None:
+    path = tmp_path / "log"
+    target = os.dup(opened("/dev/full", os.O_WRONLY))
+    writer = StderrWriter(target, lost_line)
+    for number in range(5):
+        writer.write(f"line {number}")
+    assert writer.flush(30)
+    assert writer.lost == 5
+    # The disk has room again.
+    os.dup2(opened(str(path), os.O_WRONLY | os.O_CREAT), target)
+    writer.write("next")
+    assert writer.flush(30)
+    assert path.read_text().splitlines() == ["lost 5: No space left on device", "next"]
+    assert writer.lost == 5
+
+
+def test_a_reader_that_stops_costs_lines_and_holds_nobody_up() -> None:
+    reader, target = os.pipe()
+    writer = StderrWriter(target, lost_line, most_lines=100)
+    for _ in range(1_000):
+        writer.write("x" * 1_000)
+    # At most 64 KiB are in the pipe, a line is in the thread's hand, and 100 wait.
+    assert 800 < writer.lost <= 900
+    assert not writer.flush(0.01)
+    received = bytearray()
+
+    def read() -> None:
+        while chunk := os.read(reader, 65_536):
+            received.extend(chunk)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    assert writer.flush(30)
+    os.close(target)
+    reading.join()
+    os.close(reader)
+    lines = received.decode().splitlines()
+    assert lines.count("x" * 1_000) == 1_000 - writer.lost
+    told = [line.split() for line in lines if line.startswith("lost ")]
+    assert sum(int(words[1].rstrip(":")) for words in told) == writer.lost
+    assert told[0][2:] == ["stderr", "is", "not", "read"]
+
+
+def test_a_line_that_was_cut_off_does_not_run_into_the_next() -> None:
+    reader, target = os.pipe()
+    os.set_blocking(target, False)
+    writer = StderrWriter(target, lost_line)
+    writer.write("x" * 100_000)
+    assert writer.flush(30)
+    assert writer.lost == 1
+    first = os.read(reader, 1 << 20)
+    assert set(first) == {ord("x")}
+    writer.write("next")
+    assert writer.flush(30)
+    assert os.read(reader, 1 << 20) == b"\nlost 1: stderr is not read\nnext\n"
+    os.close(reader)
+
+
+class Seconds:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def passes(repeats: Repeats, method: str, **line: object) -> bool:
+    try:
+        repeats(None, method, dict(line))
+    except structlog.DropEvent:
+        return False
+    return True
+
+
+def test_the_same_line_again_is_counted() -> None:
+    clock = Seconds()
+    repeats = Repeats(clock)
+    assert passes(repeats, "warning", event="refused", client="a", request="1")
+    assert not passes(repeats, "warning", event="refused", client="a", request="2")
+    assert passes(repeats, "warning", event="refused", client="b", request="3")
+    assert not passes(repeats, "warning", event="refused", client="a", request="4")
+    assert repeats.due() == []
+    clock.now += WINDOW_S
+    told: list[tuple[str, Line]] = [
+        ("warning", {"event": "refused", "client": "a", "repeated": 2, "within_s": WINDOW_S})
+    ]
+    assert repeats.due() == told
+    assert repeats.due() == []
+    assert passes(repeats, "warning", event="refused", client="a")
+
+
+def test_what_was_held_back_is_told_before_it_is_forgotten() -> None:
+    repeats = Repeats(Seconds())
+    for _ in range(3):
+        passes(repeats, "info", event="moved")
+    assert repeats.due(all_of_them=True) == [("info", {"event": "moved", "repeated": 2, "within_s": 0})]
+
+
+def test_a_flood_of_different_lines_has_an_end() -> None:
+    clock = Seconds()
+    repeats = Repeats(clock)
+    passed = [passes(repeats, "warning", event="refused", topic=str(number)) for number in range(10_000)]
+    assert sum(passed) == MOST_OF_ONE_EVENT
+    assert passes(repeats, "warning", event="something else")
+    clock.now += WINDOW_S
+    (told,) = repeats.due()
+    assert told[1]["of"] == "refused"
+    assert told[1]["repeated"] == 10_000 - MOST_OF_ONE_EVENT
