@@ -12,7 +12,7 @@ SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-apt test-npm test-maven test-go lint format bench docs clean
+.PHONY: help setup run test test-apt test-npm test-maven test-go test-index lint format bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +23,7 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 	@$(BIN)/headrace demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -m "not apt and not npm and not maven and not go" $(ARGS)
+	$(BIN)/python -m pytest -m "not apt and not npm and not maven and not go and not index" $(ARGS)
 
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat and redis-server; installs them when missing
 	@command -v kcat >/dev/null && command -v redis-server >/dev/null || { \
@@ -44,6 +44,9 @@ test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 a
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
 	$(BIN)/python -m pytest tests/clients -m go $(ARGS)
+
+test-index: $(VENV)/.dev ## Install the built wheel into an empty environment and try it there; the package index has the rest
+	$(BIN)/python -m pytest tests/packaging -m index $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
 	$(BIN)/ruff check .

@@ -1,37 +1,66 @@
-"""The C extensions, which pyproject.toml cannot describe yet. Without a compiler the install goes on without them."""
+"""The C extensions, which pyproject.toml cannot describe yet.
 
+Without a compiler the install goes on without them. HEADRACE_EXTENSIONS says what else is wanted: `required`, and a
+build that fails or warns fails the install; `sanitized`, the same with AddressSanitizer and
+UndefinedBehaviorSanitizer in them; `none`, to try what machines without a compiler get.
+"""
+
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-HERE = Path("src/headrace/records")
-NATIVE = (
-    "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
-    "_receipts.c",
-)  # fmt: skip
-HEADERS = [str(HERE / name) for name in ("_native.h", "_header.h")]
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+SANITIZERS = ["-fsanitize=address,undefined"]
+FLAGS: dict[str, tuple[list[str], list[str]]] = {
+    "optional": ([], []),
+    "required": (WARNINGS, []),
+    "sanitized": (
+        [*WARNINGS, *SANITIZERS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1"],
+        SANITIZERS,
+    ),
+}
+WANTED = os.environ.get("HEADRACE_EXTENSIONS") or "optional"
+if WANTED not in {*FLAGS, "none"}:
+    raise SystemExit(f"HEADRACE_EXTENSIONS is {WANTED!r}; it takes {', '.join(FLAGS)} or none")
 
-setup(
-    ext_modules=[
-        Extension(
-            "headrace.records._native",
-            sources=[str(HERE / name) for name in NATIVE],
-            depends=HEADERS,
-            optional=True,
+ROOT = Path("src/headrace")
+RECORDS = ROOT / "records"
+
+
+def extension(name: str, sources: list[Path], depends: tuple[Path, ...] = ()) -> Extension:
+    """An extension of the package `headrace`, built as HEADRACE_EXTENSIONS says."""
+    compiling, linking = FLAGS[WANTED]
+    return Extension(
+        f"headrace.{name}",
+        sources=[str(source) for source in sources],
+        depends=[str(header) for header in depends],
+        extra_compile_args=compiling,
+        extra_link_args=linking,
+        optional=WANTED == "optional",
+    )
+
+
+def extensions() -> list[Extension]:
+    """All of them."""
+    native = (
+        "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
+        "_receipts.c",
+    )  # fmt: skip
+    headers = (RECORDS / "_native.h", RECORDS / "_header.h")
+    return [
+        extension("records._native", [RECORDS / name for name in native], headers),
+        extension(
+            "records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers[:1]
         ),
-        Extension(
-            "headrace.records._streams",
-            sources=[str(HERE / name) for name in ("_streams.c", "_crc32c.c", "_record.c")],
-            depends=[str(HERE / "_native.h")],
-            optional=True,
-        ),
-        Extension("headrace.store._resp", sources=["src/headrace/store/_resp.c"], optional=True),
-        Extension("headrace.store._reader", sources=["src/headrace/store/_reader.c"], optional=True),
-        Extension(
-            "headrace.kafka.codec._produce",
-            sources=["src/headrace/kafka/codec/_produce.c", *(str(HERE / name) for name in ("_header.c", "_crc32c.c"))],
-            depends=HEADERS,
-            optional=True,
+        extension("store._resp", [ROOT / "store/_resp.c"]),
+        extension("store._reader", [ROOT / "store/_reader.c"]),
+        extension(
+            "kafka.codec._produce",
+            [ROOT / "kafka/codec/_produce.c", RECORDS / "_header.c", RECORDS / "_crc32c.c"],
+            headers,
         ),
     ]
-)
+
+
+setup(ext_modules=[] if WANTED == "none" else extensions())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from headrace.access.needs import told
 from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.kafka import apis
@@ -19,6 +20,10 @@ from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
 from headrace.topics.values import ConfigKey
 
+NEEDS = [
+    "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
+    "that type that the request names. Nobody is asked for it yet: who reaches a listener may do everything there.",
+]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
 
@@ -51,7 +56,7 @@ def settings_page() -> str:
             ),
             "",
             "```toml",
-            'kafka = "0.0.0.0:9092"',
+            'kafka = "127.0.0.1:19092"',
             'advertise = "broker.example.org:9092"',
             "",
             "[set]",
@@ -136,12 +141,19 @@ def kafka_page() -> str:
     known = [APIS[key] for key in sorted(APIS)]
     lines = ["# The Kafka door", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
     lines += _table(
-        ("key", "API", "versions", "advertised and refused"),
+        ("key", "API", "versions", "advertised and refused", "needs"),
         (
-            (str(api.key), api.name, f"{max(api.oldest, api.refused_below)}-{api.newest}", _refused(api))
+            (
+                str(api.key),
+                api.name,
+                f"{max(api.oldest, api.refused_below)}-{api.newest}",
+                _refused(api),
+                told(api.needs),
+            )
             for api in known
         ),
     )
+    lines += ["", *NEEDS]
     for api in known:
         about = inspect.getdoc(inspect.getmodule(api.handler)) or ""
         _, _, body = about.partition("\n\n")
@@ -168,7 +180,14 @@ def oci_page() -> str:
     operations.load()
     listed = sorted(OPERATIONS.values(), key=lambda each: (each.client != "StreamClient", each.name))
     rows = [
-        (each.client, f"[{each.name}](#{each.name.lower()})", each.method, _path(each), str(each.status))
+        (
+            each.client,
+            f"[{each.name}](#{each.name.lower()})",
+            each.method,
+            _path(each),
+            str(each.status),
+            told(each.needs),
+        )
         for each in listed
     ]
     lines = [
@@ -177,7 +196,11 @@ def oci_page() -> str:
         f"Oracle's Streaming API, version {BASE}: {len(listed)} operations, below `/{BASE}` of the HTTP address.",
         f"The OpenAPI description is at `/{BASE}/openapi.json`.",
         "",
-        *_table(("client", "operation", "method", "path", "status"), rows),
+        *_table(("client", "operation", "method", "path", "status", "needs"), rows),
+        "",
+        *NEEDS,
+        "A stream is the topic of its name, a group the group of its name, a stream pool the cluster that it is; what",
+        "belongs to none of them counts as the default cluster's.",
     ]
     for each in listed:
         lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]

@@ -29,7 +29,8 @@ STOP_S = 2.0
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A server that is expected to end by itself, in an environment without our variables."""
     command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env={"PATH": ""})
+    environment = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
 
 
 def refused(ended: subprocess.CompletedProcess[str], status: int) -> str:
@@ -99,7 +100,7 @@ def test_one_line_says_where_every_door_answers(folder: Path) -> None:
 
 
 def test_on_every_interface_it_answers_on_loopback_too(folder: Path) -> None:
-    everywhere = ("--kafka", "0.0.0.0:0", "--http", "0.0.0.0:0", "--set", "oci.auth.insecure=true")
+    everywhere = ("--kafka", "0.0.0.0:0", "--http", "0.0.0.0:0", "--set", "headrace.insecure=true")
     with process(*everywhere, "--data", str(folder / "data")) as running:
         told = Addresses.parse(first_line(running))
         assert told.kafka.startswith("0.0.0.0:")
@@ -160,7 +161,7 @@ def clients_that_wait(started: Server) -> Iterator[None]:
         other.send_bytes(b"\x00\x00")
         host, port = started.http.removeprefix("http://").rsplit(":", 1)
         browser = stack.enter_context(socket.create_connection((host, int(port)), 5))
-        browser.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        browser.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert browser.recv(4096).startswith(b"HTTP/1.1 200")
         yield
 
@@ -182,7 +183,14 @@ def test_the_oci_door_is_not_opened_to_other_machines_unverified(folder: Path) -
     data = ("--data", str(folder / "data"))
     line = refused(serve(*data, "--http", "0.0.0.0:0"), 1)
     assert line.startswith("headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse lets everybody in")
-    assert "--set oci.auth.insecure=true" in line
+    assert "--set headrace.insecure=true" in line
+    assert not (folder / "data").exists()
+
+
+def test_the_kafka_listener_has_the_same_rule(folder: Path) -> None:
+    line = refused(serve("--data", str(folder / "data"), "--kafka", "0.0.0.0:0"), 1)
+    assert line.startswith("headrace: --kafka 0.0.0.0 is open to other machines, and its clients need no password")
+    assert "--set headrace.insecure=true" in line
     assert not (folder / "data").exists()
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import redis.asyncio
@@ -22,6 +23,7 @@ from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
+from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
@@ -91,7 +93,7 @@ async def serve(
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
-            _check_exposure(http_socket, kafka_socket, oci)
+            _check_exposure(http_socket, kafka_socket, oci, insecure=settings.headrace_insecure)
             storage = await stack.enter_async_context(_storage(options, settings, stop))
             clusters = Clusters(
                 storage,
@@ -122,7 +124,8 @@ async def serve(
             oci_app = OciApp(door, Authenticator(oci))
             # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
             people = console.create(lambda: _health(storage), otherwise=oci_app)
-            http = HttpListener(_http_doors(oci_app, people), http_socket)
+            hosts = _hosts(options, settings, oci, http_socket)
+            http = HttpListener(HostCheck(_http_doors(oci_app, people), hosts), http_socket)
             await http.start()
             stack.push_async_callback(http.stop)
             if guest is None:
@@ -141,6 +144,15 @@ def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
         await door(scope, receive, send)
 
     return application
+
+
+def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, bound: socket.socket) -> Hosts:
+    """The names by which HTTP requests may call this server."""
+    address = bound.getsockname()[0]
+    own = [options.http.host, address, urlsplit(oci.messages_endpoint).hostname or ""]
+    if not exposure.is_loopback(address):
+        own.append(socket.gethostname())
+    return Hosts(own, settings.headrace_http_hosts.split(","))
 
 
 class Stop:
@@ -194,9 +206,9 @@ def _bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> so
     return bound
 
 
-def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings) -> None:
-    """Whoever reaches the OCI door has to be verified, or it has to be meant otherwise."""
-    refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0])
+def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings, *, insecure: bool) -> None:
+    """Who reaches a listener from another machine has to prove who it is, or it has to be meant otherwise."""
+    refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0], insecure=insecure)
     if refusal is not None:
         raise StartError(refusal)
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():

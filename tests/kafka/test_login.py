@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request
 
-from headrace.broker.access import LoginRefused
+from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 from headrace.broker.clock import SystemClock
 from headrace.broker.clusters import Clusters
+from headrace.broker.logins import Admitted, LoginRefused
 from headrace.broker.settings import BrokerSettings
 from headrace.kafka.codec.messages import (
     ApiVersionsRequest,
@@ -43,10 +44,10 @@ class Guests:
         self.required = required
         self._pool = pool
 
-    def cluster_of(self, username: str, password: str) -> Broker:
+    def admit(self, username: str, password: str) -> Admitted:
         if (username, password) != ("jane", "secret"):
             raise LoginRefused("who are you?", "a stranger")
-        return self._pool
+        return Admitted(Principal(username), self._pool)
 
 
 class Doors(msgspec.Struct):
@@ -55,6 +56,11 @@ class Doors(msgspec.Struct):
     optional: str
     required: str
     without: str
+    listeners: dict[str, KafkaListener]
+
+    def principals(self, address: str) -> list[str]:
+        """Who is at the other end of a listener's connections."""
+        return sorted(str(each.principal) for each in tuple(self.listeners[address].connections))
 
 
 @contextlib.asynccontextmanager
@@ -78,6 +84,7 @@ async def opened(url: str) -> AsyncIterator[Doors]:
         await clusters.default.topics.create_if_missing("outside", 1)
         await pool.topics.create_if_missing("inside", 1)
         addresses = []
+        listeners = {}
         for guests in (Guests(pool, required=False), Guests(pool, required=True), None):
             bound = socket.create_server(("127.0.0.1", 0))
             bound.setblocking(False)
@@ -89,7 +96,9 @@ async def opened(url: str) -> AsyncIterator[Doors]:
             clusters.default.advertised[listener.name] = (host, port)
             await listener.start(bound)
             stack.push_async_callback(listener.stop)
-        yield Doors(*addresses)
+            listeners[listener.name] = listener
+        optional, required, without = addresses
+        yield Doors(optional, required, without, listeners)
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +174,19 @@ def test_the_name_chooses_the_cluster_of_the_connection(address: str, version: i
         assert topics(client) == ["inside"]
         assert client.metadata().cluster_id == "pool"
         assert client.produce("inside", batch(b"value")).error_code == 0
+
+
+def test_who_logged_in_is_the_principal_and_anonymous_before(doors: Doors) -> None:
+    with Wire(doors.required) as client:
+        versions(client)
+        assert "User:ANONYMOUS" in doors.principals(doors.required)
+        login(client)
+        assert "User:jane" in doors.principals(doors.required)
+    with Wire(doors.required) as client:
+        assert handshake(client, version=0) is Code.NONE
+        client.send_frame(TOKEN)
+        assert client.receive_frame() == b""
+        assert "User:jane" in doors.principals(doors.required)
 
 
 def test_version_0_has_the_token_bare_after_it(address: str) -> None:
@@ -335,11 +357,12 @@ def test_only_jane_gets_in(token: bytes) -> None:
     login = Login(Guests(pool, required=True))
     assert login.begin("PLAIN", 1) is Code.NONE
     try:
-        assert login.finish(token) is pool
+        admitted = login.finish(token)
     except LoginRefused:
         assert login.pending
     else:
         assert token in {b"\0jane\0secret", b"jane\0jane\0secret"}
+        assert (str(admitted.principal), admitted.broker) == ("User:jane", pool)
         assert not login.pending
 
 

@@ -122,7 +122,7 @@ def new_stream(api: Api, partitions: int = 1) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def oci_server() -> Iterator[InProcessServer]:
-    with InProcessServer(oci_auth="off") as server:
+    with InProcessServer(oci_auth="off", headrace_http_hosts="streaming.example.org") as server:
         yield server
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from oci._vendor.requests import Request as SdkRequest
 
 import oci
+from headrace.access.principal import ANONYMOUS, Principal
 from headrace.oci.authentication import Authenticator
-from headrace.oci.call import Principal
 from headrace.oci.errors import OciError
 from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import date_ms
@@ -27,8 +27,7 @@ from headrace.oci.signatures import date_ms
 TENANCY = "ocid1.tenancy.oc1..aaaa"
 USER = "ocid1.user.oc1..bbbb"
 FINGERPRINT = ":".join(["ab"] * 16)
-NOBODY = Principal()
-SOMEBODY = Principal(TENANCY, USER)
+SOMEBODY = Principal(USER, TENANCY)
 TEXT = "The required information to complete authentication was not provided or was incorrect."
 
 
@@ -134,7 +133,7 @@ def sdk(pem: str) -> Sign:
     ],
 )
 def test_requests_of_the_python_sdk(keys: Path, sdk: Sign, mode: str, method: str, path: str, body: str | None) -> None:
-    assert ask(authenticator(mode, keys), sdk(method, path, body)) == (NOBODY if mode == "off" else SOMEBODY)
+    assert ask(authenticator(mode, keys), sdk(method, path, body)) == (ANONYMOUS if mode == "off" else SOMEBODY)
 
 
 @pytest.mark.parametrize("mode", ["verify", "parse"])
@@ -163,7 +162,7 @@ def test_tokens_and_resource_principals_are_read_but_cannot_be_verified(
     resource.create_signers(
         f"resource/v2.1.1/{TENANCY}/ocid1.instance.oc1..i", private_key, ["date", "(request-target)", "host"], []
     )
-    for signer, principal in ((token, NOBODY), (resource, Principal(TENANCY, "ocid1.instance.oc1..i"))):
+    for signer, principal in ((token, ANONYMOUS), (resource, Principal("ocid1.instance.oc1..i", TENANCY))):
         sent = sdk("GET", "/20180418/streams", signer=signer)
         assert ask(authenticator("parse"), sent) == principal
         refused(authenticator("verify", keys), sent)
@@ -224,7 +223,7 @@ def test_requests_in_the_shapes_of_the_other_sdks(
 
 def test_without_a_header_nobody_is_known(keys: Path) -> None:
     sent = Sent("GET", "/20180418/streams", {"host": "h"}, b"")
-    assert ask(authenticator("off"), sent) == NOBODY
+    assert ask(authenticator("off"), sent) == ANONYMOUS
     for mode in ("parse", "verify"):
         refused(authenticator(mode, keys), sent)
 

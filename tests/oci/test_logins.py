@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.access import LoginRefused
 from headrace.broker.broker import Broker
+from headrace.broker.logins import LoginRefused
 from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 
@@ -25,14 +25,17 @@ def logins(mode: str = "parse", tokens: Path | str = "") -> PoolLogins:
 
 def refused(to: PoolLogins, username: str, password: str = "token") -> LoginRefused:
     with pytest.raises(LoginRefused) as caught:
-        to.cluster_of(username, password)
+        to.admit(username, password)
     return caught.value
 
 
 @pytest.mark.parametrize("mode", ["parse", "off"])
 @pytest.mark.parametrize("user", ["acme/jane@example.com", "acme/default/jane", "acme/a b/j@e.c"])
 def test_the_pool_in_the_name_is_the_cluster_and_any_token_will_do(mode: str, user: str) -> None:
-    assert logins(mode).cluster_of(f"{user}/{POOL}", "whatever") is CLUSTER
+    admitted = logins(mode).admit(f"{user}/{POOL}", "whatever")
+    assert admitted.broker is CLUSTER
+    assert str(admitted.principal) == f"User:{user}"
+    assert admitted.principal.tenancy == "acme"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,7 @@ def tokens(tmp_path: Path) -> Path:
 def test_in_verify_mode_the_token_has_to_be_one_of_the_users(tokens: Path) -> None:
     door = logins("verify", tokens)
     for user, token in (("acme/jane", "first;>{("), ("acme/jane", "second"), ("acme/default/joe", "hashed one")):
-        assert door.cluster_of(f"{user}/{POOL}", token) is CLUSTER
+        assert door.admit(f"{user}/{POOL}", token).broker is CLUSTER
     for user, token in (
         ("acme/jane", "First;>{("),
         ("acme/jane", ""),
@@ -96,11 +99,11 @@ def test_a_wrong_token_says_nothing_of_whether_the_pool_is_there(tokens: Path) -
 def test_the_file_is_read_again_when_it_changed(tokens: Path) -> None:
     door = logins("verify", tokens)
     name = f"acme/jane/{POOL}"
-    assert door.cluster_of(name, "second") is CLUSTER
+    assert door.admit(name, "second").broker is CLUSTER
     tokens.write_text("acme/jane third\n")
     os.utime(tokens, ns=(1, 1))
     refused(door, name, "second")
-    assert door.cluster_of(name, "third") is CLUSTER
+    assert door.admit(name, "third").broker is CLUSTER
     tokens.unlink()
     refused(door, name, "third")
 

@@ -34,12 +34,12 @@ def test_a_request_id_comes_back_and_one_is_made_where_there_is_none(api: Api, s
 
 
 def test_expect_100_continue_is_answered_at_once(oci_server: InProcessServer, stream: str) -> None:
-    head = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\n"
+    head = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
     assert raw(oci_server, f"{head}content-length: 5\r\n\r\n".encode()) == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(oci_server: InProcessServer, stream: str) -> None:
-    head = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\n"
+    head = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
     answer = raw(oci_server, f"{head}content-length: 99999999\r\n\r\n".encode(), b"MiB")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"\r\nconnection: close\r\n" in answer
@@ -47,7 +47,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(oci_server: InPro
 
 
 def test_whoever_asks_first_and_is_refused_has_the_connection_closed(oci_server: InProcessServer) -> None:
-    head = "POST /20180418/nothing HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    head = "POST /20180418/nothing HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
     answer = raw(oci_server, head.encode(), b"}")
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"\r\nconnection: close\r\n" in answer
@@ -62,7 +62,7 @@ def test_a_body_that_is_too_large_and_sent_all_the_same_is_answered_too(api: Api
 
 
 def test_a_chunked_body_is_taken_and_bounded(oci_server: InProcessServer, stream: str) -> None:
-    head = f"POST /20180418/streams/{stream}/%s HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = f"POST /20180418/streams/{stream}/%s HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
     sent = (head % "messages").encode() + b'e\r\n{"messages":[]\r\n1\r\n}\r\n0\r\n\r\n'
     assert b"at least one message" in raw(oci_server, sent, b"}")
     chunk = b"80000\r\n" + b" " * 0x80000 + b"\r\n"
@@ -71,8 +71,8 @@ def test_a_chunked_body_is_taken_and_bounded(oci_server: InProcessServer, stream
 
 @pytest.mark.parametrize(
     "sent",
-    [b"NONSENSE\r\n\r\n", b"GET /20180418/\xff HTTP/1.1\r\nhost: h\r\n\r\n", b"\x16\x03\x01\x02\x00",
-     b"POST /20180418/streams HTTP/1.1\r\nhost: h\r\ncontent-length: x\r\n\r\n"],
+    [b"NONSENSE\r\n\r\n", b"GET /20180418/\xff HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00",
+     b"POST /20180418/streams HTTP/1.1\r\nhost: localhost\r\ncontent-length: x\r\n\r\n"],
 )  # fmt: skip
 def test_what_is_no_http_is_answered_in_json(oci_server: InProcessServer, sent: bytes) -> None:
     answer = raw(oci_server, sent, b"}")
@@ -112,7 +112,7 @@ def test_messages_endpoint_is_the_address_by_which_the_client_asked(api: Api, st
 
 
 def test_requests_sent_at_once_are_answered_in_order(oci_server: InProcessServer, stream: str) -> None:
-    request = "GET /20180418/streams/{} HTTP/1.1\r\nhost: h\r\nopc-request-id: {}\r\n\r\n"
+    request = "GET /20180418/streams/{} HTTP/1.1\r\nhost: localhost\r\nopc-request-id: {}\r\n\r\n"
     sent = "".join(request.format(stream, number) for number in range(10)).encode()
     received = raw(oci_server, sent, b"opc-request-id: 9")
     assert re.findall(rb"opc-request-id: (\d)", received) == [b"%d" % number for number in range(10)]
@@ -172,12 +172,12 @@ def test_the_page_has_every_operation() -> None:
 
 
 def test_headers_have_an_end(oci_server: InProcessServer, api: Api, stream: str) -> None:
-    start = f"GET /20180418/streams/{stream} HTTP/1.1\r\nhost: h\r\n".encode()
+    start = f"GET /20180418/streams/{stream} HTTP/1.1\r\nhost: localhost\r\n".encode()
     assert raw(oci_server, start + b"x: " + bytes(60_000).replace(b"\0", b"a") + b"\r\n\r\n").startswith(
         b"HTTP/1.1 200 "
     )
     many = b"".join(b"x-%d: %b\r\n" % (number, b"a" * 1000) for number in range(100))
-    chunked = b"POST /20180418/streams HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+    chunked = b"POST /20180418/streams HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
     for sent in (
         start + many + b"\r\n",
         start + b"x: " + b"a" * 600_000,  # and never an end
@@ -192,13 +192,13 @@ def test_headers_have_an_end(oci_server: InProcessServer, api: Api, stream: str)
 
 
 def test_requests_in_a_row_are_answered_in_a_row(oci_server: InProcessServer, stream: str) -> None:
-    put = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: h\r\n".encode()
+    put = f"POST /20180418/streams/{stream}/messages HTTP/1.1\r\nhost: localhost\r\n".encode()
     body = b'{"messages":[{"value":"YQ=="}]}'
     sent = b"".join(
         put + b"opc-request-id: r%d\r\ncontent-length: %d\r\n\r\n%b" % (number, len(body), body)
         for number in range(4_000)
     )
-    last = b"GET /20180418/nothing HTTP/1.1\r\nhost: h\r\nopc-request-id: last\r\nconnection: close\r\n\r\n"
+    last = b"GET /20180418/nothing HTTP/1.1\r\nhost: localhost\r\nopc-request-id: last\r\nconnection: close\r\n\r\n"
     answers = raw(oci_server, sent + last, b'Not Found"}')
     ids = [int(found) for found in re.findall(rb"opc-request-id: r([0-9]+)\r\n", answers)]
     assert ids == list(range(4_000))

@@ -9,7 +9,7 @@ from headrace.topics.values import InvalidSetting
 
 def test_by_default_any_key_will_do_on_this_machine() -> None:
     settings = OciSettings.of()
-    assert (settings.auth, settings.auth_insecure, settings.auth_kafka) == ("parse", False, "auto")
+    assert (settings.auth, settings.auth_kafka) == ("parse", "auto")
     assert (settings.auth_keys, settings.auth_tokens) == ("", "")
 
 
@@ -34,7 +34,7 @@ def test_every_key_has_a_field_of_its_name(key: object) -> None:
         ("oci.auht=off", "unknown setting oci.auht, did you mean oci.auth"),
         ("oci.nothing.like.it=1", "unknown setting oci.nothing.like.it"),
         ("oci.auth=maybe", "oci.auth=maybe: expected one of verify, parse, off"),
-        ("oci.auth.insecure=1", "oci.auth.insecure=1: expected true or false"),
+        ("oci.work.requests=1", "oci.work.requests=1: expected true or false"),
         ("oci.auth.kafka=never", "oci.auth.kafka=never: expected one of auto, required, optional"),
     ],
 )

@@ -85,6 +85,7 @@ def test_the_typescript_sdk_writes_names_in_mixed_case() -> None:
         header({"version": "2"}),
         header({"headers": ""}),
         header({"headers": "date  host"}),
+        header({"headers": "date (request-target) host " + " ".join(f"x-{number}" for number in range(300))}),
         header({"headers": "date date (request-target) host"}),
         header({"headers": "date\t(request-target) host"}),
         header({"headers": "(created) (request-target) host"}),

@@ -184,6 +184,19 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.insecure",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Listen on other addresses than loopback although clients need not prove who they are (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.http.hosts",
+        type=ConfigType.LIST,
+        default="",
+        doc="Names by which HTTP requests may call the server (Host), and whose pages may send them (Origin), besides "
+        "loopback's and the listener's own; *: every name (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.native.max.pending",
         type=ConfigType.INT,
         default="100000",
@@ -228,6 +241,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_cache_bytes: int
     headrace_journal_bytes: int
     headrace_stream_prefix: str
+    headrace_insecure: bool
+    headrace_http_hosts: str
     headrace_native_max_pending: int
     topic_defaults: TopicDefaults
     given: dict[str, str]

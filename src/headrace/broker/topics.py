@@ -151,6 +151,10 @@ class TopicTable:
         """All names, sorted."""
         return sorted(self._by_name)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+        return name in self._by_name
+
     def get(self, name: str) -> LiveTopic:
         """Raises UnknownTopic."""
         try:

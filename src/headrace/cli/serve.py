@@ -43,7 +43,7 @@ def server_options(function: F) -> F:
     "serve",
     examples="""
     headrace serve
-    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092
+    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --set headrace.insecure=true
     headrace serve --data /var/lib/headrace --fsync always
     headrace serve --redis redis://localhost:6379/0
     headrace serve --set num.partitions=6 --set log.retention.hours=24

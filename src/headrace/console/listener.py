@@ -92,6 +92,8 @@ class HttpListener:
                 server_header=False,
                 http=_Protocol,
                 ws="none",
+                # Who says in a header where a request came from is not believed: there is no proxy known to us.
+                proxy_headers=False,
                 timeout_keep_alive=_KEEP_S,
                 timeout_graceful_shutdown=_GRACE_S,
             )

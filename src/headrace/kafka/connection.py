@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from headrace.broker.access import LoginRefused
+from headrace.access.principal import ANONYMOUS
+from headrace.broker.logins import Admitted, LoginRefused
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
 from headrace.kafka.exchange import Exchange
@@ -43,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: "KafkaListener") -> None:
         self.broker: Broker = listener.broker
         self.login = Login(listener.logins)
+        self.principal = ANONYMOUS
         self.listener = listener.name
         self.client_host = "?"
         self.local_host = "?"
@@ -225,10 +227,11 @@ class Connection(asyncio.BufferedProtocol):
         if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
-        exchange = None if shortcut is None else shortcut(self, buffer, start, stop, owned)
+        exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
         if exchange is None:
             self._decode(buffer[start:stop], owned=owned)
             return
+        # The same question as in `_decode` belongs here, of the shortcut's rules.
         self._begin(exchange)
         try:
             exchange.serve()
@@ -256,6 +259,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"a malformed request: {error}")
             return
         exchange.owned = owned
+        # Whether `exchange.principal` may have what `api.needed(request, exchange)` tells would be asked here.
         self._begin(exchange)
         try:
             later = api.handler(request, exchange)
@@ -276,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.login.raw:
             self._flush()
             try:
-                self.broker = self.login.finish(bytes(frame))
+                self.enter(self.login.finish(bytes(frame)))
             except LoginRefused as refused:
                 self.close(f"login refused: {refused.reason}")
             else:
@@ -287,6 +291,10 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"API key {key} before the client has logged in")
             return False
         return True
+
+    def enter(self, admitted: Admitted) -> None:
+        """Take over who logged in, and the virtual cluster that is for."""
+        self.principal, self.broker = admitted.principal, admitted.broker
 
     def is_busy(self, beside: Exchange) -> bool:
         """Whether another exchange than this one is without an answer."""

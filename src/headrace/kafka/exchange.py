@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from headrace.access.principal import Principal
+from headrace.broker.logins import Admitted
 from headrace.kafka.codec.headers import encode_response_header
 from headrace.kafka.login import Login
 
@@ -22,6 +24,8 @@ class Outlet(Protocol):
     broker: "Broker"
     """The virtual cluster that this connection is for; a login may choose another."""
     login: Login
+    principal: Principal
+    """Who is at the other end, as far as a login has told."""
     client_host: str
     local_host: str
     """The address of ours that the client connected to."""
@@ -29,6 +33,9 @@ class Outlet(Protocol):
 
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""
+
+    def enter(self, admitted: Admitted) -> None:
+        """Somebody logged in."""
 
     def is_busy(self, beside: "Exchange") -> bool:
         """Whether another exchange than this one is without an answer."""
@@ -58,6 +65,11 @@ class Exchange(msgspec.Struct, eq=False):
     def broker(self) -> "Broker":
         """The broker behind this door."""
         return self.outlet.broker
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.outlet.principal
 
     @property
     def advertised(self) -> tuple[str, int]:

@@ -4,8 +4,8 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from headrace.broker.access import Logins
 from headrace.broker.clock import Timer
+from headrace.broker.logins import Logins
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.connection import Connection

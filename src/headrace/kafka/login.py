@@ -5,13 +5,9 @@ version 0 of the handshake. Whatever else comes in between ends the connection, 
 """
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-from headrace.broker.access import LoginRefused, Logins
+from headrace.broker.logins import Admitted, LoginRefused, Logins
 from headrace.kafka.errors import Code
-
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
 
 MECHANISMS = ("PLAIN",)
 MOST_LOGIN_BYTES = 512 << 10
@@ -78,17 +74,17 @@ class Login:
         """Whether a mechanism was agreed on and its token is to come."""
         return self._step in {_Step.TOKEN, _Step.RAW}
 
-    def finish(self, token: bytes) -> "Broker":
-        """Check a PLAIN token (RFC 4616); the virtual cluster it opens, from now on this connection's.
+    def finish(self, token: bytes) -> Admitted:
+        """Check a PLAIN token (RFC 4616); whose it is and the virtual cluster it opens, from now on this connection's.
 
         Raises:
             LoginRefused: the connection is to be closed.
         """
         assert self._logins is not None
         username, password = _plain(token)
-        broker = self._logins.cluster_of(username, password)
+        admitted = self._logins.admit(username, password)
         self._go(_Step.DONE)
-        return broker
+        return admitted
 
 
 def _plain(token: bytes) -> tuple[str, str]:

@@ -13,8 +13,9 @@ import msgspec
 import structlog
 
 from headrace import __version__
+from headrace.access.principal import ANONYMOUS, Principal
 from headrace.oci import operations
-from headrace.oci.call import Answer, Call, Principal
+from headrace.oci.call import Answer, Call
 from headrace.oci.door import Door
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
@@ -42,7 +43,6 @@ _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 _DESCRIPTION = f"{BASE}/openapi.json".encode()
-_NOBODY = Principal()
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -118,7 +118,7 @@ class OciApp:
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
         query: bytes = scope["query_string"]
-        principal = _NOBODY
+        principal = ANONYMOUS
         if self._authenticator is not None:
             # Before the body is taken in: strangers get little memory.
             principal = self._authenticator.authenticate(
@@ -145,6 +145,7 @@ class OciApp:
             endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
             injected=injected,
         )
+        # Whether `principal` may have what `operation.needed(call)` tells would be asked here.
         if self._door.limits is not None:
             self._door.limits.call(operation.name, principal.tenancy, self._door.clock.now_ms())
         if injected.delay_ms:

@@ -6,16 +6,14 @@ from typing import Protocol
 
 import structlog
 
+from headrace.access.principal import ANONYMOUS, Principal
 from headrace.oci import signatures
-from headrace.oci.call import Principal
 from headrace.oci.errors import NOT_AUTHENTICATED, OciError
 from headrace.oci.keys import KeyDirectory
 from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import ApiKey, BadSignature, Signature
 
 _log = structlog.get_logger("headrace.oci")
-
-_NOBODY = Principal()
 
 
 class Keys(Protocol):
@@ -55,7 +53,7 @@ class Authenticator:
             OciError: 401, whatever is wrong. Why is told in the log only.
         """
         if self._mode == "off":
-            return _NOBODY
+            return ANONYMOUS
         try:
             return self._read(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
         except BadSignature as error:
@@ -95,7 +93,7 @@ class Authenticator:
             signed = signatures.signing_string(signature.names, method, raw_target, headers)
             signatures.check_date(signature.names, headers, now_ms)
             self._verify(signature, signed)
-        return Principal(signature.key_id.tenancy, signature.key_id.user)
+        return Principal.of(signature.key_id.tenancy, signature.key_id.user)
 
     def _verify(self, signature: Signature, signed: bytes) -> None:
         key = signature.key_id

@@ -5,17 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.access.principal import Principal
 from headrace.oci.faults import NONE, Injected
 
 if TYPE_CHECKING:
     from headrace.oci.door import Door
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """Who asks, as far as the signature tells; empty texts where signatures are off."""
-
-    tenancy: str = ""
-    user: str = ""
 
 
 class Call:

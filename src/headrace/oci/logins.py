@@ -12,8 +12,9 @@ from pathlib import Path
 
 import structlog
 
-from headrace.broker.access import LoginRefused
+from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
+from headrace.broker.logins import Admitted, LoginRefused
 from headrace.oci import ocids
 from headrace.oci.settings import OciSettings
 
@@ -41,8 +42,8 @@ class PoolLogins:
         self._cluster_of_pool = cluster_of_pool
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
-    def cluster_of(self, username: str, password: str) -> Broker:
-        """The virtual cluster of the pool in the name. Raises LoginRefused."""
+    def admit(self, username: str, password: str) -> Admitted:
+        """The user in the name, and the virtual cluster of the pool in it. Raises LoginRefused."""
         user, _, pool = username.rpartition("/")
         tenancy, _, rest = user.partition("/")
         if not (tenancy and rest) or ocids.unique_of(pool, ocids.STREAM_POOL) is None:
@@ -52,7 +53,7 @@ class PoolLogins:
         broker = self._cluster_of_pool(pool)
         if broker is None:
             raise LoginRefused(_WRONG, f"there is no stream pool {pool[:300]}")
-        return broker
+        return Admitted(Principal(user, tenancy), broker)
 
 
 class TokenFile:

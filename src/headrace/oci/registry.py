@@ -1,13 +1,15 @@
 """What this door offers: every operation registers itself here with one decorator.
 
-Routing, `docs/oci-operations.md` and the OpenAPI description are built from these registrations.
+Routing, `docs/oci-operations.md` and the OpenAPI description are built from these registrations. Each says what it
+needs of whoever calls it; there is no default.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Literal
 
 import msgspec
 
+from headrace.access.needs import Resource, Rule, Rules
 from headrace.oci.call import Answer, Call
 
 Client = Literal["StreamClient", "StreamAdminClient"]
@@ -43,6 +45,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     signs_body: bool
     """False for PutMessages, whose signature leaves the body out."""
     doc: str
+    needs: Rules
+
+    def needed(self, call: Call) -> Iterator[tuple[Rule, Resource]]:
+        """What one call needs of `call.principal`: each rule with each resource that the call names."""
+        for rule in self.needs:
+            for resource in rule.resources(call):
+                yield rule, resource
 
 
 OPERATIONS: dict[str, Operation] = {}
@@ -54,6 +63,7 @@ def operation(
     path: str,
     *,
     client: Client,
+    needs: Rules,
     query: type[Any] = Nothing,
     headers: type[Any] = Nothing,
     body: Any = None,
@@ -63,7 +73,10 @@ def operation(
     answer_headers: tuple[str, ...] = (),
     signs_body: bool = True,
 ) -> Callable[[Handler], Handler]:
-    """Make the decorated coroutine function the handler of an operation. Raises ValueError for a second one."""
+    """Make the decorated coroutine function the handler of an operation. Raises ValueError for a second one.
+
+    `needs`: what a call needs of whoever makes it, as made by `oci.needs`. The rest: see `Operation`.
+    """
 
     def add(handler: Handler) -> Handler:
         if name in OPERATIONS:
@@ -83,6 +96,7 @@ def operation(
             answer_headers=answer_headers,
             signs_body=signs_body,
             doc=(handler.__doc__ or "").strip(),
+            needs=needs,
         )
         return handler
 

@@ -40,12 +40,6 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
         "loopback. Who does not log in sees the default stream pool.",
     ),
     ConfigKey(
-        name="oci.auth.insecure",
-        type=ConfigType.BOOLEAN,
-        default="false",
-        doc="Listen on other addresses than loopback although signatures are not verified.",
-    ),
-    ConfigKey(
         name="oci.region",
         type=ConfigType.STRING,
         default="local",
@@ -130,7 +124,6 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
     auth_keys: str
     auth_tokens: str
     auth_kafka: Literal["auto", "required", "optional"]
-    auth_insecure: bool
     region: str
     messages_endpoint: str
     pools: Literal["shared", "compartment"]

@@ -37,6 +37,7 @@ _HTTP_DATE = re.compile(
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TOKEN = "ST$"
 _MOST_LETTERS = 16_384  # real tokens have 1 000 to 4 000
+_MOST_NAMES = 1024  # characters of the list of signed headers; the longest of an SDK has some 120
 
 
 class BadSignature(Exception):
@@ -100,6 +101,8 @@ def parse(authorization: str) -> Signature:
         raise BadSignature("the signature is not base64") from None
     if not value:
         raise BadSignature("the signature is empty")
+    if len(parameters["headers"]) > _MOST_NAMES:
+        raise BadSignature("the list of signed headers is too long")
     return Signature(parse_key_id(parameters["keyId"]), _names(parameters["headers"]), value)
 
 
@@ -169,12 +172,10 @@ def _text(claims: Mapping[object, object], *names: str) -> str:
 
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
     """Headers by name in lower case; a header that is there several times is joined with commas, as the draft says."""
-    headers: dict[str, bytes] = {}
-    for raw_name, raw_value in pairs:
-        name = raw_name.decode("latin-1").lower()
-        value = raw_value.strip()
-        headers[name] = headers[name] + b", " + value if name in headers else value
-    return headers
+    found: dict[str, list[bytes]] = {}
+    for name, value in pairs:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.strip())
+    return {name: b", ".join(values) for name, values in found.items()}
 
 
 def check_coverage(names: tuple[str, ...], method: str, headers: Mapping[str, bytes], *, signs_body: bool) -> None:

@@ -11,6 +11,7 @@ Version notes
 
 import re
 
+from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -31,7 +32,7 @@ def refusal() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered())
 
 
-@register(ApiVersionsRequest, 0, 4)
+@register(ApiVersionsRequest, 0, 4, needs=ANYBODY)
 def handle(request: ApiVersionsRequest, exchange: Exchange) -> None:
     """Say which APIs and versions are served."""
     if exchange.version >= 3 and not (

@@ -8,17 +8,19 @@ Version notes
 - 2: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-@register(CreatePartitionsRequest, 0, 3)
+@register(CreatePartitionsRequest, 0, 3, needs=(topics(Operation.ALTER, each_topic),))
 async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     names = [topic.name for topic in request.topics]

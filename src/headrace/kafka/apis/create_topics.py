@@ -11,6 +11,9 @@ Version notes
 - 4: partitions and replication factor may be -1. 5: flexible, and the answer tells the configuration. 7: topic ids.
 """
 
+from collections.abc import Iterator
+
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.native.positions import GroupPositions
 from headrace.broker.topics import LiveTopic
@@ -18,6 +21,7 @@ from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster, topics
 from headrace.kafka.registry import register
 from headrace.topics.config import describe
 from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
@@ -27,7 +31,25 @@ ADOPT_STREAM, ADOPT_PARTITION = "headrace.stream", "headrace.partition"
 CONVERT = "headrace.convert"
 
 
-@register(CreateTopicsRequest, 2, 7)
+_CREATE_ANY = (Operation.CREATE, ResourceType.CLUSTER)
+
+
+def _named(request: CreateTopicsRequest, key: str, *, wanted: bool) -> Iterator[str]:
+    """The topics for which a configuration is given, or is not."""
+    for topic in request.topics:
+        if any(item.name == key for item in topic.configs) == wanted:
+            yield topic.name
+
+
+NEEDS = (
+    topics(Operation.CREATE, lambda request, _: _named(request, CONVERT, wanted=False), instead=_CREATE_ANY),
+    topics(Operation.ALTER, lambda request, _: _named(request, CONVERT, wanted=True)),
+    # Whoever adopts names a key of Redis, which no rule about topics is about.
+    cluster(Operation.ALTER, lambda request: any(True for _ in _named(request, ADOPT_STREAM, wanted=True))),
+)
+
+
+@register(CreateTopicsRequest, 2, 7, needs=NEEDS)
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create topics, each on its own."""
     names = [topic.name for topic in request.topics]

@@ -7,16 +7,18 @@ Version notes
 - 2: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
 from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups
 from headrace.kafka.registry import register
 
 
-@register(DeleteGroupsRequest, 0, 2)
+@register(DeleteGroupsRequest, 0, 2, needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),))
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete groups."""
     groups = exchange.broker.groups

@@ -8,10 +8,12 @@ Version notes
 - 2: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 
@@ -20,7 +22,7 @@ Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _LOG_END = -1
 
 
-@register(DeleteRecordsRequest, 0, 2)
+@register(DeleteRecordsRequest, 0, 2, needs=(topics(Operation.DELETE, each_topic),))
 async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
     """Move log starts up."""
     return DeleteRecordsResponse(

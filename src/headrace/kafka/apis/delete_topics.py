@@ -4,19 +4,26 @@ Version notes
 - 3: TOPIC_DELETION_DISABLED. 4: flexible. 5: error messages. 6: topics by id.
 """
 
+from collections.abc import Iterable
 from uuid import UUID
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import names_of, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 
 
-@register(DeleteTopicsRequest, 1, 6)
+def _names(request: DeleteTopicsRequest, exchange: Exchange) -> Iterable[str]:
+    return names_of(request.topics, exchange) if exchange.version >= 6 else request.topic_names
+
+
+@register(DeleteTopicsRequest, 1, 6, needs=(topics(Operation.DELETE, _names),))
 async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
     """Delete topics with their records."""
     if exchange.version >= 6:

@@ -5,6 +5,7 @@ Behavior
   UNSUPPORTED_ENDPOINT_TYPE.
 """
 
+from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import DescribeClusterRequest, DescribeClusterResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -13,7 +14,7 @@ from headrace.kafka.registry import register
 _BROKERS = 1
 
 
-@register(DescribeClusterRequest, 0, 1)
+@register(DescribeClusterRequest, 0, 1, needs=ANYBODY)
 def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
     """Tell the cluster's id, its broker and its controller."""
     broker = exchange.broker

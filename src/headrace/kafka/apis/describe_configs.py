@@ -11,14 +11,17 @@ Version notes
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.settings import BROKER_KEYS
 from headrace.kafka.codec.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster, topics
 from headrace.kafka.registry import register
 from headrace.topics.config import Source, describe
 from headrace.topics.errors import TopicError
@@ -38,7 +41,22 @@ Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-@register(DescribeConfigsRequest, 1, 4)
+def topics_in(request: Any, _: Exchange) -> Iterable[str]:
+    """The topics whose configuration a request is about."""
+    return (each.resource_name for each in request.resources if each.resource_type == TOPIC)
+
+
+def names_broker(request: Any) -> bool:
+    """Whether a request is about a broker's configuration, too."""
+    return any(each.resource_type == BROKER for each in request.resources)
+
+
+@register(
+    DescribeConfigsRequest,
+    1,
+    4,
+    needs=(topics(Operation.DESCRIBE_CONFIGS, topics_in), cluster(Operation.DESCRIBE_CONFIGS, names_broker)),
+)
 async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Show the configuration of topics and of the broker."""
     results = []

@@ -7,15 +7,17 @@ Version notes
 - 3: authorized operations (not told). 4: static members. 5: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.description import GroupDescription
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups
 from headrace.kafka.registry import register
 
 Group = DescribeGroupsResponse.DescribedGroup
 
 
-@register(DescribeGroupsRequest, 0, 5)
+@register(DescribeGroupsRequest, 0, 5, needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),))
 def handle(request: DescribeGroupsRequest, exchange: Exchange) -> None:
     """Describe groups with their members."""
     groups = exchange.broker.groups

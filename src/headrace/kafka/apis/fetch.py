@@ -13,10 +13,12 @@ Version notes
 
 from struct import Struct
 
+from headrace.access.needs import Operation
 from headrace.broker.fetch import Ask, Found
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import topics
 from headrace.kafka.registry import register
 from headrace.records.batch import peek
 from headrace.records.compression import ZSTD
@@ -29,7 +31,9 @@ _LENGTH = Struct(">i")
 PartitionData = FetchResponse.PartitionData
 
 
-@register(FetchRequest, 4, 12)
+@register(
+    FetchRequest, 4, 12, needs=(topics(Operation.READ, lambda request, _: (topic.topic for topic in request.topics)),)
+)
 def handle(request: FetchRequest, exchange: Exchange) -> None:
     """Read records from the partitions named, waiting if there are too few."""
     broker = exchange.broker

@@ -7,16 +7,34 @@ Version notes
 - 1: key types. 3: flexible. 4: many keys at once (KIP-699).
 """
 
+from collections.abc import Iterable
+
+from headrace.access.needs import Operation
 from headrace.kafka.codec.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import Names, groups, transactional_ids
 from headrace.kafka.registry import register
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1
 
 
-@register(FindCoordinatorRequest, 0, 4)
+def _keys(key_type: int) -> Names:
+    def keys(request: FindCoordinatorRequest, exchange: Exchange) -> Iterable[str]:
+        if request.key_type != key_type:
+            return ()
+        return (request.key,) if exchange.version < 4 else request.coordinator_keys
+
+    return keys
+
+
+@register(
+    FindCoordinatorRequest,
+    0,
+    4,
+    needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
+)
 def handle(request: FindCoordinatorRequest, exchange: Exchange) -> None:
     """Name the broker that coordinates the groups asked for."""
     node_id = exchange.broker.node_id

@@ -4,15 +4,17 @@ Version notes
 - 3: static members. 4: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import HeartbeatResult
 from headrace.groups.events import Heartbeat
 from headrace.kafka.codec.messages import HeartbeatRequest, HeartbeatResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(HeartbeatRequest, 0, 4)
+@register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),))
 async def handle(request: HeartbeatRequest, exchange: Exchange) -> HeartbeatResponse:
     """Keep a member alive."""
     result = await exchange.broker.groups.request(

@@ -8,11 +8,13 @@ Version notes
 - 1: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
-from headrace.kafka.apis.describe_configs import BROKER, TOPIC
+from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, topics_in
 from headrace.kafka.codec.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster, topics
 from headrace.kafka.registry import register
 from headrace.topics.config import describe
 from headrace.topics.errors import InvalidConfig, TopicError
@@ -24,7 +26,12 @@ Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-@register(IncrementalAlterConfigsRequest, 0, 1)
+@register(
+    IncrementalAlterConfigsRequest,
+    0,
+    1,
+    needs=(topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker)),
+)
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""
     results = []

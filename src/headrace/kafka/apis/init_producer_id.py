@@ -9,14 +9,26 @@ Version notes
   which does the same for a producer without transactions. 4: another error code for a fenced producer.
 """
 
+from headrace.access.needs import Operation, ResourceType
 from headrace.kafka.codec.messages import InitProducerIdRequest, InitProducerIdResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster, its_transaction, transactional_ids
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
+NEEDS = (
+    transactional_ids(Operation.WRITE, its_transaction),
+    # Whoever may write to a topic may do so idempotently (KIP-679).
+    cluster(
+        Operation.IDEMPOTENT_WRITE,
+        lambda request: request.transactional_id is None,
+        instead=(Operation.WRITE, ResourceType.TOPIC),
+    ),
+)
 
-@register(InitProducerIdRequest, 0, 4)
+
+@register(InitProducerIdRequest, 0, 4, needs=NEEDS)
 async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
     """Give out a producer id."""
     if request.transactional_id is not None:

@@ -8,15 +8,17 @@ Version notes
 - 5: static members (KIP-345). 6: flexible. 7: protocol type in the answer. 8: reason. 9: skip assignment (KIP-814).
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import JoinResult
 from headrace.groups.events import Join
 from headrace.kafka.codec.messages import JoinGroupRequest, JoinGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(JoinGroupRequest, 0, 9)
+@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),))
 async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
     """Join a group's next generation."""
     client_id = exchange.client_id or ""

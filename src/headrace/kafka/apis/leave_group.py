@@ -4,15 +4,17 @@ Version notes
 - 0-2: one member, one error. 3: many members, static ones by instance id alone (KIP-345). 4: flexible. 5: reasons.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import LeaveResult
 from headrace.groups.events import Leave, Leaving
 from headrace.kafka.codec.messages import LeaveGroupRequest, LeaveGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(LeaveGroupRequest, 0, 5)
+@register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),))
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Take members out of a group."""
     if exchange.version < 3:

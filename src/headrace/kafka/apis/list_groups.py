@@ -4,14 +4,25 @@ Version notes
 - 3: flexible. 4: filter by state (KIP-518). 5: filter by group type (KIP-848); every group here is `classic`.
 """
 
+from headrace.access.needs import Operation, ResourceType
 from headrace.kafka.codec.messages import ListGroupsRequest, ListGroupsResponse
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups
 from headrace.kafka.registry import register
 
 _TYPE = "classic"
 
 
-@register(ListGroupsRequest, 0, 5)
+@register(
+    ListGroupsRequest,
+    0,
+    5,
+    needs=(
+        groups(
+            Operation.DESCRIBE, lambda request, _: (), instead=(Operation.DESCRIBE, ResourceType.CLUSTER), shown=True
+        ),
+    ),
+)
 def handle(request: ListGroupsRequest, exchange: Exchange) -> None:
     """List the groups, filtered."""
     states = {state.lower() for state in request.states_filter or ()}

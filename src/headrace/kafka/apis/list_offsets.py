@@ -8,10 +8,12 @@ Version notes
 - 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734).
 """
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -20,7 +22,7 @@ Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 _LEAST_SPECIAL = -3
 
 
-@register(ListOffsetsRequest, 1, 7)
+@register(ListOffsetsRequest, 1, 7, needs=(topics(Operation.DESCRIBE, each_topic),))
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Find an offset per partition by time."""
     return ListOffsetsResponse(

@@ -10,13 +10,16 @@ Version notes
 - 7: leader epochs. 9: flexible. 10: topic ids. 12: topics may be asked for by id alone.
 """
 
+from collections.abc import Iterable
 from uuid import UUID
 
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.topics import LiveTopic
 from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import names_of, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -24,7 +27,27 @@ _NO_ID = UUID(int=0)
 _UNASKED = -(2**31)  # authorized operations that were not asked for
 
 
-@register(MetadataRequest, 0, 12)
+def _names(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
+    return names_of(request.topics, exchange)
+
+
+def _missing(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
+    """The topics that the request would create."""
+    if exchange.version >= 4 and not request.allow_auto_topic_creation:
+        return ()
+    broker = exchange.broker
+    if not broker.settings.auto_create_topics_enable:
+        return ()
+    return (name for name in names_of(request.topics, exchange) if not broker.topics.has(name))
+
+
+NEEDS = (
+    topics(Operation.DESCRIBE, _names, shown=True),
+    topics(Operation.CREATE, _missing, instead=(Operation.CREATE, ResourceType.CLUSTER)),
+)
+
+
+@register(MetadataRequest, 0, 12, needs=NEEDS)
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = exchange.broker

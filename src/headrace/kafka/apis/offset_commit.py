@@ -7,6 +7,7 @@ Version notes
 - 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import CommitResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
@@ -14,6 +15,7 @@ from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetCommitRequest, OffsetCommitResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, groups, its_group, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
@@ -21,7 +23,7 @@ Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
-@register(OffsetCommitRequest, 2, 8)
+@register(OffsetCommitRequest, 2, 8, needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)))
 async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
     """Commit positions of a group."""
     broker = exchange.broker

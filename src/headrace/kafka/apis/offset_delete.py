@@ -5,6 +5,7 @@ Behavior
 - Of a group that is not there: GROUP_ID_NOT_FOUND.
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
@@ -12,6 +13,7 @@ from headrace.groups.model import TopicPartition
 from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, groups, its_group, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
@@ -19,7 +21,7 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-@register(OffsetDeleteRequest, 0, 0)
+@register(OffsetDeleteRequest, 0, 0, needs=(groups(Operation.DELETE, its_group), topics(Operation.READ, each_topic)))
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Delete positions of a group."""
     broker = exchange.broker

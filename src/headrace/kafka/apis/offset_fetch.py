@@ -12,11 +12,13 @@ Version notes
 
 from collections.abc import Iterable, Sequence
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import StorageUnavailable
 
@@ -41,7 +43,25 @@ async def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
     ]
 
 
-@register(OffsetFetchRequest, 1, 8)
+def _groups(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
+    if exchange.version >= 8:
+        return (asked.group_id for asked in request.groups)
+    return (request.group_id,)
+
+
+def _topics(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
+    """The topics asked for by name; who asks for all of a group's positions names none."""
+    if exchange.version >= 8:
+        return (topic.name for asked in request.groups for topic in asked.topics or ())
+    return (topic.name for topic in request.topics or ())
+
+
+@register(
+    OffsetFetchRequest,
+    1,
+    8,
+    needs=(groups(Operation.DESCRIBE, _groups), topics(Operation.DESCRIBE, _topics, shown=True)),
+)
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     broker = exchange.broker

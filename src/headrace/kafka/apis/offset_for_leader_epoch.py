@@ -7,10 +7,12 @@ Version notes
 - 3: replica id. 4: flexible.
 """
 
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -18,7 +20,18 @@ Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-@register(OffsetForLeaderEpochRequest, 2, 4)
+@register(
+    OffsetForLeaderEpochRequest,
+    2,
+    4,
+    needs=(
+        topics(
+            Operation.DESCRIBE,
+            lambda request, _: (topic.topic for topic in request.topics),
+            instead=(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        ),
+    ),
+)
 def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> None:
     """Tell where leader epochs end."""
     exchange.answer(

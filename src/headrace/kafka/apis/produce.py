@@ -15,12 +15,14 @@ from functools import partial
 
 import structlog
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange, Outlet
-from headrace.kafka.registry import SHORTCUTS, Served, register
+from headrace.kafka.needs import its_transaction, topics, transactional_ids
+from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
 from headrace.records.plain import HeaderFields
 from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
@@ -133,7 +135,7 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
     )
 
 
-SHORTCUTS[PRODUCE] = _shortcut
+SHORTCUTS[PRODUCE] = Shortcut(_shortcut, needs=(topics(Operation.WRITE, lambda plain, _: (plain.topic,)),))
 
 
 def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:
@@ -151,7 +153,13 @@ def refuse(answer: Answer, error: Exception) -> None:
     answer.log_start_offset = -1
 
 
-@register(ProduceRequest, 0, 9, refused_below=3)
+NEEDS = (
+    topics(Operation.WRITE, lambda request, _: (topic.name for topic in request.topic_data)),
+    transactional_ids(Operation.WRITE, its_transaction),
+)
+
+
+@register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3)
 def handle(request: ProduceRequest, exchange: Exchange) -> None:
     """Append one batch to each partition named."""
     broker = exchange.broker

@@ -10,14 +10,15 @@ Version notes
 - 1: tells how long the login lasts (KIP-368): for ever, told as 0. 2: flexible.
 """
 
-from headrace.broker.access import LoginRefused
+from headrace.access.needs import ANYBODY
+from headrace.broker.logins import LoginRefused
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.registry import register
 
 
-@register(SaslAuthenticateRequest, 0, 2)
+@register(SaslAuthenticateRequest, 0, 2, needs=ANYBODY)
 def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> None:
     """Check a token, and bind the connection to the virtual cluster it opens."""
     outlet = exchange.outlet
@@ -25,7 +26,7 @@ def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> None:
         exchange.answer(_failure(Code.ILLEGAL_SASL_STATE, "SaslAuthenticate comes once, after SaslHandshake"))
         return
     try:
-        outlet.broker = outlet.login.finish(bytes(request.auth_bytes))
+        outlet.enter(outlet.login.finish(bytes(request.auth_bytes)))
     except LoginRefused as refused:
         exchange.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
         outlet.close(f"login refused: {refused.reason}")

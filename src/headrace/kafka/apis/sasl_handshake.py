@@ -10,6 +10,7 @@ Version notes
 - 1: the token follows in SaslAuthenticate (KIP-152).
 """
 
+from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -17,7 +18,7 @@ from headrace.kafka.login import MECHANISMS
 from headrace.kafka.registry import register
 
 
-@register(SaslHandshakeRequest, 0, 1)
+@register(SaslHandshakeRequest, 0, 1, needs=ANYBODY)
 def handle(request: SaslHandshakeRequest, exchange: Exchange) -> None:
     """Agree on a mechanism."""
     outlet = exchange.outlet

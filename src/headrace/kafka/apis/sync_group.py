@@ -7,15 +7,17 @@ Version notes
 - 3: static members. 4: flexible. 5: protocol type and name are checked and returned (KIP-559).
 """
 
+from headrace.access.needs import Operation
 from headrace.groups.effects import SyncResult
 from headrace.groups.events import Sync
 from headrace.kafka.codec.messages import SyncGroupRequest, SyncGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(SyncGroupRequest, 0, 5)
+@register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),))
 async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
     """Exchange assignments."""
     result = await exchange.broker.groups.request(

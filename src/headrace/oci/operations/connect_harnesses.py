@@ -2,6 +2,7 @@
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.oci import ocids
 from headrace.oci.admin import (
     CHANGE_HEADERS,
@@ -19,6 +20,7 @@ from headrace.oci.admin import (
     wanted,
 )
 from headrace.oci.call import Answer, Call
+from headrace.oci.needs import server
 from headrace.oci.registry import operation
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import HarnessRecord
@@ -70,6 +72,7 @@ class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
     "POST",
     "/connectharnesses",
     client="StreamAdminClient",
+    needs=(server(Operation.ALTER),),
     headers=RetryTokenHeader,
     body=CreateConnectHarnessDetails,
     answer=ConnectHarness,
@@ -78,7 +81,7 @@ class ListConnectHarnessesQuery(ListQuery, rename="camel", kw_only=True):
 async def create_connect_harness(call: Call) -> Answer:
     """Make a connect harness: an OCID for the names of Kafka Connect's own topics."""
     details: CreateConnectHarnessDetails = call.body
-    token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.user, details)
+    token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.name, details)
     record, request = await call.door.catalog.create_harness(
         token, details.name, details.compartment_id, details.freeform_tags or {}, details.defined_tags or {}
     )
@@ -90,6 +93,7 @@ async def create_connect_harness(call: Call) -> Answer:
     "GET",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     answer=ConnectHarness,
     answer_headers=("etag",),
 )
@@ -104,6 +108,7 @@ async def get_connect_harness(call: Call) -> Answer:
     "GET",
     "/connectharnesses",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     query=ListConnectHarnessesQuery,
     answer=list[ConnectHarnessSummary],
     answer_headers=LIST_HEADERS,
@@ -121,6 +126,7 @@ async def list_connect_harnesses(call: Call) -> Answer:
     "PUT",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
+    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     body=UpdateConnectHarnessDetails,
     answer=ConnectHarness,
@@ -141,6 +147,7 @@ async def update_connect_harness(call: Call) -> Answer:
     "DELETE",
     "/connectharnesses/{connectHarnessId}",
     client="StreamAdminClient",
+    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),
@@ -156,6 +163,7 @@ async def delete_connect_harness(call: Call) -> Answer:
     "POST",
     "/connectharnesses/{connectHarnessId}/actions/changeCompartment",
     client="StreamAdminClient",
+    needs=(server(Operation.ALTER),),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

@@ -4,9 +4,11 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.instances import InstanceError
 from headrace.oci.call import Answer, Call
 from headrace.oci.group_requests import of_instance_error, read_instance, sign_instance
+from headrace.oci.needs import group_of_cursor, live_stream
 from headrace.oci.operations.create_cursor import Cursor
 from headrace.oci.registry import operation
 
@@ -22,6 +24,7 @@ class CursorQuery(msgspec.Struct, rename="camel"):
     "POST",
     "/streams/{streamId}/commit",
     client="StreamClient",
+    needs=(live_stream(Operation.READ), group_of_cursor()),
     query=CursorQuery,
     answer=Cursor,
 )
@@ -44,6 +47,7 @@ async def consumer_commit(call: Call) -> Answer:
     "POST",
     "/streams/{streamId}/heartbeat",
     client="StreamClient",
+    needs=(live_stream(Operation.READ), group_of_cursor()),
     query=CursorQuery,
     answer=Cursor,
 )

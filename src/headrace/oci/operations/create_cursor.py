@@ -5,12 +5,14 @@ from enum import Enum
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.log import Partition
 from headrace.broker.topics import LiveTopic
 from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import PartitionCursor
 from headrace.oci.errors import OciError, invalid
+from headrace.oci.needs import live_stream
 from headrace.oci.registry import operation
 from headrace.oci.times import ms_of
 
@@ -45,6 +47,7 @@ class Cursor(msgspec.Struct):
     "POST",
     "/streams/{streamId}/cursors",
     client="StreamClient",
+    needs=(live_stream(Operation.READ),),
     body=CreateCursorDetails,
     answer=Cursor,
 )

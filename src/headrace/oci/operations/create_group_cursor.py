@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.instances import InstanceError
 from headrace.oci.call import Answer, Call
 from headrace.oci.group_requests import (
@@ -15,6 +16,7 @@ from headrace.oci.group_requests import (
     sign_instance,
     start_of,
 )
+from headrace.oci.needs import group, live_stream
 from headrace.oci.operations.create_cursor import Cursor
 from headrace.oci.registry import operation
 
@@ -38,6 +40,7 @@ class CreateGroupCursorDetails(msgspec.Struct, rename="camel"):
     "POST",
     "/streams/{streamId}/groupCursors",
     client="StreamClient",
+    needs=(live_stream(Operation.READ), group(Operation.READ, lambda call: call.body.group_name)),
     body=CreateGroupCursorDetails,
     answer=Cursor,
 )

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.instances import InstanceError
 from headrace.broker.log import Partition
@@ -14,6 +15,7 @@ from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
 from headrace.oci.group_requests import of_instance_error, sign_instance
+from headrace.oci.needs import group_of_cursor, live_stream
 from headrace.oci.registry import operation
 
 MOST_MESSAGES = 10_000
@@ -42,6 +44,7 @@ class Message(msgspec.Struct, rename="camel"):
     "GET",
     "/streams/{streamId}/messages",
     client="StreamClient",
+    needs=(live_stream(Operation.READ), group_of_cursor()),
     query=GetMessagesQuery,
     answer=list[Message],
     answer_headers=("opc-next-cursor",),

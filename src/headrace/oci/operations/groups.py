@@ -4,9 +4,11 @@ from datetime import datetime
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.instances import InstanceError, Reservation
 from headrace.oci.call import Answer, Call
 from headrace.oci.group_requests import GroupStart, check_name, of_instance_error, start_of
+from headrace.oci.needs import group, live_stream
 from headrace.oci.registry import operation
 from headrace.oci.times import text_of
 
@@ -37,11 +39,16 @@ class UpdateGroupDetails(msgspec.Struct, rename="camel"):
     time: datetime | None = None
 
 
+def _name(call: Call) -> str:
+    return call.path["groupName"]
+
+
 @operation(
     "GetGroup",
     "GET",
     "/streams/{streamId}/groups/{groupName:rest}",
     client="StreamClient",
+    needs=(live_stream(Operation.DESCRIBE), group(Operation.DESCRIBE, _name)),
     answer=Group,
 )
 async def get_group(call: Call) -> Answer:
@@ -74,6 +81,7 @@ def _reservation(found: Reservation, shown: str) -> PartitionReservation:
     "PUT",
     "/streams/{streamId}/groups/{groupName:rest}",
     client="StreamClient",
+    needs=(live_stream(Operation.READ), group(Operation.READ, _name)),
     body=UpdateGroupDetails,
 )
 async def update_group(call: Call) -> Answer:

@@ -5,8 +5,10 @@ from functools import partial
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
+from headrace.oci.needs import live_stream
 from headrace.oci.publishing import Publication
 from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
@@ -62,6 +64,7 @@ _BODY = BodyReader(PutMessagesDetails)
     "POST",
     "/streams/{streamId}/messages",
     client="StreamClient",
+    needs=(live_stream(Operation.WRITE),),
     body=PutMessagesDetails,
     raw_body=True,
     answer=PutMessagesResult,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
 from headrace.oci.admin import (
@@ -27,6 +28,7 @@ from headrace.oci.admin import (
     wanted,
 )
 from headrace.oci.call import Answer, Call
+from headrace.oci.needs import pool, pools_shown, server
 from headrace.oci.registry import operation
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import PoolRecord
@@ -135,6 +137,7 @@ class ListStreamPoolsQuery(ListQuery, rename="camel", kw_only=True):
     "POST",
     "/streampools",
     client="StreamAdminClient",
+    needs=(server(Operation.CREATE),),
     headers=RetryTokenHeader,
     body=CreateStreamPoolDetails,
     answer=StreamPool,
@@ -144,7 +147,7 @@ async def create_stream_pool(call: Call) -> Answer:
     """Make a stream pool: a virtual Kafka cluster with topics and groups of its own."""
     details: CreateStreamPoolDetails = call.body
     private = details.private_endpoint_details or PrivateEndpoint()
-    token = TokenUse.of(call.headers.opc_retry_token, "CreateStreamPool", call.principal.user, details)
+    token = TokenUse.of(call.headers.opc_retry_token, "CreateStreamPool", call.principal.name, details)
     record, request = await call.door.catalog.create_pool(
         token,
         details.name,
@@ -166,6 +169,7 @@ async def create_stream_pool(call: Call) -> Answer:
     "GET",
     "/streampools/{streamPoolId}",
     client="StreamAdminClient",
+    needs=(pool(Operation.DESCRIBE),),
     answer=StreamPool,
     answer_headers=("etag",),
 )
@@ -180,6 +184,7 @@ async def get_stream_pool(call: Call) -> Answer:
     "GET",
     "/streampools",
     client="StreamAdminClient",
+    needs=(pools_shown(),),
     query=ListStreamPoolsQuery,
     answer=list[StreamPoolSummary],
     answer_headers=LIST_HEADERS,
@@ -198,6 +203,7 @@ async def list_stream_pools(call: Call) -> Answer:
     "PUT",
     "/streampools/{streamPoolId}",
     client="StreamAdminClient",
+    needs=(pool(Operation.ALTER_CONFIGS),),
     headers=IfMatch,
     body=UpdateStreamPoolDetails,
     answer=StreamPool,
@@ -224,6 +230,7 @@ async def update_stream_pool(call: Call) -> Answer:
     "DELETE",
     "/streampools/{streamPoolId}",
     client="StreamAdminClient",
+    needs=(pool(Operation.ALTER),),
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),
@@ -239,6 +246,7 @@ async def delete_stream_pool(call: Call) -> Answer:
     "POST",
     "/streampools/{streamPoolId}/actions/changeCompartment",
     client="StreamAdminClient",
+    needs=(pool(Operation.ALTER),),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.oci import ocids
 from headrace.oci.admin import (
     CHANGE_HEADERS,
@@ -24,9 +25,10 @@ from headrace.oci.admin import (
 )
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import OciError, invalid
+from headrace.oci.needs import new_topic, stream, streams_shown
 from headrace.oci.registry import operation
 from headrace.oci.resources.lifecycle import is_deleted
-from headrace.oci.resources.records import StreamRecord
+from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.oci.times import text_of
 
 _MOST_DIGITS = 9
@@ -83,11 +85,39 @@ class ListStreamsQuery(ListQuery, rename="camel"):
     stream_pool_id: Ocid | None = None
 
 
+_Place = tuple[str, PoolRecord | None]
+
+
+def _wanted(call: Call) -> _Place:
+    """The stream to make, and where."""
+    details: CreateStreamDetails = call.body
+    pools = call.door.catalog.pools
+    if details.stream_pool_id is not None:
+        return details.name, pools.get(details.stream_pool_id)
+    return details.name, pools.known_default_of(details.compartment_id or "")
+
+
+def _moved(call: Call) -> _Place | None:
+    """The stream in another pool, where it is to move there."""
+    pool_id = call.body.stream_pool_id
+    return None if pool_id is None else (_record(call).name, call.door.catalog.pools.get(pool_id))
+
+
+def _moved_to_compartment(call: Call) -> _Place:
+    """The stream in the default pool of another compartment."""
+    return _record(call).name, call.door.catalog.pools.known_default_of(call.body.compartment_id)
+
+
+def _record(call: Call) -> StreamRecord:
+    return call.door.catalog.streams.get(call.path["streamId"])
+
+
 @operation(
     "CreateStream",
     "POST",
     "/streams",
     client="StreamAdminClient",
+    needs=(new_topic(_wanted),),
     body=CreateStreamDetails,
     answer=Stream,
     answer_headers=CHANGE_HEADERS,
@@ -123,12 +153,13 @@ def _one_of(compartment: str | None, pool: str | None, what: str) -> None:
     "GET",
     "/streams/{streamId}",
     client="StreamAdminClient",
+    needs=(stream(Operation.DESCRIBE),),
     answer=Stream,
     answer_headers=("etag",),
 )
 async def get_stream(call: Call) -> Answer:
     """Tell about a stream. One that was deleted is told as DELETED for 90 days."""
-    record = call.door.catalog.streams.get(call.path["streamId"])
+    record = _record(call)
     return Answer(_stream(call, record), {"etag": record.etag})
 
 
@@ -137,6 +168,7 @@ async def get_stream(call: Call) -> Answer:
     "GET",
     "/streams",
     client="StreamAdminClient",
+    needs=(streams_shown(),),
     query=ListStreamsQuery,
     answer=list[StreamSummary],
     answer_headers=LIST_HEADERS,
@@ -169,6 +201,7 @@ async def list_streams(call: Call) -> Answer:
     "PUT",
     "/streams/{streamId}",
     client="StreamAdminClient",
+    needs=(stream(Operation.ALTER), new_topic(_moved)),
     headers=IfMatch,
     body=UpdateStreamDetails,
     answer=Stream,
@@ -189,6 +222,7 @@ async def update_stream(call: Call) -> Answer:
     "DELETE",
     "/streams/{streamId}",
     client="StreamAdminClient",
+    needs=(stream(Operation.DELETE),),
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),
@@ -204,6 +238,7 @@ async def delete_stream(call: Call) -> Answer:
     "POST",
     "/streams/{streamId}/actions/changeCompartment",
     client="StreamAdminClient",
+    needs=(stream(Operation.ALTER), new_topic(_moved_to_compartment)),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

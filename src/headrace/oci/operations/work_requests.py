@@ -4,9 +4,11 @@ from typing import Annotated
 
 import msgspec
 
+from headrace.access.needs import Operation
 from headrace.oci import ocids
 from headrace.oci.admin import LIST_HEADERS, Limit, Ocid, PageToken, SortOrder, is_in, order_of, shown_compartment
 from headrace.oci.call import Answer, Call
+from headrace.oci.needs import server
 from headrace.oci.registry import operation
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.paging import Page, page_of
@@ -98,6 +100,7 @@ class ListWorkRequestsQuery(PageQuery, rename="camel"):
     "GET",
     "/workRequests/{workRequestId}",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     answer=WorkRequest,
 )
 async def get_work_request(call: Call) -> Answer:
@@ -110,6 +113,7 @@ async def get_work_request(call: Call) -> Answer:
     "GET",
     "/workRequests",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     query=ListWorkRequestsQuery,
     answer=WorkRequestSummaryCollection,
     answer_headers=LIST_HEADERS,
@@ -141,6 +145,7 @@ async def list_work_requests(call: Call) -> Answer:
     "GET",
     "/workRequests/{workRequestId}/errors",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     query=PageQuery,
     answer=WorkRequestErrorCollection,
     answer_headers=LIST_HEADERS,
@@ -157,6 +162,7 @@ async def list_work_request_errors(call: Call) -> Answer:
     "GET",
     "/workRequests/{workRequestId}/logs",
     client="StreamAdminClient",
+    needs=(server(Operation.DESCRIBE),),
     query=PageQuery,
     answer=WorkRequestLogEntryCollection,
     answer_headers=LIST_HEADERS,

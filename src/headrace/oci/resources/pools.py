@@ -105,15 +105,25 @@ class Pools:
         except OciError:
             return None
 
-    async def default_of(self, compartment: str) -> PoolRecord:
-        """The pool of a compartment's streams that name none, made when it is missing. Only within a change."""
+    def cluster_name(self, unique: str) -> str:
+        """The name of the virtual cluster that a pool is, or was: by the unique part of its OCID."""
+        pool = self._documents.pools.get(unique)
+        return unique if pool is None else pool.cluster
+
+    def known_default_of(self, compartment: str) -> PoolRecord | None:
+        """The pool of a compartment's streams that name none, if it has been made."""
         if self._documents.settings.pools == "shared":
-            pool = self._documents.pools.get(DEFAULT)
-            assert pool is not None
-            return pool
+            return self._documents.pools.get(DEFAULT)
         for pool in self._documents.pools.values.values():
             if pool.default and pool.compartment == compartment and pool.id != DEFAULT:
                 return pool
+        return None
+
+    async def default_of(self, compartment: str) -> PoolRecord:
+        """The same, made when it is missing. Only within a change."""
+        known = self.known_default_of(compartment)
+        if known is not None:
+            return known
         pool = self._new(DEFAULT_NAME, compartment, default=True)
         await self._open(pool, _NEW)
         await self._documents.save({(self._documents.pools, pool.id): pool})

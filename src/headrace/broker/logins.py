@@ -5,6 +5,9 @@ A port between doors: one knows the protocol of logging in, another whose names 
 
 from typing import Protocol
 
+import msgspec
+
+from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 
 
@@ -19,11 +22,19 @@ class LoginRefused(Exception):
         self.reason = reason
 
 
+class Admitted(msgspec.Struct, frozen=True):
+    """What a login led to."""
+
+    principal: Principal
+    broker: Broker
+    """The virtual cluster that it opens."""
+
+
 class Logins(Protocol):
     """Who may log in, and where to."""
 
     required: bool
     """Whether nothing is served without it; else who does not log in gets the default cluster."""
 
-    def cluster_of(self, username: str, password: str) -> Broker:
-        """The virtual cluster that these open. Raises LoginRefused."""
+    def admit(self, username: str, password: str) -> Admitted:
+        """Who this is, and the virtual cluster that these open. Raises LoginRefused."""
