@@ -27,6 +27,7 @@ from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.metrics.counters import Counters
 from headrace.oci import exposure
 from headrace.oci.asgi import OciApp, is_ours
 from headrace.oci.authentication import Authenticator
@@ -84,6 +85,7 @@ async def serve(
         StartError: it could not start; the message says how to help that.
     """
     stop = guest or Stop()
+    counters = Counters()
     cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
         if settings.headrace_cache_bytes < 0:
@@ -116,12 +118,13 @@ async def serve(
                 broker,
                 max_request_bytes=settings.socket_request_max_bytes,
                 max_idle_ms=settings.connections_max_idle_ms,
+                counters=counters,
                 logins=PoolLogins(oci, door.catalog.pools.cluster_of, required=login_required),
             )
             clusters.removed.append(kafka.close_cluster)
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
-            oci_app = OciApp(door, Authenticator(oci))
+            oci_app = OciApp(door, Authenticator(oci), counters)
             # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
             people = console.create(lambda: _health(storage), otherwise=oci_app)
             hosts = _hosts(options, settings, oci, http_socket)

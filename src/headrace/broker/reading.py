@@ -1,5 +1,6 @@
 """Reads a partition piece by piece into a sink: a door's half-built answer, which says how much it still wants."""
 
+from struct import Struct
 from typing import Protocol
 
 from headrace.broker.cache import Buffer
@@ -7,6 +8,9 @@ from headrace.broker.log import Partition
 
 _PREFIX = 16
 """Bytes of a stored batch's stamped beginning, which `read_stored` gives as a piece of its own."""
+
+_COUNT_AT = 57
+_COUNT = Struct(">i")
 
 
 class Sink(Protocol):
@@ -53,6 +57,19 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
             break
         offset = following
     return offset
+
+
+def count_records(pieces: list[Buffer]) -> int:
+    """How many records are in batches as `read_cached` and `read_stored` give them, by what their headers say."""
+    total = 0
+    at = _COUNT_AT
+    for piece in pieces:
+        if len(piece) == _PREFIX:
+            at = _COUNT_AT - _PREFIX
+        else:
+            total += _COUNT.unpack_from(piece, at)[0]
+            at = _COUNT_AT
+    return total
 
 
 def _whole(pieces: list[Buffer]) -> list[Buffer]:

@@ -13,6 +13,7 @@ from headrace.broker.log import Partition
 from headrace.broker.native.converting import Conversion, MovePositions, drop_streams, target_of
 from headrace.broker.native.opening import open_partition, open_partitions
 from headrace.broker.ports import AppendDone, LogStorage
+from headrace.metrics.counters import TopicCounters
 from headrace.records.plain import HeaderFields
 from headrace.topics.accept import accept
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
@@ -44,6 +45,7 @@ class LiveTopic(msgspec.Struct):
     topic: Topic
     config: TopicConfig
     partitions: list[Partition]
+    counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
 
     def append(
         self,
@@ -66,6 +68,9 @@ class LiveTopic(msgspec.Struct):
             raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
         partitions[index].append(append, done)
+        counted = self.counted
+        counted.records_in += append.span
+        counted.bytes_in += len(batch)
 
 
 class TopicTable:

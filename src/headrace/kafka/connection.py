@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from struct import Struct
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -46,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self.login = Login(listener.logins)
         self.principal = ANONYMOUS
         self.listener = listener.name
+        self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"
         self._door = listener
@@ -68,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._seen = -1  # requests counted at the last look for idle connections
         self._requests = 0
         self._idle_since_ms = 0
+        self._now = 0  # when the requests being served were taken up, in ticks
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
 
@@ -82,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._transport.set_write_buffer_limits(high=4 << 20)
         self._door.connections.add(self)
+        self.counted.accepted += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
@@ -127,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
+        self._now = monotonic_ns() >> 10
         frame = self._frame
         if frame is None:
             end = len(self._head) + nbytes
@@ -194,6 +199,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_deferred(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
+        self._now = monotonic_ns() >> 10
         self._serving = True
         while self._deferred and not self._closed:
             frame = self._deferred[0]
@@ -302,6 +308,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, exchange: Exchange) -> None:
         self._requests += 1
+        exchange.began = self._now
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
         key = exchange.api_key
@@ -356,11 +363,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         out: list[Any] = []
         waiting = self._waiting
+        apis = self.counted.apis
+        now = monotonic_ns() >> 10
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
             self._waiting_bytes -= exchange.size
             out += exchange.chunks
             exchange.chunks = []
+            # As `Durations.add`, without the call.
+            api = apis[exchange.api_key]
+            took = now - exchange.began
+            api.ticks += took
+            api.slots[took.bit_length()] += 1
         if len(out) == 1:
             self._transport.write(out[0])
         elif out:

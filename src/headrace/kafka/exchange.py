@@ -8,7 +8,9 @@ import msgspec
 from headrace.access.principal import Principal
 from headrace.broker.logins import Admitted
 from headrace.kafka.codec.headers import encode_response_header
+from headrace.kafka.codec.outcome import error_codes
 from headrace.kafka.login import Login
+from headrace.metrics.counters import ListenerCounters
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -30,6 +32,8 @@ class Outlet(Protocol):
     local_host: str
     """The address of ours that the client connected to."""
     listener: str
+    counted: ListenerCounters
+    """What this listener's connections count together."""
 
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""
@@ -54,6 +58,8 @@ class Exchange(msgspec.Struct, eq=False):
     client_id: str | None
     size: int
     """Bytes of the request, held while it is under way."""
+    began: int = 0
+    """When it was taken up, in ticks of the monotonic clock."""
     owned: bool = False
     """Whether views into the request stay valid: its frame has memory of its own."""
     done: bool = False
@@ -79,6 +85,9 @@ class Exchange(msgspec.Struct, eq=False):
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        errors = error_codes(response)
+        if errors:
+            self.outlet.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)
         body = response.encode(self.version if version is None else version)
         self.finish([_SIZE.pack(len(header) + sum(map(len, body))), header, *body])

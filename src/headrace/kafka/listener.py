@@ -10,6 +10,8 @@ from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.connection import Connection
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.registry import APIS
+from headrace.metrics.counters import Counters
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -29,6 +31,7 @@ class KafkaListener:
         max_idle_ms: int = -1,
         name: str = "PLAINTEXT",
         logins: Logins | None = None,
+        counters: Counters | None = None,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -39,6 +42,7 @@ class KafkaListener:
                 is closed. Negative: never.
             name: the listener's name.
             logins: who may log in, and to which virtual cluster; None: nobody can, and nobody has to.
+            counters: the server's; None: nobody looks.
         """
         apis.load()
         self.broker = broker
@@ -48,6 +52,7 @@ class KafkaListener:
         # One read at a time happens on the loop, and it is parsed before the next: one buffer serves all.
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
+        self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._max_idle_ms = max_idle_ms

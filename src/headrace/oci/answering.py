@@ -77,6 +77,11 @@ class MessageSink:
         """Messages so far."""
         return self._messages.count
 
+    @property
+    def size(self) -> int:
+        """Bytes of their keys and values."""
+        return self._messages.size
+
     def answer(self) -> bytes:
         """The messages as a JSON array."""
         return self._messages.take()

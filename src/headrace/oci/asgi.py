@@ -6,6 +6,7 @@ form, every failure an error body with a code, and nothing that a client sends e
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from time import monotonic_ns
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import structlog
 
 from headrace import __version__
 from headrace.access.principal import ANONYMOUS, Principal
+from headrace.metrics.counters import Counters
 from headrace.oci import operations
 from headrace.oci.call import Answer, Call
 from headrace.oci.door import Door
@@ -37,6 +39,13 @@ MOST_BODY_OF = {"PutMessages": 40 << 20}
 
 DROP = "headrace.drop"
 """The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
+
+LISTENER = "HTTP"
+"""What the listener of this door, and of people's, is called where listeners are told apart."""
+_OPERATION = "headrace.operation"
+"""Where the scope has the operation's name, as soon as it is known."""
+_NONE = "none"
+"""What requests count as that are for no operation."""
 
 _log = structlog.get_logger("headrace.oci")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
@@ -73,22 +82,27 @@ def is_ours(path: str) -> bool:
 class OciApp:
     """The door as an ASGI application, for the paths that `is_ours` says."""
 
-    def __init__(self, door: Door, authenticator: Authenticator | None = None) -> None:
+    def __init__(
+        self, door: Door, authenticator: Authenticator | None = None, counters: Counters | None = None
+    ) -> None:
         """Take every registered operation.
 
         Args:
             door: what they work on.
             authenticator: who sent a request; None: nobody asks.
+            counters: the server's; None: nobody looks.
         """
         operations.load()
         self._door = door
         self._authenticator = authenticator
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
+        self._counted = (counters or Counters()).listener(LISTENER, {each: each for each in (*OPERATIONS, _NONE)}).apis
         self._bodies = {each.name: _reader(each) for each in OPERATIONS.values() if each.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        began = monotonic_ns() >> 10
         headers = header_map(scope["headers"])
         request_id = headers.get("opc-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
@@ -108,7 +122,11 @@ class OciApp:
             # A client that asks before it sends a body may leave it out now, and then nobody could tell where its next
             # request begins.
             answer.headers["connection"] = "close"
+        counted = self._counted[scope.get(_OPERATION, _NONE)]
+        if status >= 400:
+            counted.failed((answer.body["code"],))
         await _send(send, status, answer, request_id)
+        counted.add((monotonic_ns() >> 10) - began)
 
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
@@ -117,6 +135,7 @@ class OciApp:
             return 200, Answer(self._description)
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
+        scope[_OPERATION] = operation.name
         query: bytes = scope["query_string"]
         principal = ANONYMOUS
         if self._authenticator is not None:

@@ -14,7 +14,9 @@ Version notes
 from struct import Struct
 
 from headrace.access.needs import Operation
+from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Found
+from headrace.broker.reading import count_records
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -47,7 +49,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
         if exchange.version < _ZSTD_FROM:
             for answer in found:
                 _refuse_zstd(answer)
-        exchange.answer(_response(request, found))
+        exchange.answer(_response(broker, request, found))
 
     fetch = broker.fetch(
         asks,
@@ -91,14 +93,18 @@ def _refuse_zstd(found: Found) -> None:
         position += size
 
 
-def _response(request: FetchRequest, found: list[Found]) -> FetchResponse:
+def _response(broker: Broker, request: FetchRequest, found: list[Found]) -> FetchResponse:
     committed = request.isolation_level == READ_COMMITTED
     answers = iter(found)
     responses = []
     for topic in request.topics:
         partitions = []
+        counted = broker.topics.get(topic.topic).counted if broker.topics.has(topic.topic) else None
         for wanted in topic.partitions:
             answer = next(answers)
+            if answer.size and counted is not None:
+                counted.bytes_out += answer.size
+                counted.records_out += count_records(answer.chunks)
             partitions.append(
                 PartitionData(
                     partition_index=wanted.partition,

@@ -73,6 +73,8 @@ async def get_messages(call: Call) -> Answer:
         following = await _read_partition(call, broker, topic, cursor, sink)
     else:
         following = await _read_group(call, broker, topic, cursor, sink)
+    topic.counted.records_out += sink.count
+    topic.counted.bytes_out += sink.size
     return Answer(sink.answer(), {"opc-next-cursor": following})
 
 
