@@ -2,6 +2,7 @@
 
 import asyncio
 
+from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.log import Partition
@@ -19,6 +20,7 @@ class Reader:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.wakeups = Wakeups()
+        self.budget = ReadBudget()
         self.answers: list[list[Found]] = []
 
     def fetch(
@@ -32,6 +34,7 @@ class Reader:
             first=first,
             clock=self.clock,
             wakeups=self.wakeups,
+            budget=self.budget,
             done=self.answers.append,
         )
         fetch.start()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from headrace.broker import offsets, retention
+from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
@@ -34,6 +35,7 @@ class Broker:
         cluster_id: str,
         stream_of: StreamName,
         cache: CacheBudget | None = None,
+        reads: ReadBudget | None = None,
         cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
@@ -45,6 +47,7 @@ class Broker:
             cluster_id: the id that Metadata tells; stable over restarts.
             stream_of: names the Redis key of a new partition's stream.
             cache: budget of the cached tails where several brokers share one; None: one of its own.
+            reads: budget of the answers under way, as `cache`.
             cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
@@ -54,7 +57,8 @@ class Broker:
         self.clock = clock
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
-        self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of)
+        self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
+        self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of, self.reads)
         self.native = NativeGroups(storage, settings.headrace_native_max_pending)
         self.groups = GroupTable(self.native, clock, settings.groups, self._stream)
         self.topics.added.append(self.native.topic_added)
@@ -122,7 +126,10 @@ class Broker:
         self._wakeups.run()
 
     def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:
-        """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers."""
+        """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers.
+
+        Their bytes count as `reads` until the caller releases them, when they have left or nobody wants them any more.
+        """
         self._turn += 1
         fetch = Fetch(
             asks,
@@ -132,6 +139,7 @@ class Broker:
             first=self._turn,
             clock=self.clock,
             wakeups=self._wakeups,
+            budget=self.reads,
             done=done,
         )
         fetch.start()

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
+from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.ports import ClusterStorage, Storage
@@ -64,6 +65,8 @@ class Clusters:
         self._cluster_id = cluster_id
         self._stream_of = stream_of
         self._cache = cache or CacheBudget(settings.headrace_cache_bytes)
+        self.reads = ReadBudget(settings.headrace_reads_bytes)
+        """Of the answers under way to clients of any cluster."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -100,6 +103,7 @@ class Clusters:
             cluster_id=cluster_id,
             stream_of=self._namer(name),
             cache=self._cache,
+            reads=self.reads,
             cluster=name,
         )
         if name != DEFAULT:

@@ -5,12 +5,14 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 import structlog
 
+from headrace.broker.budget import ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.log import Watcher
@@ -59,6 +61,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """The error stands for a partition that could not be found."""
     offset: int
     max_bytes: int
+    largest: int = 1 << 20
+    """Bytes of the largest record batch that the partition takes."""
 
 
 class Found(msgspec.Struct, gc=False):
@@ -72,6 +76,8 @@ class Found(msgspec.Struct, gc=False):
 
 
 FetchDone = Callable[[list[Found]], None]
+"""Gets the answers. Their bytes, the sum of the sizes, stay counted in the budget: they are the receiver's to release.
+"""
 
 
 class Wakeups:
@@ -103,8 +109,8 @@ class Fetch:
     """One fetch under way. `done` is called exactly once, unless it is cancelled before."""
 
     __slots__ = (
-        "_asks", "_clock", "_deadline_ms", "_done", "_due", "_first", "_max_bytes", "_min_bytes", "_missing", "_task",
-        "_timer", "_wakeups", "_watched",
+        "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_first", "_granted", "_max_bytes", "_min_bytes",
+        "_missing", "_task", "_timer", "_waiter", "_wakeups", "_watched",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +123,7 @@ class Fetch:
         first: int,
         clock: Clock,
         wakeups: Wakeups,
+        budget: ReadBudget,
         done: FetchDone,
     ) -> None:
         """Prepare a fetch; `start` begins it.
@@ -129,6 +136,7 @@ class Fetch:
             first: index of the ask that is served first, so that a byte bound does not starve the last ones.
             clock: for the deadline.
             wakeups: goes on with it once enough was appended.
+            budget: what the answer's bytes are taken from, which may make it smaller than `max_bytes`.
             done: gets the answers, in the order of `asks`.
         """
         self._asks = asks
@@ -138,6 +146,9 @@ class Fetch:
         self._first = first % len(asks) if asks else 0
         self._clock = clock
         self._wakeups = wakeups
+        self._budget = budget
+        self._granted = 0
+        self._waiter: Waiter | None = None
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
         self._missing = 0
@@ -146,19 +157,48 @@ class Fetch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Answer from memory at once if possible; else read Redis or wait."""
-        found, stored = self._from_memory()
-        if stored:
-            self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
+        """Answer from memory at once if possible; else read Redis, or wait for records or for the budget."""
+        granted = self._budget.grant(self._max_bytes)
+        if granted:
+            self._read(granted)
         else:
+            self._wait_for_budget(self._max_bytes, 1)
+
+    def _wait_for_budget(self, wanted: int, least: int) -> None:
+        self._stop_waiting()
+        self._waiter = self._budget.wait(wanted, least, self._read)
+
+    def _read(self, granted: int) -> None:
+        """Read with bytes that were taken from the budget."""
+        self._waiter = None
+        self._granted = granted
+        found, stored = self._from_memory()
+        if not stored:
             self._settle(found)
+            return
+        # A batch that comes from Redis comes whole: the largest there may be has to have room, beside what fits.
+        largest = max(self._asks[index].largest for index in stored)
+        if granted < self._max_bytes + largest:
+            self._give_back(0)
+            more = self._budget.grant(self._max_bytes + largest, largest)
+            if not more:
+                self._wait_for_budget(self._max_bytes + largest, largest)
+                return
+            self._granted = more
+        self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
         self._done = None
         self._stop_waiting()
-        if self._task is not None:
-            self._task.cancel()
+        if self._waiter is not None:
+            self._waiter.cancel()
+        # A task goes on to the end: what Redis has been asked for comes, and counts until then.
+
+    def _give_back(self, kept: int) -> None:
+        """Give back what was taken from the budget, less the bytes that are kept."""
+        surplus, self._granted = self._granted - kept, kept
+        self._budget.release(surplus)
 
     def _from_memory(self) -> tuple[list[Found], list[int]]:
         """What memory has, and the indexes of the asks that need Redis."""
@@ -166,7 +206,7 @@ class Fetch:
         count = len(asks)
         found: list[Found] = [Found() for _ in asks]
         stored: list[int] = []
-        left = self._max_bytes
+        left = min(self._max_bytes, self._granted)
         whole_first = True
         for step in range(count):
             index = (self._first + step) % count
@@ -197,32 +237,59 @@ class Fetch:
         return found, stored
 
     async def _from_storage(self, found: list[Found], stored: list[int]) -> None:
-        left = self._max_bytes - sum(answer.size for answer in found)
-        shares = [index for index in stored if left > 0 or not any(answer.size for answer in found)]
-        reads = []
-        for index in shares:
-            ask = self._asks[index]
-            assert not isinstance(ask.partition, Exception)
-            reads.append(ask.partition.read_stored(ask.offset, min(ask.max_bytes, max(left, 1))))
-        whole_first = left == self._max_bytes
-        for index, result in zip(shares, await asyncio.gather(*reads, return_exceptions=True), strict=True):
-            if isinstance(result, BaseException):
-                if not isinstance(result, Exception):
-                    raise result
-                found[index].error = result
-                if not isinstance(result, TopicError):
-                    _log.error("read failed", exc_info=result)
-                continue
-            chunks, size = result
-            if size and (size <= left or whole_first):
-                found[index].chunks, found[index].size = chunks, size
-                left -= size
-                whole_first = False
+        """Read the partitions that memory has not got, as many at once as there is room for what may come."""
+        taken = sum(answer.size for answer in found)
+        waiting = deque(stored)
+        while self._done is not None and (shares := self._shares(waiting, taken)):
+            reads = (self._read_stored(index, share) for index, share in shares)
+            for (index, _), (chunks, size, error) in zip(shares, await asyncio.gather(*reads), strict=True):
+                found[index].error = error
+                if size and (size <= self._max_bytes - taken or not taken):
+                    found[index].chunks, found[index].size = chunks, size
+                    taken += size
         self._task = None
         self._settle(found)
 
+    def _shares(self, waiting: deque[int], taken: int) -> list[tuple[int, int]]:
+        """Take the next asks off, with the bytes to read for each: what fits, also if batches are as large as can be.
+
+        Args:
+            waiting: indexes of the asks that are to be read.
+            taken: bytes that the answer has already. Without any one ask is read in any case.
+        """
+        left = self._max_bytes - taken
+        room = self._granted - taken
+        shares: list[tuple[int, int]] = []
+        while waiting and (left > 0 or not taken):
+            ask = self._asks[waiting[0]]
+            share = max(1, min(ask.max_bytes, left))
+            most = max(share, ask.largest)
+            if most > room and (taken or shares):
+                break
+            shares.append((waiting.popleft(), share))
+            left -= share
+            room -= most
+            if left <= 0:
+                break
+        return shares
+
+    async def _read_stored(self, index: int, limit: int) -> tuple[list[Buffer], int, Exception | None]:
+        ask = self._asks[index]
+        assert not isinstance(ask.partition, Exception)
+        try:
+            chunks, size = await ask.partition.read_stored(ask.offset, limit)
+        except TopicError as error:
+            return [], 0, error
+        except Exception as error:
+            _log.exception("read failed")
+            return [], 0, error
+        return chunks, size, None
+
     def _settle(self, found: list[Found]) -> None:
         """Answer, or wait for what is missing."""
+        if self._done is None:
+            self._give_back(0)
+            return
         total = 0
         answer_now = self._due or self._min_bytes <= 0
         for answer in found:
@@ -237,16 +304,17 @@ class Fetch:
     def _answer(self, found: list[Found]) -> None:
         self._stop_waiting()
         done, self._done = self._done, None
-        if done is None:
-            return
+        assert done is not None
         for ask, answer in zip(self._asks, found, strict=True):
             partition = ask.partition
             if not isinstance(partition, Exception) and answer.error is None:
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
+        self._give_back(sum(answer.size for answer in found))
         done(found)
 
     def _wait(self, missing: int) -> None:
+        self._give_back(0)
         self._missing = missing
         if not self._watched:
             for ask in self._asks:

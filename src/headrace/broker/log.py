@@ -6,6 +6,7 @@ from functools import partial
 
 import structlog
 
+from headrace.broker.budget import ReadAhead, ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.ports import AppendDone, LogStorage
@@ -37,6 +38,7 @@ class Partition:
         state: PartitionState,
         storage: LogStorage,
         budget: CacheBudget,
+        reads: ReadBudget | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -53,8 +55,9 @@ class Partition:
         self._index = LogIndex(state.next_offset)
         self._cold = ColdReads()
         self._recovery: asyncio.Task[None] | None = None
-        self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]]] | None = None
-        """The last batch that was read, and those after it."""
+        self._reads = reads or ReadBudget()
+        self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]], ReadAhead] | None = None
+        """The last batch that was read, those after it, and their place in the budget."""
 
     def append(self, append: Append, done: AppendDone) -> None:
         """Store a checked batch; `done` gets its place in the log, or the error.
@@ -135,7 +138,7 @@ class Partition:
         self.log_start, self.log_end = state.log_start, state.next_offset
         self._tail.clear(state.next_offset)
         self._index = LogIndex(state.next_offset)
-        self._ahead = None
+        self._forget_ahead()
         for watcher in tuple(self._watchers):
             watcher(1 if state.next_offset > before else 0)
 
@@ -188,12 +191,12 @@ class Partition:
         It may have ended in the middle of its last batch, where a door hands out records and not batches.
         """
         if self._ahead is not None:
-            last, following = self._ahead
+            last, following, _ = self._ahead
             if offset == last.next_offset:
-                self._ahead = None
+                self._forget_ahead()
                 return await following
             if last.base_offset <= offset < last.next_offset:
-                self._ahead = None
+                self._forget_ahead()
                 return [last, *await following]
         return await self._read(offset, limit)
 
@@ -211,10 +214,21 @@ class Partition:
         following = last.next_offset
         if following >= self._tail.start and not left:
             return
-        reading = asyncio.ensure_future(self._read_ahead(left, following, limit))
+        self._forget_ahead()
+        place = self._reads.read_ahead(limit, self._forget_ahead)
+        if place is None:
+            return
+        reading = asyncio.ensure_future(self._read_ahead(left, following, place.size))
         # Nobody may ever come for it: an error is then nobody's.
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._ahead = (last, reading)
+        reading.add_done_callback(lambda done: place.came(_bytes_of(done)))
+        self._ahead = (last, reading, place)
+
+    def _forget_ahead(self) -> None:
+        """What was read ahead is asked for, or not wanted any more."""
+        if self._ahead is not None:
+            _, _, place = self._ahead
+            self._ahead = None
+            place.drop()
 
     async def _read_ahead(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
         if sum(len(found.batch) for found in left) >= limit:
@@ -237,8 +251,15 @@ class Partition:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
         self._tail.clear(self.log_end)
-        self._ahead = None
+        self._forget_ahead()
         if self._recovery is not None:
             self._recovery.cancel()
         for watcher in tuple(self._watchers):
             watcher(0)
+
+
+def _bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:
+    """What a read has brought; nothing when it failed."""
+    if reading.cancelled() or reading.exception() is not None:
+        return 0
+    return sum(len(found.batch) for found in reading.result())

@@ -170,6 +170,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "the server once it was used. -1: a sixteenth of the machine's, 128 MiB to 1 GiB (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.reads.bytes",
+        type=ConfigType.LONG,
+        default="268435456",
+        minimum=1 << 20,
+        doc="Memory for records on their way to clients, from the moment they are read until the client has taken "
+        "them; when it gets short answers become smaller, and then wait (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.journal.bytes",
         type=ConfigType.INT,
         default="16777216",
@@ -239,6 +247,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
     headrace_cache_bytes: int
+    headrace_reads_bytes: int
     headrace_journal_bytes: int
     headrace_stream_prefix: str
     headrace_insecure: bool

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.log import Partition
@@ -77,7 +78,13 @@ class TopicTable:
     """Every topic of this server. Changes are serialised; look-ups are plain dictionary reads."""
 
     def __init__(
-        self, storage: LogStorage, clock: Clock, defaults: TopicDefaults, budget: CacheBudget, stream_of: StreamName
+        self,
+        storage: LogStorage,
+        clock: Clock,
+        defaults: TopicDefaults,
+        budget: CacheBudget,
+        stream_of: StreamName,
+        reads: ReadBudget | None = None,
     ) -> None:
         """Start empty.
 
@@ -87,12 +94,14 @@ class TopicTable:
             defaults: what a topic's configuration falls back to.
             budget: of all cached tails together.
             stream_of: names a new partition's stream.
+            reads: budget of what is read ahead; None: one of each partition's own.
         """
         self._storage = storage
         self._clock = clock
         self._defaults = defaults
         self._budget = budget
         self._stream_of = stream_of
+        self._reads = reads
         self._by_name: dict[str, LiveTopic] = {}
         self._by_id: dict[UUID, LiveTopic] = {}
         self._changes = asyncio.Lock()
@@ -134,7 +143,8 @@ class TopicTable:
             streams = topic.streams[start : start + _OPENED_AT_ONCE]
             states = await asyncio.gather(*(self._storage.open_partition(stream) for stream in streams))
             for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
-                partitions.append(Partition(topic.name, index, stream, state, self._storage, self._budget))
+                opened = Partition(topic.name, index, stream, state, self._storage, self._budget, self._reads)
+                partitions.append(opened)
         return partitions
 
     def _add(self, live: LiveTopic) -> None:
