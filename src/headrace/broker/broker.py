@@ -15,6 +15,7 @@ from headrace.broker.native.groups import NativeGroups
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import Reader
 from headrace.broker.offsets import FoundOffset
+from headrace.broker.pace import Lane
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
@@ -36,6 +37,7 @@ class Broker:
         stream_of: StreamName,
         cache: CacheBudget | None = None,
         reads: ReadBudget | None = None,
+        lane: Lane | None = None,
         cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
@@ -48,6 +50,7 @@ class Broker:
             stream_of: names the Redis key of a new partition's stream.
             cache: budget of the cached tails where several brokers share one; None: one of its own.
             reads: budget of the answers under way, as `cache`.
+            lane: where long work takes turns, as `cache`.
             cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
@@ -57,6 +60,7 @@ class Broker:
         self.clock = clock
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
+        self.lane = lane or Lane()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
         self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of, self.reads)
         self.native = NativeGroups(storage, settings.headrace_native_max_pending)

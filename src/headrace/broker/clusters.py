@@ -14,6 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName
@@ -67,6 +68,8 @@ class Clusters:
         self._cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)
         """Of the answers under way to clients of any cluster."""
+        self.lane = Lane()
+        """Where long work takes turns."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -104,6 +107,7 @@ class Clusters:
             stream_of=self._namer(name),
             cache=self._cache,
             reads=self.reads,
+            lane=self.lane,
             cluster=name,
         )
         if name != DEFAULT:

@@ -93,6 +93,37 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="The largest request taken; a connection that announces a larger one is closed.",
     ),
     ConfigKey(
+        name="queued.max.request.bytes",
+        type=ConfigType.LONG,
+        default="268435456",
+        minimum=-1,
+        doc="Memory for requests of all clients together, from their first byte until they are answered; beyond it "
+        "clients are not read from for a while. -1: no limit, which is Kafka's default.",
+    ),
+    ConfigKey(
+        name="headrace.request.max.elements",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most elements that the arrays of one request may have together, such as topics and partitions; a "
+        "request with more closes its connection (not in Kafka).",
+    ),
+    ConfigKey(
+        name="max.connections",
+        type=ConfigType.INT,
+        default=str(_MAX_INT),
+        minimum=0,
+        doc="The most Kafka connections at a time; further ones are closed. So are those that the process has no "
+        "descriptors for (ulimit -n, less 64 of its own).",
+    ),
+    ConfigKey(
+        name="max.connections.per.ip",
+        type=ConfigType.INT,
+        default=str(_MAX_INT),
+        minimum=0,
+        doc="The most Kafka connections from one address.",
+    ),
+    ConfigKey(
         name="connections.max.idle.ms",
         type=ConfigType.LONG,
         default="600000",
@@ -236,6 +267,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_retention_check_interval_ms: int
     message_max_bytes: int
     socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    headrace_request_max_elements: int
+    max_connections: int
+    max_connections_per_ip: int
     connections_max_idle_ms: int
     fetch_max_bytes: int
     group_min_session_timeout_ms: int

@@ -2,22 +2,27 @@
 
 Reading copies a byte once: small frames are parsed where the kernel put them, in a buffer shared by all connections;
 a frame that does not fit is read straight into memory of its own, which the record batches in it then keep.
+
+Whatever a client sends, it takes a few milliseconds of the event loop at a time and a bounded piece of the memory that
+all connections share: see docs/limits.md.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from struct import Struct
-from time import monotonic_ns
+from time import monotonic_ns, perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
 from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted, LoginRefused
+from headrace.broker.pace import SLICE_S
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.registry import APIS, SHORTCUTS
 
@@ -31,6 +36,14 @@ _log = structlog.get_logger("headrace.kafka")
 _PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
 _PAUSE_BYTES = 64 << 20
+_LARGE = 16 << 10
+"""Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
+_DUE_BYTES = 1 << 20
+"""Bytes of answers that wait to be written before no more requests are served."""
+_UNWRITTEN = 64 << 10
+"""Bytes that the kernel did not take at once before the client counts as one that does not read."""
+_LEAST_BEGUN = 2
+"""Bytes of a frame by which its API is known."""
 _SMALL = 2_048  # chunks below this are joined before they are written
 
 API_VERSIONS = 18
@@ -53,15 +66,19 @@ class Connection(asyncio.BufferedProtocol):
         self._door = listener
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
-        self._head = b""  # the first bytes of a frame's length, cut off by the end of a read
-        self._frame: bytearray | None = None
-        self._frame_view = memoryview(b"")
-        self._filled = 0
+        self._head = b""  # the first bytes of a frame, cut off by the end of a read
+        self._frame: Frame | None = None
+        self._memory = listener.memory
         self._waiting: deque[Exchange] = deque()
         self._waiting_bytes = 0
         self._produces = 0  # Produce requests without an answer yet
+        self._fetches = 0
         self._others = 0  # the same of other requests, but for the held ones
         self._deferred: deque[memoryview] = deque()  # put off; their memory is their own
+        self._until = 0.0  # when the present slice of serving ends
+        self._going_on = False  # what was put off has its turn coming
+        self._due_bytes = 0  # of answers that were given and not written
+        self._held = 0  # of the broker's budget for reads, by answers that the client has not taken
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._read_paused = False
@@ -83,22 +100,31 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
-        self._transport.set_write_buffer_limits(high=4 << 20)
-        self._door.connections.add(self)
+        self._transport.set_write_buffer_limits(high=_UNWRITTEN)
+        self._door.admit(self)
         self.counted.accepted += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
         self._closed = True
-        self._door.connections.discard(self)
+        self._door.forget(self)
+        held = self._held
         for exchange in self._waiting:
+            held += exchange.held
             if exchange.cancel is not None:
                 exchange.cancel()
         self._waiting.clear()
-        self._deferred.clear()
         for task in self._tasks:
             task.cancel()
-        self._frame = None
+        self._held = 0
+        self.broker.reads.release(held)
+        if self._frame is not None:
+            self._frame.drop()
+            self._frame = None
+        self._memory.free(self._waiting_bytes + sum(map(len, self._deferred)))
+        self._waiting_bytes = 0
+        self._deferred.clear()
+        self._memory.done(self)
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
@@ -117,12 +143,31 @@ class Connection(asyncio.BufferedProtocol):
         elif self._idle_since_ms <= oldest_ms:
             self.close("idle (connections.max.idle.ms)", expected=True)
 
+    def abort(self, reason: str) -> None:
+        """Close at once, with a line in the log; answers that have not left are lost."""
+        self._closed = True
+        _log.warning("connection closed", client=self.client_host, reason=reason)
+        self._transport.abort()
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """How far the client has come with what others may wait for; None when it holds nothing up by itself.
+
+        Bytes that came of a half-sent request, and bytes of answers that it has still to take.
+        """
+        frame = self._frame
+        sending = frame is not None and self._memory.short and not self._read_paused
+        taking = self._held > 0 and self._write_paused and self.broker.reads.short
+        if not sending and not taking:
+            return None
+        return (frame.filled if frame is not None else 0), self._transport.get_write_buffer_size()
+
     # Bytes in
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         if self._frame is not None:
-            return self._frame_view[self._filled :]
+            return self._frame.room()
         head = self._head
         if head:
             self._scratch[: len(head)] = head
@@ -133,19 +178,21 @@ class Connection(asyncio.BufferedProtocol):
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
         self._now = monotonic_ns() >> 10
         frame = self._frame
+        self._until = perf_counter() + SLICE_S
         if frame is None:
             end = len(self._head) + nbytes
             self._head = b""
             self._serving = True
             self._parse(end)
         else:
-            self._filled += nbytes
-            if self._filled < len(frame):
+            if not frame.took(nbytes):
+                if frame.starved:
+                    self._pause_reading()
+                    self._memory.wait(self)
                 return
             self._frame = None
-            self._frame_view, view = memoryview(b""), self._frame_view
             self._serving = True
-            self._request(view, 0, len(frame), owned=True)
+            self._request(frame.take(), 0, frame.size, owned=True)
         self._served()
 
     def _parse(self, end: int) -> None:
@@ -158,21 +205,31 @@ class Connection(asyncio.BufferedProtocol):
                     f"a frame of {size} bytes: wanted 1 to {self._door.max_request_bytes} (socket.request.max.bytes)"
                 )
                 return
+            if end - position < 4 + min(size, _LEAST_BEGUN):
+                break
             position += 4
             if end - position < size:
-                if self.login.pending and size > MOST_LOGIN_BYTES:
-                    self.close(f"a frame of {size} bytes before the client has logged in")
-                    return
-                self._frame = bytearray(size)
-                self._frame_view = memoryview(self._frame)
-                self._filled = end - position
-                self._frame_view[: self._filled] = self._scratch_view[position:end]
+                self._begin_frame(size, self._scratch_view[position:end])
                 return
             stop = position + size
             self._request(self._scratch_view, position, stop, owned=False)
             position = stop
         if position < end and not self._closed:
             self._head = bytes(self._scratch_view[position:end])
+
+    def _begin_frame(self, size: int, begun: memoryview) -> None:
+        """Go on with a request that one read has not brought whole, if it may be as large as it says."""
+        if self.login.pending and size > MOST_LOGIN_BYTES:
+            self.close(f"a frame of {size} bytes before the client has logged in")
+            return
+        api = None if self.login.pending else APIS.get(begun[0] << 8 | begun[1])
+        if api is not None and size > api.most_bytes:
+            self.close(f"a frame of {size} bytes: {api.name} has at most {api.most_bytes}")
+            return
+        self._frame = Frame(size, begun, self._memory, self)
+        if self._frame.starved:
+            self._pause_reading()
+            self._memory.wait(self)
 
     def eof_received(self) -> bool:
         """The client sends no more: close."""
@@ -186,27 +243,51 @@ class Connection(asyncio.BufferedProtocol):
         Args: as `_serve`.
         """
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
-        if self._deferred or ((self._others or key != _PRODUCE) and self._depends(key)):
+        if (
+            self._deferred
+            or perf_counter() >= self._until
+            or ((self._others or key != _PRODUCE) and (stop - start > _LARGE or self._depends(key)))
+        ):
             frame = buffer[start:stop]
             self._deferred.append(frame if owned else memoryview(bytearray(frame)))
+            self._memory.add(stop - start)
             self._pause_reading()
         else:
             self._serve(buffer, start, stop, key, owned=owned)
 
     def _depends(self, key: int) -> bool:
-        """Whether a request has to see the outcome of those under way. Produce after Produce has not: order is kept."""
-        return key not in _HELD and (self._others > 0 or (self._produces > 0 and key != _PRODUCE))
+        """Whether a request has to wait for those under way, whose outcome it may have to see, or for the client.
+
+        Produce after Produce need not: order is kept. What may be held for long holds up nothing but its like, so that
+        no client has more than one Fetch answer under way.
+        """
+        if key == _PRODUCE:
+            return self._others > 0
+        if self._write_paused or self._due_bytes > _DUE_BYTES or len(self._waiting) > _PAUSE_REQUESTS:
+            return True
+        if key == _FETCH:
+            return self._fetches > 0
+        return key not in _HELD and (self._others > 0 or self._produces > 0)
+
+    def _go_on(self) -> None:
+        """Serve what was put off when it is this connection's turn."""
+        if self._deferred and not self._going_on and not self._closed:
+            self._going_on = True
+            self.broker.lane.later(self._serve_deferred)
 
     def _serve_deferred(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
         self._now = monotonic_ns() >> 10
+        self._going_on = False
         self._serving = True
+        self._until = perf_counter() + SLICE_S
         while self._deferred and not self._closed:
             frame = self._deferred[0]
             key = int.from_bytes(frame[:2], "big")
-            if self._depends(key):
+            if self._depends(key) or perf_counter() >= self._until:
                 break
             self._deferred.popleft()
+            self._memory.free(len(frame))
             self._serve(frame, 0, len(frame), key, owned=True)
         self._served()
         self._read_on()
@@ -219,6 +300,9 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         if waiting and waiting[0].done:
             self._flush()
+        deferred = self._deferred
+        if deferred and not self._depends(int.from_bytes(deferred[0][:2], "big")):
+            self._go_on()
 
     def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool) -> None:
         """Serve one request, by its shortcut if it is plain enough.
@@ -260,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self.close(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
                 return
-            request = api.request.decode(frame, position, version)
+            request = api.request.decode(frame, position, version, self.broker.settings.headrace_request_max_elements)
         except DecodeError as error:
             self.close(f"a malformed request: {error}")
             return
@@ -311,12 +395,16 @@ class Connection(asyncio.BufferedProtocol):
         exchange.began = self._now
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
+        memory = self._memory
+        memory.used += exchange.size
         key = exchange.api_key
         if key == _PRODUCE:
             self._produces += 1
+        elif key == _FETCH:
+            self._fetches += 1
         elif key not in _HELD:
             self._others += 1
-        if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES:
+        if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
             self._pause_reading()
 
     def _run(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
@@ -328,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             response = await later
             if not self._closed and response is not None:
-                exchange.answer(response)
+                await exchange.answer_in_pieces(response)
         except Exception:
             self._failed(exchange)
 
@@ -343,10 +431,13 @@ class Connection(asyncio.BufferedProtocol):
         key = exchange.api_key
         if key == _PRODUCE:
             self._produces -= 1
+        elif key == _FETCH:
+            self._fetches -= 1
         elif key not in _HELD:
             self._others -= 1
+        self._due_bytes += exchange.answered
         if self._deferred and not self._others:
-            asyncio.get_running_loop().call_soon(self._serve_deferred)
+            self._go_on()
         if self._serving or self._flushing:
             return
         if self._waiting and self._waiting[0].done:
@@ -365,9 +456,12 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         apis = self.counted.apis
         now = monotonic_ns() >> 10
+        served = held = 0
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
-            self._waiting_bytes -= exchange.size
+            served += exchange.size
+            held += exchange.held
+            self._due_bytes -= exchange.answered
             out += exchange.chunks
             exchange.chunks = []
             # As `Durations.add`, without the call.
@@ -375,6 +469,8 @@ class Connection(asyncio.BufferedProtocol):
             took = now - exchange.began
             api.ticks += took
             api.slots[took.bit_length()] += 1
+        self._waiting_bytes -= served
+        self._memory.free(served)
         if len(out) == 1:
             self._transport.write(out[0])
         elif out:
@@ -382,14 +478,27 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(out))
             else:
                 self._transport.writelines(coalesce(out))
+        if held:
+            if self._write_paused:
+                self._held += held
+            else:
+                self.broker.reads.release(held)
         if self._read_paused:
+            self._go_on()
             self._read_on()
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""
         if self._read_paused and not self._write_paused and not self._closed and self._may_read():
+            if self._memory.full if self._frame is None else self._frame.starved:
+                self._memory.wait(self)
+                return
             self._read_paused = False
             self._transport.resume_reading()
+
+    def memory_free(self) -> None:
+        """There is memory for requests again."""
+        self._read_on()
 
     def _may_read(self) -> bool:
         return (
@@ -409,8 +518,12 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """The client has taken its answers."""
         self._write_paused = False
+        held, self._held = self._held, 0
+        if held:
+            self.broker.reads.release(held)
+        self._go_on()
         self._read_on()
 
 

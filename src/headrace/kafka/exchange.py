@@ -66,6 +66,10 @@ class Exchange(msgspec.Struct, eq=False):
     chunks: list[Any] = []
     cancel: Any = None
     """Called when the connection is lost before the answer."""
+    held: int = 0
+    """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
+    answered: int = 0
+    """Bytes of the answer, where it is worth counting."""
 
     @property
     def broker(self) -> "Broker":
@@ -85,12 +89,22 @@ class Exchange(msgspec.Struct, eq=False):
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        self._send(response, response.encode(self.version if version is None else version))
+
+    async def answer_in_pieces(self, response: Any) -> None:
+        """As `answer`, letting others go first while a long answer is encoded."""
+        body: list[Any] = []
+        await self.broker.lane.pace().drain(response.encode_in_pieces(self.version, body))
+        self._send(response, body)
+
+    def _send(self, response: Any, body: list[Any]) -> None:
         errors = error_codes(response)
         if errors:
             self.outlet.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)
-        body = response.encode(self.version if version is None else version)
-        self.finish([_SIZE.pack(len(header) + sum(map(len, body))), header, *body])
+        size = len(header) + sum(map(len, body))
+        self.answered = size
+        self.finish([_SIZE.pack(size), header, *body])
 
     def say_nothing(self) -> None:
         """The request is done and has no answer: Produce with acks=0."""

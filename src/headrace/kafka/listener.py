@@ -1,8 +1,12 @@
 """The Kafka door's listener: a bound socket, its connections, and what they share."""
 
 import asyncio
+import resource
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING
+
+import structlog
 
 from headrace.broker.clock import Timer
 from headrace.broker.logins import Logins
@@ -10,6 +14,7 @@ from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.connection import Connection
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.intake import RequestMemory
 from headrace.kafka.registry import APIS
 from headrace.metrics.counters import Counters
 
@@ -18,6 +23,12 @@ if TYPE_CHECKING:
 
 SCRATCH_BYTES = 256 << 10
 _LEAST_SWEEP_MS = 100
+_LOOK_MS = 2_000
+_STALLED_MS = 10_000
+"""How long a client may neither send on nor take anything while others wait for the memory it holds."""
+_RESERVED = 64
+"""Descriptors that are kept free of clients: for Redis, files, and the other listener."""
+_log = structlog.get_logger("headrace.kafka")
 
 
 class KafkaListener:
@@ -53,7 +64,14 @@ class KafkaListener:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
+        self.memory = RequestMemory(broker.settings.queued_max_request_bytes)
+        self.memory.pressed = broker.reads.pressed = self._look_later
         self.connections: set[Connection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._refusing = False
+        self._stalls: dict[Connection, tuple[tuple[int, int], int]] = {}
+        """Where connections stood that hold memory others wait for, and since when (ms)."""
+        self._look: Timer | None = None
         self._server: asyncio.Server | None = None
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
@@ -75,8 +93,68 @@ class KafkaListener:
             connection.close_if_idle(oldest)
         self._sweep_later()
 
+    # Who may connect
+
+    def admit(self, connection: Connection) -> None:
+        """Take a connection in, or close it: there are too many, or too many from its address."""
+        self.connections.add(connection)
+        host = connection.client_host
+        self._by_host[host] += 1
+        settings = self.broker.settings
+        most = min(settings.max_connections, _descriptors() - _RESERVED)
+        reason = ""
+        if len(self.connections) > most:
+            reason = f"more than {most} connections (max.connections, or the descriptors this process may have)"
+        elif self._by_host[host] > settings.max_connections_per_ip:
+            reason = f"more than {settings.max_connections_per_ip} connections from {host} (max.connections.per.ip)"
+        if not reason:
+            # One line for all that are refused in a row.
+            self._refusing = False
+            return
+        if not self._refusing:
+            self._refusing = True
+            _log.error("connections are refused", reason=reason)
+        connection.close(reason, expected=True)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self._stalls.pop(connection, None)
+        host = connection.client_host
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+    # Who holds up others
+
+    def _look_later(self) -> None:
+        """Somebody waits for memory: see from time to time who does not let go of it."""
+        if self._look is None:
+            clock = self.broker.clock
+            self._look = clock.call_at(clock.now_ms() + _LOOK_MS, self._close_stalled)
+
+    def _close_stalled(self) -> None:
+        """Close connections that hold memory others wait for, and have not moved for long."""
+        self._look = None
+        if not self.memory.short and not self.broker.reads.short:
+            self._stalls.clear()
+            return
+        now_ms = self.broker.clock.now_ms()
+        for connection in tuple(self.connections):
+            progress = connection.progress
+            known = self._stalls.get(connection)
+            if progress is None:
+                self._stalls.pop(connection, None)
+            elif known is None or known[0] != progress:
+                self._stalls[connection] = progress, now_ms
+            elif now_ms - known[1] >= _STALLED_MS:
+                connection.abort(f"nothing sent or taken for {_STALLED_MS // 1000} s while others wait for memory")
+        self._look_later()
+
     async def stop(self) -> None:
         """Stop accepting and close every connection."""
+        if self._look is not None:
+            self._look.cancel()
         if self._sweep is not None:
             self._sweep.cancel()
         if self._server is not None:
@@ -93,3 +171,9 @@ class KafkaListener:
     def refuse_api_versions(self, exchange: Exchange) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
         exchange.answer(api_versions.refusal(), version=0)
+
+
+def _descriptors() -> int:
+    """How many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 31

@@ -47,6 +47,8 @@ class Api(msgspec.Struct, frozen=True):
     """Versions from `oldest` up to here are advertised, and refused when used."""
     handler: Handler
     needs: Rules
+    most_bytes: int
+    """The largest request; `socket.request.max.bytes` bounds it too."""
 
     def needed(self, request: Any, exchange: Exchange) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `exchange.principal`: each rule with each resource that the request names."""
@@ -56,6 +58,9 @@ class Api(msgspec.Struct, frozen=True):
 
 
 APIS: dict[int, Api] = {}
+
+MOST_BYTES = 4 << 20
+"""Of a request that carries no records: 20 000 partitions with a note each are less."""
 
 
 class Shortcut(msgspec.Struct, frozen=True):
@@ -75,7 +80,13 @@ SHORTCUTS: dict[int, Shortcut] = {}
 
 
 def register(
-    request: type[Any], oldest: int, newest: int, *, needs: Rules, refused_below: int = 0
+    request: type[Any],
+    oldest: int,
+    newest: int,
+    *,
+    needs: Rules,
+    refused_below: int = 0,
+    most_bytes: int = MOST_BYTES,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of an API.
 
@@ -85,6 +96,7 @@ def register(
         newest: the last one.
         needs: what a request needs of whoever sends it, as made by `kafka.needs`; `ANYBODY` where that is nothing.
         refused_below: versions below are advertised and refused.
+        most_bytes: a larger request closes its connection before its bytes are taken.
 
     Raises:
         ValueError: the API is registered already, or the codec does not know all the versions.
@@ -98,7 +110,7 @@ def register(
             raise ValueError(f"API {key} ({name}) is registered twice")
         if not known_oldest <= max(oldest, refused_below) <= newest <= known_newest:
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
-        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs)
+        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, most_bytes)
         return handler
 
     return add

@@ -46,6 +46,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> None:
     asks = [_ask(exchange, topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
 
     def done(found: list[Found]) -> None:
+        exchange.held = sum(answer.size for answer in found)
         if exchange.version < _ZSTD_FROM:
             for answer in found:
                 _refuse_zstd(answer)

@@ -28,6 +28,8 @@ from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUn
 from headrace.topics.model import Appended
 
 _ACKS = (-1, 0, 1)
+_MOST_BYTES = 2**31 - 1
+"""`socket.request.max.bytes` alone bounds what carries records."""
 _TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
 """What is wrong with the storage and not with a batch is not said once more for each batch."""
 _log = structlog.get_logger("headrace.kafka")
@@ -84,7 +86,7 @@ class _Plain(Served, eq=False):
         try:
             live = broker.topics.get(self.topic)
             partitions = live.partitions
-            if index < len(partitions):
+            if 0 <= index < len(partitions):
                 self.log_start = partitions[index].log_start
             now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
@@ -159,7 +161,7 @@ NEEDS = (
 )
 
 
-@register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3)
+@register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3, most_bytes=_MOST_BYTES)
 def handle(request: ProduceRequest, exchange: Exchange) -> None:
     """Append one batch to each partition named."""
     broker = exchange.broker
@@ -204,7 +206,8 @@ def _append(
     batch = records if exchange.owned else bytearray(records)
     try:
         live = broker.topics.get(name)
-        answer.log_start_offset = live.partitions[data.index].log_start if data.index < len(live.partitions) else -1
+        if 0 <= data.index < len(live.partitions):
+            answer.log_start_offset = live.partitions[data.index].log_start
         log_append_ms = broker.clock.now_ms() if live.config.log_append_time else -1
         broker.append(
             name,

@@ -25,19 +25,22 @@ _HELPERS = (
     "read_varint",
     "skip_tags",
     "to_uuid",
+    "too_many",
 )
 
-Decode = Callable[[wire.Buffer, int], Any]
+Decode = Callable[[wire.Buffer, int, int], Any]
 
 
 def build_decoder(table: MessageTable, version: int, classes: Classes) -> Decode:
-    """The function `(buffer, position)` that decodes a body; a response must end where the buffer ends.
+    """The function `(buffer, position, most)` that decodes a body; a response must end where the buffer ends.
+
+    `most` bounds the elements of all arrays together: what a few bytes of a message turn into, and what is done for it.
 
     It raises DecodeError, struct.error, IndexError or UnicodeDecodeError; `Message.decode` makes one of them.
     """
     emitter = _Decoder(version, version >= table.flexible_from, classes)
     emitter.message(table.root)
-    decode: Decode = emitter.source.compile("def decode(buf, p):", f"decode {table.root.name} v{version}")
+    decode: Decode = emitter.source.compile("def decode(buf, p, most):", f"decode {table.root.name} v{version}")
     return decode
 
 
@@ -203,6 +206,10 @@ class _Decoder:
         branched = self._open_null(field, count, local)
         least = _least_size(field, self._version, self._flexible)
         self._check(path, count, "end - p", f"{count} * {least} > end - p" if least > 1 else f"{count} > end - p")
+        source.line(f"most -= {count}")
+        source.indent("if most < 0:")
+        source.line(f'too_many("{path}", -most)')
+        source.dedent()
         if field.kind in FIXED and field.kind not in {"uuid", "bool"}:
             code = FIXED[field.kind]
             reader = source.bind(f"read_{code}", wire.number_arrays(code).read)

@@ -5,7 +5,7 @@ after them and an empty tag section after them go through one precompiled struct
 they are: the pieces so far are joined into one chunk, then the batches follow as chunks of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.kafka.codec import wire
@@ -13,7 +13,11 @@ from headrace.kafka.codec.notation import FIXED, ZERO_UUID, Field, MessageTable,
 from headrace.kafka.codec.source import Source
 
 Encode = Callable[[Any, list[Any]], None]
+EncodePieces = Callable[[Any, list[Any]], Iterator[None]]
 Classes = dict[str, type[Any]]
+
+_JOINED_AT_ONCE = 10_000
+"""Small pieces that are joined in one step where a message is encoded in many."""
 
 
 def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode:
@@ -24,9 +28,20 @@ def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode
     return encode
 
 
+def build_pieces_encoder(table: MessageTable, version: int, classes: Classes) -> EncodePieces:
+    """As `build_encoder`, but a generator that stops after each element of an array, however deep it lies."""
+    emitter = _Encoder(version, version >= table.flexible_from, classes, in_pieces=True)
+    emitter.message(table.root)
+    encode: EncodePieces = emitter.source.compile(
+        "def encode(m, out):", f"encode {table.root.name} v{version} in pieces"
+    )
+    return encode
+
+
 class _Encoder:
-    def __init__(self, version: int, flexible: bool, classes: Classes) -> None:
+    def __init__(self, version: int, flexible: bool, classes: Classes, *, in_pieces: bool = False) -> None:
         self.source = Source()
+        self._in_pieces = in_pieces
         self._version = version
         self._flexible = flexible
         self._classes = classes
@@ -39,6 +54,8 @@ class _Encoder:
         source = self.source
         source.line("parts = []")
         source.line("w = parts.append")
+        if self._in_pieces:
+            source.line("yield")
         self._struct(root, "m")
         self._flush()
         source.indent("if parts:")
@@ -185,6 +202,13 @@ class _Encoder:
         else:
             self._field(field.element(), item)
         self._flush()
+        if self._in_pieces:
+            source.line("yield")
+            if self._write == "w":
+                source.indent(f"if len(parts) > {_JOINED_AT_ONCE}:")
+                source.line('out.append(b"".join(parts))')
+                source.line("parts.clear()")
+                source.dedent()
         source.dedent()
 
     # Tagged fields are written only when they differ from their defaults.

@@ -1,13 +1,13 @@
 """Turns message tables into classes whose codecs are compiled at first use of each version."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from headrace.kafka.codec.decoder import Decode, build_decoder
-from headrace.kafka.codec.encoder import Classes, Encode, build_encoder
+from headrace.kafka.codec.encoder import Classes, Encode, EncodePieces, build_encoder, build_pieces_encoder
 from headrace.kafka.codec.errors import DecodeError, EncodeError, UnsupportedVersionError
 from headrace.kafka.codec.notation import Field, MessageTable
 from headrace.kafka.codec.wire import Buffer
@@ -16,6 +16,7 @@ Chunk = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | list[Chunk] | tuple[Chunk, ...]
 """What a records field takes: one buffer, or several that are sent one after the other."""
 
+NO_LIMIT = 1 << 62
 
 T = TypeVar("T")
 
@@ -33,16 +34,18 @@ class Message(msgspec.Struct, gc=False):
     """The first version with compact types and tagged fields; above all versions when there is none."""
     _decoders: ClassVar["_Codecs[Decode]"]
     _encoders: ClassVar["_Codecs[Encode]"]
+    _pieces_encoders: ClassVar["_Codecs[EncodePieces]"]
 
     @classmethod
-    def decode(cls, buffer: Buffer, position: int, version: int) -> Self:
+    def decode(cls, buffer: Buffer, position: int, version: int, most: int = NO_LIMIT) -> Self:
         """The body from `position` to the end of the buffer, whose bytes the records fields go on viewing.
 
-        Raises DecodeError for every other sequence of bytes, UnsupportedVersionError for a version not in VERSIONS.
+        Raises DecodeError for every other sequence of bytes, and for more than `most` elements in its arrays together;
+        UnsupportedVersionError for a version not in VERSIONS.
         """
         decoder = cls._decoders[version]
         try:
-            return decoder(buffer, position)  # type: ignore[no-any-return]
+            return decoder(buffer, position, most)  # type: ignore[no-any-return]
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
@@ -58,6 +61,16 @@ class Message(msgspec.Struct, gc=False):
         except (struct.error, TypeError, ValueError, AttributeError) as error:
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
         return chunks
+
+    def encode_in_pieces(self, version: int, chunks: list[Chunk]) -> Iterator[None]:
+        """Append what `encode` returns to `chunks`, in many small steps: each is one of the iterator's.
+
+        Nothing may change the message in between. Raises as `encode`.
+        """
+        try:
+            yield from self._pieces_encoders[version](self, chunks)
+        except (struct.error, TypeError, ValueError, AttributeError) as error:
+            raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
 
     def encode_into(self, chunks: list[Chunk], version: int) -> None:
         """Append what `encode` returns to `chunks`, which an error leaves as they were."""
@@ -108,6 +121,7 @@ def build_message(table: MessageTable, module: str) -> type[Message]:
     classes[name] = message
     message._decoders = _Codecs(table, build_decoder, classes)
     message._encoders = _Codecs(table, build_encoder, classes)
+    message._pieces_encoders = _Codecs(table, build_pieces_encoder, classes)
     finished: type[Message] = message
     return finished
 

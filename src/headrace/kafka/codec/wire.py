@@ -85,6 +85,11 @@ def read_string(buffer: Buffer, position: int, length: int, field: str) -> tuple
     return str(buffer[position:stop], "utf-8"), stop
 
 
+def too_many(field: str, surplus: int) -> NoReturn:
+    """Refuse a message whose arrays have more elements than it may have."""
+    raise DecodeError(f"{field}: {surplus} more elements than a message may have")
+
+
 def bad_tag(field: str, stop: int, position: int) -> NoReturn:
     """Refuse a tagged field whose size is not that of its value."""
     raise DecodeError(f"{field}: tagged field is {stop - position} bytes longer than its value")

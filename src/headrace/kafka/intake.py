@@ -1,0 +1,148 @@
+"""Memory of the requests of all connections together, from their first byte until they are answered."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+FIRST_BYTES = 1 << 20
+"""What a frame gets at once; the rest of what it announced comes as its bytes do."""
+_STEP_BYTES = 8 << 20
+
+
+class Sender(Protocol):
+    """A connection that may have to wait before it is read from again."""
+
+    def memory_free(self) -> None:
+        """There is memory again."""
+
+
+class RequestMemory:
+    """Bytes of requests: `queued.max.request.bytes`.
+
+    Where there is no room, connections are not read from until there is. One of them goes on all the same, whatever it
+    takes (`socket.request.max.bytes` at most): else half-sent requests could wait for each other for ever.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Nothing is held. `limit` below 0: there is none."""
+        self.limit = limit
+        self.used = 0
+        self.pressed: Callable[[], None] | None = None
+        """Called when a connection begins to wait."""
+        self._favoured: Sender | None = None
+        self._waiting: dict[Sender, None] = {}
+
+    @property
+    def short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be read."""
+        return 0 <= self.limit < self.used
+
+    def add(self, size: int) -> None:
+        """Count bytes."""
+        self.used += size
+
+    def free(self, size: int) -> None:
+        """Count no longer; those who wait go on when there is room."""
+        self.used -= size
+        if self._waiting and not self.full:
+            self._go_on()
+
+    def may_grow(self, sender: Sender, size: int) -> bool:
+        """Whether a sender may have so many bytes more."""
+        if self.limit < 0 or self.used + size <= self.limit:
+            return True
+        if self._favoured is None:
+            self._favoured = sender
+        return self._favoured is sender
+
+    def wait(self, sender: Sender) -> None:
+        """Tell the sender when there is room again."""
+        self._waiting[sender] = None
+        if self.pressed is not None:
+            self.pressed()
+
+    def done(self, sender: Sender) -> None:
+        """The sender's frame is complete, or the sender is gone."""
+        self._waiting.pop(sender, None)
+        if self._favoured is sender:
+            self._favoured = None
+            if self._waiting:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for sender in waiting:
+            sender.memory_free()
+
+
+class Frame:
+    """A request longer than one read brings. Its memory grows as its bytes arrive, not by what it announced."""
+
+    __slots__ = ("_bytes", "_filled", "_memory", "_sender", "_view", "size")
+
+    def __init__(self, size: int, begun: memoryview, memory: RequestMemory, sender: Sender) -> None:
+        """Begin.
+
+        Args:
+            size: bytes announced.
+            begun: those that are here.
+            memory: what it is counted in.
+            sender: who sends it.
+        """
+        self.size = size
+        self._memory = memory
+        self._sender = sender
+        self._filled = len(begun)
+        capacity = min(size, max(FIRST_BYTES, self._filled))
+        self._bytes = bytearray(capacity)
+        self._view = memoryview(self._bytes)
+        self._view[: self._filled] = begun
+        memory.add(capacity)
+
+    @property
+    def filled(self) -> int:
+        """Bytes that are here."""
+        return self._filled
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._filled == len(self._bytes):
+            self._grow()
+        return self._view[self._filled :]
+
+    @property
+    def _more(self) -> int:
+        """By how much it grows next."""
+        present = len(self._bytes)
+        return min(self.size - present, present, _STEP_BYTES)
+
+    def _grow(self) -> None:
+        more = self._more
+        self._view.release()
+        self._bytes += bytes(more)
+        self._view = memoryview(self._bytes)
+        self._memory.add(more)
+
+    def took(self, count: int) -> bool:
+        """So many bytes came; whether it is complete."""
+        self._filled += count
+        return self._filled == self.size
+
+    @property
+    def starved(self) -> bool:
+        """Whether it has to grow for the next byte and may not."""
+        return self._filled == len(self._bytes) < self.size and not self._memory.may_grow(self._sender, self._more)
+
+    def take(self) -> memoryview:
+        """The complete request, which is not counted here any more."""
+        self.drop()
+        return self._view
+
+    def drop(self) -> None:
+        """Count it no longer."""
+        self._memory.done(self._sender)
+        self._memory.free(len(self._bytes))
