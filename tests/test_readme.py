@@ -15,6 +15,7 @@ from headrace.testing import Server, server
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 OCI_GUIDE = (ROOT / "docs" / "guides" / "oci.md").read_text("utf-8").partition("## Pointing a program at it")[0]
+NATIVE_GUIDE = (ROOT / "docs" / "guides" / "native-topics.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(?P<kind>console|python)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 # A backslash at its end continues a line.
 STEP = re.compile(r"(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
@@ -52,7 +53,7 @@ class Shell:
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith("OCI_")} | {
             "PATH": path,
             "HOME": str(home),
-            "HEADRACE_KAFKA": started.kafka,
+            "HEADRACE_BOOTSTRAP": started.kafka,
             "HEADRACE_HTTP": started.http.removeprefix("http://"),
         }
         for block in BLOCK.finditer(README):
@@ -133,6 +134,15 @@ def test_oracles_clients_print_what_is_promised() -> None:
         chosen = [step for step in steps() if needs(step[0]) in {"plain", "cli"}]
         assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
         assert len(chosen) == 7
+
+
+@pytest.mark.apt
+def test_the_guide_to_native_topics() -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        shell = Shell(Path(folder), started)
+        chosen = list(steps(NATIVE_GUIDE))
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 8
 
 
 @pytest.mark.cli

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.settings import OPTIONS, Address, SettingsError, kafka_address, load, redis_url
+from headrace.settings import OPTIONS, Address, SettingsError, client, load, redis_url
 
 EMPTY: dict[str, str] = {}
 
@@ -153,10 +153,17 @@ def test_addresses_of_both_families() -> None:
 
 
 def test_clients_find_the_server_by_the_environment() -> None:
-    assert kafka_address(EMPTY) == "127.0.0.1:9092"
-    assert kafka_address({"HEADRACE_KAFKA": "h:1"}) == "h:1"
+    assert client(environ=EMPTY).bootstrap == "127.0.0.1:9092"
+    assert client(environ={"HEADRACE_BOOTSTRAP": "h:1"}).bootstrap == "h:1"
     assert redis_url(EMPTY) is None
     assert redis_url({"HEADRACE_REDIS": "redis://h"}) == "redis://h"
+
+
+def test_where_a_server_listens_is_no_business_of_clients() -> None:
+    told = client(environ={"HEADRACE_KAFKA": "127.0.0.1:0"})
+    assert told.bootstrap == "127.0.0.1:9092"
+    assert "clients read HEADRACE_BOOTSTRAP" in told.bootstrap_where
+    load(environ={"HEADRACE_BOOTSTRAP": "h:1", "HEADRACE_PROFILE": "p", "HEADRACE_KAFKA": "127.0.0.1:0"})
 
 
 def reads_environment(path: Path) -> list[int]:

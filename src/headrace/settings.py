@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace import profiles
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
@@ -201,7 +202,8 @@ OPTIONS: tuple[Option, ...] = (
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SPECIAL = ("config", "set")
-_OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, "kafka_username", "kafka_password")}
+_CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password")
+_OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, *_CLIENTS)}
 # Kubernetes puts variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST into every container beside a service of
 # that name: nobody's options.
 _SERVICE_LINK = re.compile(
@@ -245,21 +247,73 @@ def load(
     return _options(given), _broker_settings(broker), _oci_settings(oci)
 
 
-def kafka_address(environ: Mapping[str, str] | None = None) -> str:
-    """Where the command line's clients look for a server: `HEADRACE_KAFKA`, else the server's own default."""
-    return (os.environ if environ is None else environ).get(PREFIX + "KAFKA", "127.0.0.1:9092")
+class Client(msgspec.Struct, frozen=True):
+    """What a client command is told by the environment and by a profile; a flag of the command goes over it."""
+
+    bootstrap: str
+    """HOST:PORT of the Kafka listener, or several with commas between."""
+    bootstrap_where: str
+    """Who said so, for messages: `HEADRACE_BOOTSTRAP`, a profile, or nobody."""
+    username: str | None
+    password: str | None
+    http: str
+    """URL of the HTTP listener."""
+    redis: str | None
+    """URL of the server's storage."""
 
 
-def kafka_login(environ: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """User name and password of the command line's clients: `HEADRACE_KAFKA_USERNAME` and `HEADRACE_KAFKA_PASSWORD`."""
+def client(profile: str | None = None, environ: Mapping[str, str] | None = None) -> Client:
+    """What client commands use where no flag says otherwise: a variable goes over the profile, that over the default.
+
+    Args:
+        profile: its name from `--profile`; None: `HEADRACE_PROFILE`, or the one named `default` if there is one.
+        environ: the environment; None: this process's.
+
+    Raises:
+        SettingsError: the profile cannot be used, or a variable holds no address.
+    """
     environ = os.environ if environ is None else environ
-    return environ.get(PREFIX + "KAFKA_USERNAME"), environ.get(PREFIX + "KAFKA_PASSWORD")
+    name = profile or environ.get(PREFIX + "PROFILE") or None
+    try:
+        chosen = profiles.choose(profiles_file(environ), name)
+    except profiles.ProfileError as error:
+        raise SettingsError(str(error)) from None
+    bootstrap = environ.get(PREFIX + "BOOTSTRAP")
+    if bootstrap:
+        where = f"{PREFIX}BOOTSTRAP"
+    elif chosen.bootstrap:
+        where = f"profile {name or profiles.DEFAULT}"
+    else:
+        # It was both until 0.2, so whoever has set it may wonder.
+        where = f"nobody: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
+    return Client(
+        bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",
+        bootstrap_where=where,
+        username=environ.get(PREFIX + "KAFKA_USERNAME") or chosen.username,
+        password=environ.get(PREFIX + "KAFKA_PASSWORD") or chosen.password,
+        http=_http_url(environ.get(PREFIX + "HTTP"), chosen.http),
+        redis=environ.get(PREFIX + "REDIS") or chosen.redis,
+    )
 
 
-def http_url(environ: Mapping[str, str] | None = None) -> str:
-    """Where Oracle's clients look for a server of this machine: as `HEADRACE_HTTP` says, else the default."""
-    address = (os.environ if environ is None else environ).get(PREFIX + "HTTP", "127.0.0.1:8080")
-    return "http://" + re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
+def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the profiles lie: `~/.config/headrace/profiles.toml`, or below `XDG_CONFIG_HOME`."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
+    return Path(home) / "headrace" / "profiles.toml"
+
+
+def _http_url(variable: str | None, profile: str | None) -> str:
+    """A URL from where a server listens, or from a URL; an address that means `every interface` is this machine."""
+    text = variable or profile or _BY_NAME["http"].default or ""
+    scheme, mark, address = text.partition("://")
+    if not mark:
+        scheme, address = "http", text
+    if variable and re.search(r":0/?$", address):
+        raise SettingsError(
+            f"{PREFIX}HTTP={variable} lets the server pick a port: give the one that its ready line names"
+        )
+    return f"{scheme}://" + re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
 
 
 def redis_url(environ: Mapping[str, str] | None = None) -> str | None:

@@ -2,6 +2,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +28,10 @@ class CommandLine:
         self.err = ""
 
     def run(self, *arguments: str, stdin: str | bytes = b"", status: int = 0) -> str:
-        """Run `headrace <arguments> --kafka <server>`; gives standard output, and keeps stderr in `err`."""
+        """Run `headrace <arguments> --bootstrap <server>`; gives standard output, and keeps stderr in `err`."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        ended = main.run([*arguments, "--kafka", self.address])
+        ended = main.run([*arguments, "--bootstrap", self.address])
         out, self.err = self._capture.readouterr()
         assert ended == status, self.err
         return out
@@ -40,9 +41,19 @@ class CommandLine:
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
 
     def records(self, topic: str, *arguments: str) -> list[dict[str, Any]]:
-        """What `records tail --from-beginning --end --json` shows, in the order of partitions and offsets."""
-        out = self.run("records", "tail", topic, "--from-beginning", "--end", "--json", *arguments)
+        """What `records tail --from-beginning --exit --json` shows, in the order of partitions and offsets."""
+        out = self.run("records", "tail", topic, "--from-beginning", "--exit", "--json", *arguments)
         return sorted(map(json.loads, out.splitlines()), key=lambda line: (line["partition"], line["offset"]))
+
+
+@pytest.fixture(autouse=True)
+def nobodys_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Profiles of whoever runs the tests have no say in them; the folder in which a test may write its own."""
+    folder = tmp_path_factory.mktemp("config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    for name in ("BOOTSTRAP", "PROFILE", "KAFKA", "HTTP", "REDIS", "KAFKA_USERNAME", "KAFKA_PASSWORD"):
+        monkeypatch.delenv(f"HEADRACE_{name}", raising=False)
+    return folder
 
 
 @pytest.fixture

@@ -70,5 +70,43 @@ def test_positions_of_a_deleted_topic_do_not_stand_in_the_way(headrace: Any, run
 
 
 def test_a_group_that_is_not_there_is_named(headrace: Any) -> None:
-    headrace.run("groups", "describe", "nobody", status=1)
+    headrace.run("groups", "describe", "nobody", status=4)
     assert "no group 'nobody' at " in headrace.err
+
+
+def test_without_a_commit_the_lag_counts_from_the_log_start(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "unread", "--partitions", "2")
+    headrace.run("records", "produce", "unread", "--partition", "0", stdin="a\nb\nc\n")
+    headrace.run("records", "produce", "unread", "--partition", "1", stdin="d\ne\n")
+    headrace.run("records", "trim", "unread", "--offset", "1", "--partition", "0")
+    consumer = Consumer({"bootstrap.servers": running.kafka, "group.id": "new-here", "enable.auto.commit": False})
+    consumer.subscribe(["unread"])
+    try:
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        described = headrace.json("groups", "describe", "new-here")
+        shown = headrace.run("groups", "describe", "new-here")
+    finally:
+        consumer.close()
+    assert [(each["position"], each["log_end"], each["lag"]) for each in described["positions"]] == [
+        (None, 3, 2),
+        (None, 2, 2),
+    ]
+    assert "lag in all: 4" in shown
+
+
+def test_a_partition_that_nobody_has_committed_of_counts_too(headrace: Any) -> None:
+    headrace.run("topics", "create", "half-read", "--partitions", "2")
+    headrace.run("records", "produce", "half-read", "--partition", "1", stdin="d\ne\n")
+    headrace.run("groups", "reset", "half", "--topic", "half-read:0", "--to-latest", "--execute")
+    described = headrace.json("groups", "describe", "half")
+    assert [(each["position"], each["lag"]) for each in described["positions"]] == [(0, 0), (None, 2)]
+
+
+def test_a_position_that_retention_has_overtaken_counts_what_is_left(headrace: Any) -> None:
+    headrace.run("topics", "create", "overtaken", "--partitions", "1")
+    headrace.run("records", "produce", "overtaken", stdin="a\nb\nc\n")
+    headrace.run("groups", "reset", "overtaken-reader", "--topic", "overtaken", "--to-earliest", "--execute")
+    headrace.run("records", "trim", "overtaken", "-n", "1")
+    (standing,) = headrace.json("groups", "describe", "overtaken-reader")["positions"]
+    assert (standing["position"], standing["lag"]) == (0, 1)

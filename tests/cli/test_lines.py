@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli import times
 from headrace.cli.lines import BadLine, Record, read_json, read_text, write_json, write_text
 
 maybe_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
@@ -66,7 +67,7 @@ def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
 
 def test_a_line_for_people_shows_place_time_key_and_value() -> None:
     record = Record(key=b"k", value="grüße\t\x1b[31m".encode(), timestamp=1_000)
-    assert write_text(2, 5, record) == r"2/5  1970-01-01 00:00:01.000  k  grüße\t\x1b[31m"
+    assert write_text(2, 5, record) == rf"2/5  {times.local(1_000)}  k  grüße\t\x1b[31m"
     assert write_text(0, 0, Record(value=b"\xff")) == r"0/0  -  -  \xff"
 
 

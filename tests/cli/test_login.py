@@ -19,7 +19,7 @@ def closed() -> Iterator[Server]:
 
 
 def run(to: Server, *arguments: str) -> int:
-    return main.run([*arguments, "--kafka", to.kafka])
+    return main.run([*arguments, "--bootstrap", to.kafka])
 
 
 def test_a_command_logs_in_with_the_name_it_is_given_and_the_password_of_the_environment(
@@ -33,14 +33,14 @@ def test_a_command_logs_in_with_the_name_it_is_given_and_the_password_of_the_env
     assert [each["topic"] for each in json.loads(capsys.readouterr().out)] == ["inside"]
     assert run(closed, "groups", "list", "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
-    assert run(closed, "records", "tail", "inside", "--from-beginning", "--end") == 0
+    assert run(closed, "records", "tail", "inside", "--from-beginning", "--exit") == 0
 
 
 def test_a_refused_login_is_told_in_the_servers_words(
     closed: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "token")
-    assert run(closed, "topics", "list", "--username", "jane") == 1
+    assert run(closed, "topics", "list", "--username", "jane") == 5
     told = capsys.readouterr().err
     assert told.startswith(f"headrace: {closed.kafka} refuses the login: ")
     assert "the user name has to be <tenancy>/[<domain>/]<user>/<OCID of a stream pool>" in told
@@ -48,12 +48,12 @@ def test_a_refused_login_is_told_in_the_servers_words(
 
 
 def test_without_a_login_it_is_asked_whether_one_is_wanted(closed: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(closed, "topics", "list") == 1
+    assert run(closed, "topics", "list") == 3
     assert "does it want a login (--username)?" in capsys.readouterr().err
 
 
 def test_a_name_needs_a_password(closed: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(closed, "topics", "list", "--username", USER) == 2
     assert capsys.readouterr().err == (
-        f"headrace: a password is missing for {USER}: put it into HEADRACE_KAFKA_PASSWORD\n"
+        f"headrace: a password is missing for {USER}: put it into HEADRACE_KAFKA_PASSWORD or a profile\n"
     )

@@ -58,7 +58,7 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
         (["topics", "describe"], "headrace topics describe: missing argument 'NAME'"),
         (["topics", "create", "t", "--partitions", "0"], "headrace topics create: invalid value for '--partitions'"),
         (["topics", "create", "t", "--config", "x"], "headrace: --config x: expected KEY=VALUE"),
-        (["topics", "list", "--kafka", "9092"], "headrace: --kafka: expected HOST:PORT"),
+        (["topics", "list", "--kafka", "9092"], "headrace: --bootstrap: expected HOST:PORT"),
         (["records", "produce", "t", "--key-separator", ""], "headrace: --key-separator: expected at least one"),
         (["records", "produce", "t", "--json", "--key-separator", ":"], "headrace: --key-separator is for plain lines"),
     ],
@@ -93,12 +93,15 @@ def test_an_address_where_nobody_listens_is_named(arguments: list[str], capsys: 
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        assert main.run([*arguments, "--kafka", address]) == 1
-    assert f"nobody answers at {address} (connection refused): start a server" in capsys.readouterr().err
+        assert main.run([*arguments, "--bootstrap", address]) == 3
+    assert (
+        f"nobody answers at {address} (connection refused, named by --bootstrap): start a server"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_listener_that_is_no_broker_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
-        assert main.run(["topics", "list", "--kafka", address]) == 1
+        assert main.run(["topics", "list", "--bootstrap", address]) == 3
     assert "does not answer as a Kafka broker" in capsys.readouterr().err

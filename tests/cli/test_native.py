@@ -164,7 +164,7 @@ def test_a_topic_moves_there_and_back(headrace: Any, running: Server, link: Any)
 
 
 def test_what_cannot_be_converted(headrace: Any, running: Server) -> None:
-    headrace.run("topics", "convert", "no-such-topic", "--to", "log", status=1)
+    headrace.run("topics", "convert", "no-such-topic", "--to", "log", status=4)
     assert "no-such-topic" in headrace.err
     headrace.run("topics", "create", "busy", "--partitions", "1")
     headrace.run("topics", "convert", "busy", "--to", "log", status=1)

@@ -169,7 +169,21 @@ def test_wrong_options_are_refused_in_one_line(
 
 
 def test_the_endpoint_is_where_the_server_of_this_environment_answers() -> None:
-    assert settings.http_url({}) == "http://127.0.0.1:8080"
-    assert settings.http_url({"HEADRACE_HTTP": "0.0.0.0:18080"}) == "http://127.0.0.1:18080"
-    assert settings.http_url({"HEADRACE_HTTP": "[::]:1"}) == "http://127.0.0.1:1"
-    assert settings.http_url({"HEADRACE_HTTP": "h.example.org:1"}) == "http://h.example.org:1"
+    assert settings.client(environ={}).http == "http://127.0.0.1:8080"
+    for variable, url in (
+        ("0.0.0.0:18080", "http://127.0.0.1:18080"),
+        ("[::]:1", "http://127.0.0.1:1"),
+        ("h.example.org:1", "http://h.example.org:1"),
+        ("http://h.example.org:1", "http://h.example.org:1"),
+        ("https://h.example.org", "https://h.example.org"),
+    ):
+        assert settings.client(environ={"HEADRACE_HTTP": variable}).http == url
+
+
+def test_a_port_that_the_server_picks_has_to_be_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_HTTP", "127.0.0.1:0")
+    assert run(tmp_path / "new") == 2
+    assert "give the one that its ready line names" in capsys.readouterr().err
+    assert run(tmp_path / "new", "--endpoint", "http://127.0.0.1:18080") == 0

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.testing import Server
+from headrace.cli import main
+from headrace.testing import Server, server
 
 HEADRACE = [sys.executable, "-m", "headrace", "records"]
 
@@ -61,7 +62,66 @@ def test_bytes_that_are_no_text_are_sent_as_they_are(headrace: Any) -> None:
 
 def test_a_bad_line_is_named_by_its_number(headrace: Any) -> None:
     headrace.run("records", "produce", "bad-lines", "--json", stdin='{"value": 1}\nnope\n', status=1)
-    assert headrace.err.startswith("headrace: line 2 of the input: not JSON")
+    assert headrace.err.splitlines()[-1].startswith("headrace: line 2 of the input: not JSON")
+
+
+def test_a_topic_that_is_created_on_the_way_is_told(headrace: Any) -> None:
+    headrace.run("topics", "create", "deliveries")
+    headrace.run("records", "produce", "delivreies", stdin="a\n")
+    assert headrace.err == (
+        "headrace: created topic delivreies with 2 partitions; did you mean deliveries? "
+        "`headrace topics delete delivreies` takes it back\n"
+    )
+    headrace.run("records", "produce", "delivreies", stdin="b\n")
+    assert headrace.err == ""
+    assert len(headrace.records("delivreies")) == 2
+
+
+def test_nothing_to_send_creates_nothing(headrace: Any) -> None:
+    headrace.run("records", "produce", "no-lines", stdin="")
+    assert "no-lines" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_a_server_that_creates_no_topics_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\n")
+    with server(auto_create_topics_enable="false") as strict:
+        assert main.run(["records", "produce", "nowhere", str(lines), "--bootstrap", strict.kafka]) == 4
+    assert capsys.readouterr().err == (
+        f"headrace: no topic 'nowhere' at {strict.kafka}, which creates none by itself; "
+        "`headrace topics create nowhere` creates it\n"
+    )
+
+
+def test_produce_says_at_once_when_the_server_goes_away(tmp_path: Path) -> None:
+    """While a person types: nothing is under way when the server goes, and the next line is kept until it is back."""
+    with Server(tmp_path / "data") as own:
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
+        with subprocess.Popen(
+            [*HEADRACE, "produce", "typed"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        ) as typing:
+            try:
+                assert typing.stdin is not None
+                assert typing.stderr is not None
+                assert typing.stdout is not None
+                typing.stdin.write("first\n")
+                typing.stdin.flush()
+                assert typing.stderr.readline() == "headrace: created topic typed with 1 partition\n"
+                own.stop()
+                assert f"{own.kafka} does not answer any more" in typing.stderr.readline()
+                own.start()
+                typing.stdin.write("second\n")
+                typing.stdin.close()
+                assert "answers again" in typing.stderr.readline()
+                assert typing.stdout.read() == "2 records sent to typed\n"
+                assert typing.wait(20) == 0
+            finally:
+                typing.kill()
 
 
 def test_a_partition_may_be_named(headrace: Any) -> None:
@@ -69,7 +129,7 @@ def test_a_partition_may_be_named(headrace: Any) -> None:
     headrace.run("records", "produce", "placed", "--partition", "2", stdin="a\nb\n")
     assert [line["partition"] for line in headrace.records("placed")] == [2, 2]
     assert headrace.records("placed", "--partition", "1") == []
-    headrace.run("records", "tail", "placed", "--partition", "3", status=2)
+    headrace.run("records", "tail", "placed", "--partition", "3", status=4)
     assert "has partitions 0 to 2, not 3" in headrace.err
 
 
@@ -83,14 +143,14 @@ def test_tail_stops_after_as_many_as_asked_for(headrace: Any) -> None:
 def test_tail_from_now_on_to_the_end_shows_nothing(headrace: Any) -> None:
     headrace.run("topics", "create", "silent", "--partitions", "1")
     headrace.run("records", "produce", "silent", stdin="old\n")
-    assert headrace.run("records", "tail", "silent", "--end") == ""
+    assert headrace.run("records", "tail", "silent", "--exit") == ""
 
 
 def test_ctrl_c_ends_tail_with_status_0(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "followed", "--partitions", "1")
     headrace.run("records", "produce", "followed", stdin="first\n")
     command = [*HEADRACE, "tail", "followed", "--from-beginning"]
-    environment = os.environ | {"HEADRACE_KAFKA": running.kafka, "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as tail:
         try:
             assert tail.stdout is not None
@@ -105,7 +165,7 @@ def test_ctrl_c_ends_tail_with_status_0(headrace: Any, running: Server) -> None:
 
 def test_tail_says_when_the_server_goes_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_KAFKA": own.kafka, "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka, "PYTHONUNBUFFERED": "1"}
 
         def produce(line: str) -> None:
             subprocess.run(

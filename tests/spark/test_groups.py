@@ -128,7 +128,7 @@ def test_the_command_archives_a_topic_and_its_group(broker: Server, scratch: Pat
         str(scratch / "t"),
         "--once",
     ]
-    environment = os.environ | {"HEADRACE_REDIS": broker.storage, "HEADRACE_KAFKA": broker.kafka}
+    environment = os.environ | {"HEADRACE_REDIS": broker.storage, "HEADRACE_BOOTSTRAP": broker.kafka}
     done = subprocess.run(
         [*command, "--group", "command-group"], env=environment, capture_output=True, text=True, check=False
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace import settings as environment
-from headrace.cli.commands import command
+from headrace.cli import times
+from headrace.cli.commands import CommandFailed, Status, command
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     examples="""
     headrace archive --topic flights --table ./flights-table --redis unix:///path/of/the/ready/line
     headrace archive --topic flights --table ./flights-table --once
-    headrace archive --topic flights --table ./flights-table --group archiver --kafka 127.0.0.1:9092
+    headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
     """,
 )
 @click.option("--topic", required=True, metavar="NAME", help="The topic to archive.")
 @click.option("--table", required=True, metavar="DIR", help="The Delta table; created when it is not there.")
-@click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line); default: HEADRACE_REDIS.")
+@click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
 @click.option("--group", metavar="NAME", help="A consumer group whose positions follow the table.")
-@click.option("--kafka", metavar="HOST:PORT", help="Where the group is committed; default: HEADRACE_KAFKA.")
+@click.option(
+    "--bootstrap", "--kafka", "kafka", metavar="HOST:PORT", help="Where the group is committed. [HEADRACE_BOOTSTRAP]"
+)
+@click.option("--profile", metavar="NAME", help="A profile of profiles.toml. [HEADRACE_PROFILE]")
 @click.option(
     "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the table knows its place."
 )
@@ -48,6 +52,7 @@ def archive(
     redis: str | None,
     group: str | None,
     kafka: str | None,
+    profile: str | None,
     checkpoint: str | None,
     once: bool,
     trigger: float,
@@ -59,14 +64,18 @@ def archive(
     again, it goes on where the table stands.
     """
     if kafka is not None and group is None:
-        raise click.UsageError("--kafka is where --group is committed: give --group too or leave it out")
-    redis = redis or environment.redis_url()
+        raise click.UsageError("--bootstrap is where --group is committed: give --group too or leave it out")
+    try:
+        told = environment.client(profile)
+    except environment.SettingsError as error:
+        raise CommandFailed(str(error), Status.USAGE) from None
+    redis = redis or told.redis
     if redis is None:
         raise click.UsageError(
             "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
         )
     if group is not None and kafka is None:
-        kafka = environment.kafka_address()
+        kafka = told.bootstrap
     try:
         from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415  # Spark is an extra, and slow to import
     except ImportError as error:
@@ -115,7 +124,7 @@ def _show(progress: "Progress") -> None:
     """One line per batch on standard error, so that standard output stays free."""
     rate = progress.batch_rows / progress.batch_s if progress.batch_s else 0.0
     click.echo(
-        f"{time.strftime('%H:%M:%S')} archived {progress.rows:,} (+{progress.batch_rows:,} at {rate:,.0f}/s, "
+        f"{times.clock()} archived {progress.rows:,} (+{progress.batch_rows:,} at {rate:,.0f}/s, "
         f"{progress.batch_bytes / 1e6:.1f} MB), lag {progress.lag:,}, table version {progress.version}",
         err=True,
     )

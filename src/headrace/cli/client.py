@@ -14,8 +14,11 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from headrace import settings
-from headrace.cli.commands import CommandFailed
+from headrace import profiles, settings
+from headrace.cli.commands import CommandFailed, Status
+from headrace.cli.harmless import quoted, shown
+from headrace.cli.refusals import LOST, sentence, status
+from headrace.topics.values import suggestion
 
 _CONNECT_S = 3
 _ANSWER_S = 10
@@ -37,54 +40,89 @@ class KafkaServer(msgspec.Struct, frozen=True):
     username: str | None = None
     """None: without a login."""
     password: str = ""
+    where: str = ""
+    """Who named the address, where it was no flag: a variable or a profile."""
 
     def __str__(self) -> str:
-        return self.address
+        return shown(self.address)
 
 
 def client_options(function: F) -> F:
-    """Add `--kafka`, `--username` and `--json`, which every client command has; it gets a KafkaServer as `kafka`."""
+    """Add the flags that every client command has; it gets a KafkaServer as `kafka`, and `as_json`."""
 
     @wraps(function)
-    def with_server(*arguments: Any, kafka: str, username: str | None, **named: Any) -> object:
-        told, password = settings.kafka_login()
-        username = username or told
-        if username is not None and not password:
-            raise CommandFailed(f"a password is missing for {username}: put it into HEADRACE_KAFKA_PASSWORD", status=2)
-        return function(*arguments, kafka=KafkaServer(kafka, username, password or ""), **named)
+    def with_server(
+        *arguments: Any, bootstrap: str | None, username: str | None, profile: str | None, **named: Any
+    ) -> object:
+        return function(*arguments, kafka=named_server(bootstrap, username, profile), **named)
 
     click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(with_server)
+    return cast("F", server_flags(with_server))
+
+
+def server_flags(function: F) -> F:
+    """Add the flags that name a server and a user; the function gets `bootstrap`, `username` and `profile`."""
+    click.option(
+        "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
+    )(function)
     click.option(
         "--username",
         metavar="NAME",
         help="Log in by SASL PLAIN, such as TENANCY/USER/OCID of a stream pool; the password is in "
         "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
-    )(with_server)
+    )(function)
     click.option(
+        "--bootstrap",
         "--kafka",
+        "bootstrap",
         metavar="HOST:PORT",
-        default=settings.kafka_address,
-        help="Address of the server, or of any Kafka broker. [HEADRACE_KAFKA, default 127.0.0.1:9092]",
-    )(with_server)
-    return cast("F", with_server)
+        help="Address of the server, or of any Kafka broker. [HEADRACE_BOOTSTRAP, default 127.0.0.1:9092]",
+    )(function)
+    return function
+
+
+def named_server(bootstrap: str | None, username: str | None, profile: str | None) -> KafkaServer:
+    """The server that flags, variables and the profile name, in this order; raises CommandFailed."""
+    try:
+        told = settings.client(profile)
+    except settings.SettingsError as error:
+        raise CommandFailed(str(error), Status.USAGE) from None
+    username = username or told.username
+    if username is not None and not told.password:
+        raise CommandFailed(
+            f"a password is missing for {username}: put it into HEADRACE_KAFKA_PASSWORD or a profile", Status.USAGE
+        )
+    where = "--bootstrap" if bootstrap else told.bootstrap_where
+    return KafkaServer(bootstrap or told.bootstrap, username, told.password or "", where)
+
+
+def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names for the completion of shells."""
+    try:
+        return [name for name in profiles.names(settings.profiles_file()) if name.startswith(incomplete)]
+    except profiles.ProfileError:
+        return []
 
 
 class Client:
     """Kafka clients for one server, made when needed. Raises CommandFailed at once when nobody answers there."""
 
-    def __init__(self, server: KafkaServer) -> None:
-        """Try the address."""
-        self.address = server.address
+    def __init__(self, server: KafkaServer, patience_s: float = _CONNECT_S) -> None:
+        """Try the address, waiting for an answer as long as `patience_s`."""
+        self.address = shown(server.address)
         self._server = server
         self._refusal = ""
-        _connect(self.address)
+        self._answered = False
+        _connect(server, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
-            self.admin.list_topics(timeout=_CONNECT_S)
+            # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
+            self.metadata = self.admin.list_topics(timeout=patience_s)
+        self._answered = True
 
-    def producer(self, **configuration: object) -> Producer:
-        """A producer; configuration keys have underscores for dots."""
-        return Producer(self._configuration(**configuration), logger=_SILENT)
+    def producer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Producer:
+        """A producer; configuration keys have underscores for dots. `on_error` hears what the library does not tell."""
+        return Producer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def consumer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Consumer:
         """A consumer; `on_error` hears of what the library does not give up on, such as a server that went away."""
@@ -92,7 +130,7 @@ class Client:
 
     def _configuration(self, **more: object) -> dict[str, Any]:
         configuration: dict[str, Any] = {
-            "bootstrap.servers": self.address,
+            "bootstrap.servers": self._server.address,
             "client.id": "headrace-cli",
             "socket.connection.setup.timeout.ms": 1000 * _CONNECT_S,
             "log_level": 0,
@@ -110,7 +148,7 @@ class Client:
     def _heard(self, error: KafkaError) -> None:
         """The library tries a refused login again and again, and lets us time out meanwhile."""
         if error.code() == KafkaError._AUTHENTICATION:
-            self._refusal = error.str()
+            self._refusal = sentence(error)
 
     def result(self, future: "Future[T]", what: str) -> T:
         """An admin call's result; raises CommandFailed, saying what could not be done and why."""
@@ -123,31 +161,56 @@ class Client:
         try:
             yield
         except KafkaException as error:
-            raise CommandFailed(self._explain(what, error.args[0])) from None
+            raise self.failure(what, error.args[0]) from None
         except TimeoutError:
-            raise CommandFailed(f"cannot {what}: {self.address} did not answer within {_ANSWER_S} s") from None
+            late = f"cannot {what}: {self.address} did not answer within {_ANSWER_S} s"
+            raise CommandFailed(late, Status.UNREACHABLE) from None
 
-    def _explain(self, what: str, error: KafkaError) -> str:
+    def failure(self, what: str, error: KafkaError) -> CommandFailed:
+        """`cannot <what>: <why>`, with the status that says why to scripts."""
         self.admin.poll(0)
         if self._refusal:
-            return f"{self.address} refuses the login: {self._refusal}"
-        if error.code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}:
-            return (
+            return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
+        if error.code() in LOST and not self._answered:
+            return CommandFailed(
                 f"{self.address} takes connections but does not answer as a Kafka broker: "
-                "is it the right port, and does it want a login (--username)?"
+                "is it the right port, and does it want a login (--username)?",
+                Status.UNREACHABLE,
             )
-        return f"cannot {what}: {error.str()} ({error.name()})"
+        return CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
 
     def partitions(self, topic: str) -> dict[int, int]:
         """Partition -> leader's node id, in order; raises CommandFailed when there is no such topic."""
-        with self.explained(f"look up topic {topic!r}"):
-            # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
-            found = self.admin.list_topics(timeout=_ANSWER_S).topics
+        self.refresh()
+        found = self.metadata.topics
         if topic not in found:
-            raise CommandFailed(
-                f"no topic {topic!r} at {self.address}; `headrace topics list` shows those that are there"
-            )
+            raise self.no_topic(topic, found)
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
+
+    def refresh(self) -> None:
+        """Look anew which topics there are."""
+        with self.explained("list topics"):
+            self.metadata = self.admin.list_topics(timeout=_ANSWER_S)
+
+    def no_partition(self, topic: str, number: int, there: Iterable[int]) -> CommandFailed:
+        """The error for a partition that is not there."""
+        last = max(there, default=-1)
+        return CommandFailed(f"topic {quoted(topic)} has partitions 0 to {last}, not {number}", Status.MISSING)
+
+    def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
+        """The error for a topic that is not there, with the nearest name of one that is."""
+        hint = suggestion(topic, found) or "`headrace topics list` shows those that are there"
+        return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
+
+    def groups(self) -> list[str]:
+        """Names of the consumer groups."""
+        listed = self.result(self.admin.list_consumer_groups(), "list consumer groups")
+        return sorted(str(group.group_id) for group in listed.valid)
+
+    def no_group(self, group: str) -> CommandFailed:
+        """The error for a group that is not there, with the nearest name of one that is."""
+        hint = suggestion(group, self.groups()) or "`headrace groups list` shows those that are there"
+        return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What a Headrace server tells of those topics that are native: records and consumer groups in Redis."""
@@ -174,26 +237,28 @@ class Client:
                 offsets[partition.topic, partition.partition] = future.result(timeout=_ANSWER_S).offset
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise CommandFailed(self._explain("look up offsets", error.args[0])) from None
+                    raise self.failure("look up offsets", error.args[0]) from None
         return offsets
 
 
-def _connect(addresses: str) -> None:
+def _connect(server: KafkaServer, patience_s: float) -> None:
     """Raise CommandFailed unless one of the addresses takes a TCP connection."""
     reasons = []
-    for text in addresses.split(","):
+    for text in server.address.split(","):
         try:
             address = settings.Address.parse(text)
         except ValueError as error:
-            raise CommandFailed(f"--kafka: {error}", status=2) from None
+            raise CommandFailed(f"{server.where or '--bootstrap'}: {error}", Status.USAGE) from None
         try:
-            with socket.create_connection((address.host, address.port), timeout=_CONNECT_S):
+            with socket.create_connection((address.host, address.port), timeout=patience_s):
                 return
         except TimeoutError:
-            reasons.append(f"no answer within {_CONNECT_S} s")
-        except OSError as error:
-            reasons.append((error.strerror or str(error)).lower())
+            reasons.append(f"no answer within {patience_s:g} s")
+        except (OSError, UnicodeError) as error:
+            reasons.append((getattr(error, "strerror", None) or str(error)).lower())
+    said = f", named by {server.where}" if server.where else ""
     raise CommandFailed(
-        f"nobody answers at {addresses} ({', '.join(reasons)}): start a server with `headrace serve`, "
-        "or name another address with --kafka HOST:PORT"
+        f"nobody answers at {server} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
+        "or name another address with --bootstrap HOST:PORT",
+        Status.UNREACHABLE,
     )

@@ -1,15 +1,34 @@
-"""What every command shares: the error that ends it with one line, and help that ends with examples."""
+"""What every command shares: how it ends, the error that ends it with one line, and help that ends with examples."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 import click
 
 
+class Status(IntEnum):
+    """How a command ended, for scripts. These numbers are documented (docs/commands.md) and stay."""
+
+    DONE = 0
+    FAILED = 1
+    """It could not be done, and none of the reasons below says why."""
+    USAGE = 2
+    """The command line, a variable or a profile is not right: nothing was tried."""
+    UNREACHABLE = 3
+    """No server answers there, or it went away."""
+    MISSING = 4
+    """The topic, partition or group that was named is not there."""
+    REFUSED = 5
+    """The server does not let this user in, or not do this."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells count it: 128 and the number of the signal."""
+
+
 class CommandFailed(Exception):
     """The command cannot go on. The message is one line for a person: what was asked, what was found, what to try."""
 
-    def __init__(self, message: str, status: int = 1) -> None:
+    def __init__(self, message: str, status: Status = Status.FAILED) -> None:
         super().__init__(message)
         self.status = status
 
@@ -34,6 +53,10 @@ class TeachingGroup(click.Group):
     """A group of commands that each have examples."""
 
     command_class = TeachingCommand
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
+        """Names in the order in which they were written: the order in which a newcomer needs them."""
+        return list(self.commands)
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:

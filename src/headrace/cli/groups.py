@@ -1,21 +1,25 @@
-"""`headrace groups`: list consumer groups, and show who reads what and how far behind they are."""
+"""`headrace groups`: list consumer groups, show who reads what and how far behind they are, and delete them."""
 
-from typing import Any
+import sys
 
 import click
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
-from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
+import msgspec
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import ConsumerGroupDescription
 
+from headrace.cli import completing, lags
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
+from headrace.cli.harmless import quoted, shown
+from headrace.cli.lag import lag
 from headrace.cli.output import print_json, print_table
-
-Partition = tuple[str, int]
+from headrace.cli.reset import reset
+from headrace.groups.states import in_words
 
 
 @click.group("groups", cls=TeachingGroup)
 def groups() -> None:
-    """List consumer groups and show their members, positions and lag."""
+    """Show who reads what and how far behind, move positions, and delete groups."""
 
 
 @groups.command(
@@ -31,9 +35,9 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
     client = Client(kafka)
     listed = client.result(client.admin.list_consumer_groups(), "list consumer groups")
     for error in listed.errors:
-        raise CommandFailed(f"cannot list consumer groups: {error}")
+        raise client.failure("list consumer groups", error)
     answer = [
-        {"group": group.group_id, "state": _name(group.state), "type": _name(group.type)}
+        {"group": group.group_id, "state": in_words(group.state.name), "type": in_words(group.type.name)}
         for group in sorted(listed.valid, key=lambda group: str(group.group_id))
     ]
     if as_json:
@@ -49,104 +53,108 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
     headrace groups describe billing --json | jq '[.positions[].lag] | add'
     """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=completing.groups)
 @client_options
 def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Show the members of GROUP, which partitions they have, their positions, the ends of the logs and the lag."""
+    """Show the members of GROUP, which partitions they have, their positions, the ends of the logs and the lag.
+
+    The lag is the number of records to come. Where nothing was committed the position is - and the lag counts from
+    the start of the log.
+    """
     client = Client(kafka)
-    found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {group!r}")
-    positions = _positions(client, group)
-    if found.state == ConsumerGroupState.DEAD and not positions:
-        raise CommandFailed(f"no group {group!r} at {kafka}; `headrace groups list` shows those that are there")
-    members = _members(found)
-    owners = {partition: member for member, _, _, assigned in members for partition in assigned}
-    partitions = sorted(positions.keys() | owners.keys())
-    ends = client.offsets(partitions, OffsetSpec.latest)
-    natives = client.natives({topic for topic, _ in partitions})
-    answer = {
+    found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
+    committed = lags.positions(client, group)
+    if found.state == ConsumerGroupState.DEAD and not committed:
+        raise client.no_group(group)
+    members = lags.members(found)
+    standings = lags.standings(client, group, committed, members)
+    if as_json:
+        print_json(_answer(group, found, members, standings))
+    else:
+        _print(group, found, members, standings)
+
+
+def _answer(
+    group: str, found: ConsumerGroupDescription, members: list[lags.Member], standings: list[lags.Standing]
+) -> dict[str, object]:
+    coordinator = found.coordinator
+    return {
         "group": group,
-        "state": _name(found.state),
+        "state": in_words(found.state.name),
         "protocol": found.partition_assignor or None,
-        "coordinator": f"{found.coordinator.host}:{found.coordinator.port}" if found.coordinator else None,
+        "coordinator": f"{coordinator.host}:{coordinator.port}" if coordinator else None,
         "members": [
             {
-                "member": member,
-                "client": client_id,
-                "host": host,
-                "partitions": [{"topic": topic, "partition": number} for topic, number in assigned],
+                "member": member.member,
+                "client": member.client,
+                "host": member.host,
+                "partitions": [{"topic": topic, "partition": number} for topic, number in member.partitions],
             }
-            for member, client_id, host, assigned in members
+            for member in members
         ],
         "positions": [
             {
-                "topic": topic,
-                "partition": number,
-                "position": positions.get((topic, number)),
-                "log_end": ends.get((topic, number)),
-                "lag": _lag(positions.get((topic, number)), ends.get((topic, number))),
-                "member": owners.get((topic, number)),
+                name: value
+                for name, value in msgspec.structs.asdict(standing).items()
+                if name != "pending" or value is not None
             }
-            | (_native_lag(natives[topic], group, number) if topic in natives else {})
-            for topic, number in partitions
+            for standing in standings
         ],
     }
-    if as_json:
-        print_json(answer)
-    else:
-        _print(answer)
 
 
-def _members(found: ConsumerGroupDescription) -> list[tuple[str, str, str, list[Partition]]]:
-    """(member id, client id, host, partitions) of each member, in the order of member ids."""
-    members = []
-    for member in found.members:
-        assigned = sorted((part.topic, part.partition) for part in member.assignment.topic_partitions)
-        members.append((member.member_id, member.client_id, member.host.lstrip("/"), assigned))
-    return sorted(members)
-
-
-def _positions(client: Client, group: str) -> dict[Partition, int]:
-    """Committed offsets; a partition of which nothing was committed is left out."""
-    asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    found = client.result(asked, f"read the positions of group {group!r}")
-    return {(part.topic, part.partition): part.offset for part in found.topic_partitions or [] if part.offset >= 0}
-
-
-def _lag(position: int | None, end: int | None) -> int | None:
-    """Records not yet read; None where one of the two is not known."""
-    return None if position is None or end is None else max(0, end - position)
-
-
-def _native_lag(native: dict[str, Any], group: str, partition: int) -> dict[str, int | None]:
-    """The lag in a native topic: records not yet delivered, and delivered ones that are not committed."""
-    found = native["groups"].get(group, {}).get(str(partition))
-    if found is None:
-        # The Redis group is made by the first fetch.
-        return {"lag": native["records"][partition], "pending": 0}
-    undelivered, pending = found["undelivered"], found["pending"]
-    return {"lag": None if undelivered is None else undelivered + pending, "pending": pending}
-
-
-def _name(value: object) -> str:
-    """`PREPARING_REBALANCING` as `preparing rebalancing`."""
-    return str(getattr(value, "name", value)).lower().replace("_", " ")
-
-
-def _print(answer: dict[str, object]) -> None:
-    click.echo(f"group {answer['group']}  state {answer['state']}  protocol {answer['protocol'] or '-'}")
-    members, positions = answer["members"], answer["positions"]
-    assert isinstance(members, list)
-    assert isinstance(positions, list)
+def _print(
+    group: str, found: ConsumerGroupDescription, members: list[lags.Member], standings: list[lags.Standing]
+) -> None:
+    state, protocol = in_words(found.state.name), shown(found.partition_assignor or None)
+    click.echo(f"group {shown(group)}  state {state}  protocol {protocol}")
     if members:
         click.echo()
         print_table(
             ["member", "client", "host", ">partitions"],
-            [[line["member"], line["client"], line["host"], len(line["partitions"])] for line in members],
+            [[member.member, member.client, member.host, len(member.partitions)] for member in members],
         )
-    if positions:
+    if standings:
         click.echo()
-        columns = ["topic", ">partition", ">position", ">log end", ">lag", "member"]
-        pending = any("pending" in line for line in positions)
-        rows = [[*list(line.values())[: len(columns)], *([line.get("pending", "-")] * pending)] for line in positions]
-        print_table(columns + [">pending"] * pending, rows)
-        click.echo(f"\nlag in all: {sum(line['lag'] or 0 for line in positions)}")
+        pending = any(standing.pending is not None for standing in standings)
+        columns = ["topic", ">partition", ">position", ">log end", ">lag", "member", *([">pending"] * pending)]
+        rows = [list(msgspec.structs.astuple(standing))[: len(columns)] for standing in standings]
+        print_table(columns, rows)
+        click.echo(f"\nlag in all: {sum(standing.lag or 0 for standing in standings)}")
+
+
+groups.add_command(lag)
+groups.add_command(reset)
+
+
+@groups.command(
+    "delete",
+    examples="""
+    headrace groups delete billing
+    headrace groups delete billing reports --yes
+    """,
+)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completing.groups)
+@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@client_options
+def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
+    """Delete groups with all their positions; a group that has members is refused."""
+    client = Client(kafka)
+    there = client.groups()
+    for name in names:
+        if name not in there:
+            raise client.no_group(name)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(map(quoted, names))} with all positions, at {kafka}?", abort=True)
+    deleted: list[str] = []
+    try:
+        for name, future in client.admin.delete_consumer_groups(list(names)).items():
+            client.result(future, f"delete group {quoted(name)}")
+            deleted.append(name)
+            if not as_json:
+                click.echo(f"deleted group {shown(name)}")
+    except CommandFailed as error:
+        done = f"; deleted before it: {', '.join(map(quoted, deleted))}" if deleted else ""
+        raise CommandFailed(f"{error}{done}", error.status) from None
+    if as_json:
+        print_json({"deleted": deleted})

@@ -7,10 +7,12 @@ others `{"base64": "..."}`, and nothing at all is null: what `tail --json` write
 import base64
 import binascii
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+
+from headrace.cli import times
+from headrace.cli.harmless import json_text, shown
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -95,7 +97,7 @@ def from_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
     """A record as a JSON line."""
-    return json.dumps(
+    return json_text(
         {
             "topic": topic,
             "partition": partition,
@@ -104,22 +106,11 @@ def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
             "key": from_bytes(record.key),
             "value": from_bytes(record.value),
             "headers": [[name, from_bytes(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
+        }
     )
 
 
-def write_text(partition: int, offset: int, record: Record) -> str:
-    """A record as a line for people: place, time, key, value."""
-    time = "-"
-    if record.timestamp is not None:
-        time = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
-    return f"{partition}/{offset}  {time}  {_shown(record.key)}  {_shown(record.value)}"
-
-
-def _shown(data: bytes | None) -> str:
-    """Text for a terminal: control characters and bytes that are no UTF-8 escaped."""
-    if data is None:
-        return "-"
-    text = data.decode("utf-8", "backslashreplace")
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+def write_text(partition: int, offset: int, record: Record, most: int | None = None) -> str:
+    """A record as a line for people: place, time, key, value; each of the latter cut after `most` characters."""
+    time = "-" if record.timestamp is None else times.local(record.timestamp)
+    return f"{partition}/{offset}  {time}  {shown(record.key, most)}  {shown(record.value, most)}"

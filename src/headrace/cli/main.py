@@ -1,7 +1,4 @@
-"""The `headrace` command: finds the subcommand, and turns whatever goes wrong into one line and a status.
-
-Status 0: done. 1: it failed. 2: it was not asked correctly. 130: interrupted.
-"""
+"""The `headrace` command: finds the subcommand, and turns whatever goes wrong into one line and a status."""
 
 import importlib
 import os
@@ -10,19 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from headrace.cli.commands import CommandFailed
+from headrace.cli.commands import CommandFailed, Status
+from headrace.cli.harmless import shown
 
-# A command is imported when it is run or its help is shown: `headrace serve` must not wait for Kafka's client library,
-# nor `headrace topics` for the server.
+# A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client
+# library, nor `headrace --help` for anything. So what the list of commands says of each stands here.
 COMMANDS = {
-    "serve": "headrace.cli.serve:serve",
-    "demo": "headrace.cli.demo:demo",
-    "topics": "headrace.cli.topics:topics",
-    "groups": "headrace.cli.groups:groups",
-    "records": "headrace.cli.records:records",
-    "archive": "headrace.cli.archive:archive",
-    "oci-config": "headrace.cli.oci_config:oci_config",
+    "serve": ("headrace.cli.serve:serve", "Start a server; it runs until Ctrl-C or SIGTERM."),
+    "demo": ("headrace.cli.demo:demo", "A year of flights through server, group and Spark, every figure checked."),
+    "topics": ("headrace.cli.topics:topics", "Create, list, describe, change and delete topics."),
+    "groups": ("headrace.cli.groups:groups", "Show who reads what and how far behind, reset and delete groups."),
+    "records": ("headrace.cli.records:records", "Send records, show them, and delete old ones."),
+    "archive": ("headrace.cli.archive:archive", "Archive a topic into a Delta table, every record exactly once."),
+    "oci-config": ("headrace.cli.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
 }
 
 
@@ -37,9 +36,28 @@ class LazyGroup(click.Group):
         """Import a command; None when there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error names the nearest one, which click cannot know of commands not yet imported."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names for the completion of shells, without importing any command."""
+        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return found or super().shell_complete(ctx, incomplete)
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -85,11 +103,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _refuse(error)
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        return Status.INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`headrace ... | head`): Python must not complain of it again when it flushes at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
-        return 1
+        return Status.FAILED
     return result if isinstance(result, int) else 0
 
 
@@ -103,7 +121,9 @@ def _refuse(error: click.ClickException) -> int:
         return 0
     else:
         text = " ".join(error.format_message().split()).rstrip(".")
-        _complain(f"{context.command_path}: {text[0].lower()}{text[1:]}; see {context.command_path} --help")
+        text = shown(text.replace(". Did you mean", ", did you mean"))
+        more = f"{' See' if text.endswith('?') else '; see'} {context.command_path} --help"
+        _complain(f"{context.command_path}: {text[0].lower()}{text[1:]}{more}")
     return error.exit_code
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from headrace import settings
-from headrace.cli.commands import CommandFailed, command
+from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.output import print_json
 from headrace.oci.keys import KeyDirectory, fingerprint
 from headrace.oci.signatures import ApiKey
@@ -65,7 +65,7 @@ class Profile(msgspec.Struct, frozen=True):
     """,
 )
 @click.argument("directory", type=click.Path(path_type=Path), default=Path(".headrace-oci"), required=False)
-@click.option("--endpoint", metavar="URL", help="Where the server's HTTP doors answer. [HEADRACE_HTTP]")
+@click.option("--endpoint", metavar="URL", help="URL of the server's HTTP listener. [HEADRACE_HTTP]")
 @click.option(
     "--keys",
     metavar="DIR",
@@ -120,16 +120,19 @@ def oci_config(
 def _check(tenancy: str, user: str, region: str, profile: str) -> None:
     for option, text in (("--tenancy", tenancy), ("--user", user)):
         if not _OCID.fullmatch(text):
-            raise CommandFailed(f"{option} {text}: expected an OCID, such as ocid1.user.oc1..alice", status=2)
+            raise CommandFailed(f"{option} {text}: expected an OCID, such as ocid1.user.oc1..alice", Status.USAGE)
     for option, text in (("--region", region), ("--profile", profile)):
         if not _PROFILE.fullmatch(text):
-            raise CommandFailed(f"{option} {text}: expected letters, digits and dashes", status=2)
+            raise CommandFailed(f"{option} {text}: expected letters, digits and dashes", Status.USAGE)
 
 
 def _endpoint(given: str | None) -> str:
-    endpoint = (given or settings.http_url()).rstrip("/")
+    try:
+        endpoint = (given or settings.client().http).rstrip("/")
+    except settings.SettingsError as error:
+        raise CommandFailed(str(error), Status.USAGE) from None
     if not re.fullmatch(r"https?://[^/\s\"'$`\\]+(/[^\s\"'$`\\]*)?", endpoint):
-        raise CommandFailed(f"--endpoint {endpoint}: expected a URL, such as http://127.0.0.1:8080", status=2)
+        raise CommandFailed(f"--endpoint {endpoint}: expected a URL, such as http://127.0.0.1:8080", Status.USAGE)
     return endpoint
 
 

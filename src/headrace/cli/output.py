@@ -1,33 +1,90 @@
 """Answers on standard output: JSON for programs, tables for people."""
 
-import json
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 import click
-from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
-from rich.table import Table
+
+from headrace.cli.harmless import json_text, shown
 
 _WIDE = 10_000
+_GAP = 2
+"""Columns of blanks between two columns of a table."""
+_NARROW = 12
+"""A column of text is folded down to this width; where that is not enough, rows are printed one field a line."""
+_CELL = 500
+"""Characters of a cell on a terminal."""
 
 
 def print_json(answer: object) -> None:
     """One JSON document, indented."""
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    click.echo(json_text(answer, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; a column named with a leading `>` is aligned right. None shows as `-`.
+    """A table; a column named with a leading `>` is aligned right and never folded. None shows as `-`.
 
-    On a terminal long cells are folded; into a pipe or a file every row is one line, however long.
+    On a terminal long text is folded, and a table that would not fit even so is printed one field a line. Into a pipe
+    or a file every row is one line, however long.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        justify = "right" if column.startswith(">") else "left"
-        table.add_column(column.lstrip(">"), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console().print(table)
+    to = console()
+    most = _CELL if to.is_terminal else None
+    names = [name.lstrip(">") for name in columns]
+    right = [name.startswith(">") for name in columns]
+    cells = [["-" if cell is None else shown(str(cell), most) for cell in row] for row in rows]
+    natural = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    widths = _fit(natural, right, to.width - _GAP * (len(columns) - 1))
+    if widths is None:
+        click.echo("\n".join(_fields(names, cells, to.width)))
+        return
+    rule = "─" * (sum(widths) + _GAP * (len(widths) - 1))
+    lines = [*_lines(names, widths, right), rule]
+    for row in cells:
+        lines += _lines(row, widths, right)
+    click.echo("\n".join(lines))
+
+
+def _fit(natural: Sequence[int], right: Sequence[bool], room: int) -> list[int] | None:
+    """Widths of the columns in `room`: those of text give way, the widest first. None: it cannot be done."""
+    widths = list(natural)
+    while (over := sum(widths) - room) > 0:
+        widest = max((width for width, is_right in zip(widths, right, strict=True) if not is_right), default=0)
+        if widest <= _NARROW:
+            return None
+        wide = [at for at, width in enumerate(widths) if width == widest and not right[at]]
+        next_width = max(
+            [width for width, is_right in zip(widths, right, strict=True) if not is_right and width < widest]
+            + [_NARROW, widest - -(-over // len(wide))]
+        )
+        for at in wide:
+            widths[at] = next_width
+    return widths
+
+
+def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
+    """A row: one line, or several where a cell had to be folded."""
+    folded = [
+        [cell] if cell_len(cell) <= width else chop_cells(cell, width)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    for parts in zip_longest(*folded, fillvalue=""):
+        padded = []
+        for part, width, is_right in zip(parts, widths, right, strict=True):
+            blanks = " " * (width - cell_len(part))
+            padded.append(blanks + part if is_right else part + blanks)
+        yield (" " * _GAP).join(padded).rstrip()
+
+
+def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterable[str]:
+    """Rows one after the other, one field a line, as psql does; a field that is too long goes on below itself."""
+    label = max(map(cell_len, names))
+    for number, row in enumerate(rows):
+        if number:
+            yield "─" * width
+        for name, cell in zip(names, row, strict=True):
+            yield from _lines([name, cell], [label, max(_NARROW, width - label - _GAP)], [False, False])
 
 
 def console() -> Console:

@@ -11,7 +11,7 @@ import structlog
 
 from headrace import settings
 from headrace.cli import logs
-from headrace.cli.commands import CommandFailed, command
+from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.stderr import StderrWriter
 from headrace.loop import loop_factory
 
@@ -62,7 +62,7 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         given = {name.replace("_", "-"): text for name, text in flags.items()}
         options, broker, oci = settings.load(given, sets, config)
     except settings.SettingsError as error:
-        raise CommandFailed(str(error), status=2) from None
+        raise CommandFailed(str(error), Status.USAGE) from None
     log = logs.configure(options.log_level, options.log_format)
     try:
         return run(options, broker, oci, log)

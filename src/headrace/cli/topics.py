@@ -1,4 +1,4 @@
-"""`headrace topics`: create, list, describe and delete topics through the Kafka door."""
+"""`headrace topics`: create, list, describe, change and delete topics through the Kafka listener."""
 
 import base64
 import json
@@ -8,11 +8,23 @@ from uuid import UUID
 
 import click
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import ConfigEntry, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
+from headrace.cli import completing
 from headrace.cli.client import Client, KafkaServer, client_options
-from headrace.cli.commands import CommandFailed, TeachingGroup
+from headrace.cli.commands import CommandFailed, Status, TeachingGroup
+from headrace.cli.harmless import quoted, shown
 from headrace.cli.output import print_json, print_table
+from headrace.topics.values import suggestion
 
 NATIVE = "headrace.native"
 """Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
@@ -22,7 +34,7 @@ STREAMS = "headrace.streams"
 
 @click.group("topics", cls=TeachingGroup)
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, change and delete topics."""
 
 
 @topics.command(
@@ -43,12 +55,12 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: Kaf
     client = Client(kafka)
     # -1 leaves a number to the server, which knows its defaults.
     topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
-    client.result(client.admin.create_topics([topic])[name], f"create topic {name!r}")
+    client.result(client.admin.create_topics([topic])[name], f"create topic {quoted(name)}")
     made = len(client.partitions(name))
     if as_json:
         print_json({"topic": name, "partitions": made, "config": config})
     else:
-        click.echo(f"created topic {name} with {made} partition{'s' if made > 1 else ''}")
+        click.echo(f"created topic {shown(name)} with {made} partition{'s' if made > 1 else ''}")
 
 
 def _pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -56,7 +68,9 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise CommandFailed(f"--config {pair}: expected KEY=VALUE, such as retention.ms=3600000", status=2)
+            raise CommandFailed(
+                f"--config {shown(pair)}: expected KEY=VALUE, such as retention.ms=3600000", Status.USAGE
+            )
         config[key] = value
     return config
 
@@ -72,8 +86,7 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
 def list_(kafka: KafkaServer, as_json: bool) -> None:
     """List the topics, with how many records each holds."""
     client = Client(kafka)
-    with client.explained("list topics"):
-        found = client.admin.list_topics(timeout=10).topics
+    found = client.metadata.topics
     partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
     starts = client.offsets(partitions, OffsetSpec.earliest)
     ends = client.offsets(partitions, OffsetSpec.latest)
@@ -106,7 +119,7 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
     headrace topics describe flights --json | jq -r '.partitions[0].stream'
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completing.topics)
 @client_options
 def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
@@ -134,10 +147,10 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
         values = {key: entry.value for key, entry in config.items()}
         print_json({"topic": name, "id": topic_id, "config": values, "partitions": partitions})
         return
-    click.echo(f"topic {name}  id {topic_id}")
+    click.echo(f"topic {shown(name)}  id {topic_id}")
     for key, entry in config.items():
         if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
-            click.echo(f"  {key}={entry.value}")
+            click.echo(f"  {shown(key)}={shown(entry.value)}")
     if native is not None and (unfit := sum(native.get("unfit", []))):
         click.echo(f"  careful: {unfit} entries were met whose sequence fits no offset: they are not served")
     columns = [">partition", ">leader", ">log start", ">log end", "stream"]
@@ -150,32 +163,119 @@ def _streams(text: str) -> list[str]:
 
 
 @topics.command(
+    "alter",
+    examples="""
+    headrace topics alter flights --config retention.ms=86400000
+    headrace topics alter flights --unset retention.ms --config max.message.bytes=2000000
+    """,
+)
+@click.argument("name", shell_complete=completing.topics)
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Set this; may be repeated.")
+@click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
+@client_options
+def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+    """Change the configuration of topic NAME; what is not named stays. Shows each value before and after."""
+    config = _pairs(pairs)
+    if not config and not unset:
+        raise click.UsageError("give --config KEY=VALUE or --unset KEY: what is to change?")
+    for key in unset:
+        if key in config:
+            raise click.UsageError(f"{key} is both set and unset")
+    client = Client(kafka)
+    client.partitions(name)
+    before = _config(client, name)
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+    ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+    altered = client.admin.incremental_alter_configs([resource])[resource]
+    try:
+        client.result(altered, f"alter topic {quoted(name)}")
+    except CommandFailed as error:
+        hints = [hint for key in (*config, *unset) if key not in before and (hint := suggestion(key, before))]
+        raise CommandFailed("; ".join([str(error), *hints]), error.status) from None
+    after = _config(client, name)
+    answer = {
+        key: {"before": before[key].value if key in before else None, "after": after[key].value}
+        for key in [*config, *unset]
+        if key in after
+    }
+    if as_json:
+        print_json({"topic": name, "config": answer})
+    else:
+        print_table(["key", "before", "after"], [[key, *values.values()] for key, values in answer.items()])
+
+
+@topics.command(
+    "grow",
+    examples="""
+    headrace topics grow flights --partitions 12
+    """,
+)
+@click.argument("name", shell_complete=completing.topics)
+@click.option(
+    "--partitions", type=click.IntRange(min=2), metavar="N", required=True, help="How many it is to have then."
+)
+@client_options
+def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
+    """Give topic NAME more partitions, for good.
+
+    Keys go to other partitions from then on; records stay where they are.
+    """
+    client = Client(kafka)
+    before = len(client.partitions(name))
+    if partitions <= before:
+        raise CommandFailed(f"topic {quoted(name)} has {before} partitions already: their number can only grow")
+    grown = client.admin.create_partitions([NewPartitions(name, partitions)])[name]
+    client.result(grown, f"grow topic {quoted(name)}")
+    if as_json:
+        print_json({"topic": name, "before": before, "partitions": partitions})
+    else:
+        click.echo(f"topic {shown(name)} has {partitions} partitions, {partitions - before} of them new")
+
+
+@topics.command(
     "adopt",
     examples="""
     headrace topics adopt --stream sensors:kitchen --topic sensors
-    headrace topics adopt --stream sensors:garden --topic sensors --partition 1
+    headrace topics adopt --stream sensors:garden --topic sensors
     """,
 )
 @click.option("--stream", required=True, metavar="KEY", help="The stream's key in the server's Redis.")
-@click.option("--topic", "name", required=True, metavar="T", help="The topic; it is created if it does not exist.")
 @click.option(
-    "--partition", type=click.IntRange(min=0), default=0, metavar="N", help="Which partition it becomes: the next one."
+    "--topic",
+    "name",
+    required=True,
+    metavar="T",
+    shell_complete=completing.topics,
+    help="The topic; it is created if it does not exist.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Which partition it becomes (default: the next one, which is 0 of a new topic).",
 )
 @click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a topic that is created.")
 @client_options
-def adopt(stream: str, name: str, partition: int, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+def adopt(
+    stream: str, name: str, partition: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool
+) -> None:
     """Make a Redis Stream that is there a partition of a native topic. The stream itself is not touched.
 
     Without --config nothing in it is ever trimmed, and deleting the topic leaves it where it is.
     """
-    config = _pairs(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
     client = Client(kafka)
+    if partition is None:
+        there = client.metadata.topics.get(name)
+        partition = 0 if there is None else len(there.partitions)
+    config = _pairs(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config=config)
-    client.result(client.admin.create_topics([topic])[name], f"adopt stream {stream!r}")
+    client.result(client.admin.create_topics([topic])[name], f"adopt stream {quoted(stream)}")
     if as_json:
         print_json({"topic": name, "partition": partition, "stream": stream})
     else:
-        click.echo(f"stream {stream} is partition {partition} of topic {name}")
+        click.echo(f"stream {shown(stream)} is partition {partition} of topic {shown(name)}")
 
 
 @topics.command(
@@ -185,7 +285,7 @@ def adopt(stream: str, name: str, partition: int, pairs: tuple[str, ...], kafka:
     headrace topics convert sensors --to log
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completing.topics)
 @click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
 @click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
 @client_options
@@ -198,25 +298,25 @@ def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: 
     client = Client(kafka)
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
     future = client.admin.create_topics([topic], request_timeout=timeout)[name]
-    with client.explained(f"convert topic {name!r}"):
+    with client.explained(f"convert topic {quoted(name)}"):
         future.result(timeout=timeout)
     if as_json:
         print_json({"topic": name, "storage": storage})
     else:
-        click.echo(f"topic {name} has headrace.storage={storage} from now on; its offsets have changed")
+        click.echo(f"topic {shown(name)} has headrace.storage={storage} from now on; its offsets have changed")
 
 
 def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(ResourceType.TOPIC, name)
     described = client.admin.describe_configs([resource])[resource]
-    entries: dict[str, ConfigEntry] = client.result(described, f"read the configuration of {name!r}")
+    entries: dict[str, ConfigEntry] = client.result(described, f"read the configuration of {quoted(name)}")
     return dict(sorted(entries.items()))
 
 
 def _topic_id(client: Client, name: str) -> str | None:
     """The topic's id as a UUID; None from a broker too old to have one."""
     future = client.admin.describe_topics(TopicCollection([name]))[name]
-    found = str(client.result(future, f"describe topic {name!r}").topic_id)
+    found = str(client.result(future, f"describe topic {quoted(name)}").topic_id)
     topic_id = UUID(bytes=base64.urlsafe_b64decode(found + "=="))
     return str(topic_id) if topic_id.int else None
 
@@ -228,17 +328,20 @@ def _topic_id(client: Client, name: str) -> str | None:
     headrace topics delete flights clicks --yes
     """,
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.topics)
 @click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete topics with all their records."""
+    """Delete topics with all their records; if one of them is not there, none is deleted."""
     client = Client(kafka)
+    for name in names:
+        if name not in client.metadata.topics:
+            raise client.no_topic(name, client.metadata.topics)
     if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} with all records, at {kafka}?", abort=True)
+        click.confirm(f"Delete {', '.join(map(quoted, names))} with all records, at {kafka}?", abort=True)
     for name, future in client.admin.delete_topics(list(names)).items():
-        client.result(future, f"delete topic {name!r}")
+        client.result(future, f"delete topic {quoted(name)}")
         if not as_json:
-            click.echo(f"deleted topic {name}")
+            click.echo(f"deleted topic {shown(name)}")
     if as_json:
         print_json({"deleted": list(names)})

@@ -9,6 +9,8 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from headrace.groups.states import in_words
+
 _EVERY_S = 0.25
 _ANSWER_S = 5
 _STREAMS = "headrace.streams"
@@ -72,7 +74,7 @@ class Watch:
         ends = self._admin.list_offsets(latest)
         group = readers.result(timeout=_ANSWER_S)
         return Seen(
-            state=group.state.name.lower().replace("_", " "),
+            state=in_words(group.state.name),
             members={
                 member.client_id: sorted(part.partition for part in member.assignment.topic_partitions)
                 for member in sorted(group.members, key=lambda member: str(member.client_id))

@@ -1,5 +1,6 @@
 """The states of a classic group, and which may follow which."""
 
+import re
 from enum import Enum
 
 
@@ -58,3 +59,9 @@ def check_transition(old: GroupState, new: GroupState) -> None:
     """Raises IllegalTransitionError unless `new` may follow `old`."""
     if old not in PREDECESSORS[new]:
         raise IllegalTransitionError(f"a group cannot go from {old.value} to {new.value}")
+
+
+def in_words(name: str) -> str:
+    """A state as people read it: Kafka's `PreparingRebalance` and a client library's `PREPARING_REBALANCING` alike."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    return words.replace("rebalancing", "rebalance")
