@@ -17,7 +17,7 @@ from headrace.spark.archive.files import Destination, write_range
 from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, TableError, app_id
 from headrace.spark.errors import DataLoss, GroupCommitFailed
 from headrace.spark.log import LogReader
-from headrace.spark.plan import Range
+from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -29,8 +29,8 @@ class Group:
     def __init__(self) -> None:
         self.commits: list[dict[int, int]] = []
 
-    def commit(self, _topic: str, offsets: Mapping[int, int]) -> None:
-        self.commits.append(dict(offsets))
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.commits.append({one.partition: offset for one, offset in offsets.items()})
 
 
 class Archiver:
@@ -61,19 +61,24 @@ class Archiver:
             self.table,
             topic.name,
             str(topic.id),
-            extents=lambda: self.log.extents(self.log.topic(topic.name)),
+            extents=self.extents,
             group=self.group,
             skip_lost=skip_lost,
             step=step,
         )
+
+    def extents(self) -> dict[int, Extent]:
+        topics = {self.topic.name: self.log.topic(self.topic.name)}
+        return {one.partition: extent for one, extent in self.log.extents(topics).items()}
 
     def archive(self, *ranges: tuple[int, int, int]) -> int:
         """Archive ranges (partition, start, end); the rows that went into the table."""
 
         def write(fences: Mapping[int, int]) -> Sequence[RangeResult]:
             results = []
-            for offsets in (clip(Range(*item), fences) for item in ranges):
-                stream = self.topic.streams[offsets.partition]
+            for number, low, high in ranges:
+                offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences)
+                stream = self.topic.streams[number]
                 files = write_range(self.destination, stream, offsets) if offsets.end > offsets.start else []
                 results.append(RangeResult(offsets, tuple(files)))
             return results
@@ -274,7 +279,7 @@ def test_a_topic_created_again_is_archived_from_its_start(storage: BareStorage, 
 def test_the_table_keeps_what_the_group_could_not_be_told(storage: BareStorage, topic: Topic, table: Path) -> None:
     archiver = Archiver(storage, topic, table)
 
-    def refuse(_topic: str, _offsets: Mapping[int, int]) -> None:
+    def refuse(_offsets: Mapping[TopicPartition, int]) -> None:
         raise GroupCommitFailed("group 'g' was not committed")
 
     archiver.group.commit = refuse  # type: ignore[assignment, method-assign]

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
+from headrace.spark import plan
 from headrace.spark.errors import GroupCommitFailed
 from headrace.spark.groups import ConsumerGroupListener, GroupCommitter, commit_groups
 from headrace.testing import Server, server
@@ -46,6 +47,10 @@ def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:
     assert producer.flush(10) == 0
 
 
+def offsets(topic: str, by_number: dict[int, int]) -> plan.Offsets:
+    return {plan.TopicPartition(topic, number): offset for number, offset in by_number.items()}
+
+
 def positions(broker: Server, group: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
@@ -67,8 +72,8 @@ def read_all(frame: "DataFrame", checkpoint: Path, name: str) -> int:
 def test_positions_are_committed_without_joining(broker: Server) -> None:
     make_topic(broker, "committed", {0: 3, 1: 4})
     committer = GroupCommitter(broker.kafka, "committed-group")
-    committer.commit("committed", {0: 2, 1: 4})
-    committer.commit("committed", {0: 3})
+    committer.commit(offsets("committed", {0: 2, 1: 4}))
+    committer.commit(offsets("committed", {0: 3}))
     assert positions(broker, "committed-group") == {0: 3, 1: 4}
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "committed-group"})
     assert [found.offset for found in consumer.committed([TopicPartition("committed", 0)], 10)] == [3]
@@ -77,7 +82,7 @@ def test_positions_are_committed_without_joining(broker: Server) -> None:
 
 def test_a_refused_position_is_an_error(broker: Server) -> None:
     with pytest.raises(GroupCommitFailed, match=r"group 'g' was not committed at 127.0.0.1:\d+: "):
-        GroupCommitter(broker.kafka, "g").commit("no-such-topic", {7: 1})
+        GroupCommitter(broker.kafka, "g").commit(offsets("no-such-topic", {7: 1}))
 
 
 def test_a_query_with_a_group_shows_where_it_stands(broker: Server, spark: "SparkSession", scratch: Path) -> None:

@@ -6,7 +6,8 @@ from tests.harness.storage import BareStorage
 from headrace.records.build import build
 from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
 from headrace.spark.log import LogReader
-from headrace.spark.plan import Extent, Range
+from headrace.spark.logs import Subscription
+from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -25,7 +26,9 @@ def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
 
 def read(storage: BareStorage, topic: Topic, start: int, end: int, *, fail_on_data_loss: bool = True) -> list[int]:
     with LogReader(storage.url) as log:
-        batches = log.records(topic.name, topic.streams[0], Range(0, start, end), fail_on_data_loss=fail_on_data_loss)
+        batches = log.records(
+            topic.streams[0], Range(TopicPartition(topic.name, 0), start, end), fail_on_data_loss=fail_on_data_loss
+        )
         return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -34,7 +37,8 @@ def test_a_topic_says_where_its_logs_start_and_end(storage: BareStorage, topic: 
     with LogReader(storage.url) as log:
         found = log.topic(topic.name)
         assert (found.id, found.streams) == (str(topic.id), topic.streams)
-        assert log.extents(found) == {0: Extent(100, 820), 1: Extent(0, 0)}
+        where = {TopicPartition(topic.name, 0): Extent(100, 820), TopicPartition(topic.name, 1): Extent(0, 0)}
+        assert log.extents({topic.name: found}) == where
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 820), (0, 1), (400, 401), (399, 701), (819, 820), (5, 5), (7, 8)])
@@ -46,7 +50,7 @@ def test_records_keep_everything(storage: BareStorage) -> None:
     topic = storage.create_topic("everything")
     storage.append(topic, 0, [(None, b"", DAY, (("a", b"1"), ("a", None))), (b"", None, -1, ())], codec=4)
     with LogReader(storage.url) as log:
-        [batch] = log.records("everything", topic.streams[0], Range(0, 0, 2), include_headers=True)
+        [batch] = log.records(topic.streams[0], Range(TopicPartition("everything", 0), 0, 2), include_headers=True)
     first, second = batch.to_pylist()
     assert (first["key"], first["value"], second["key"], second["value"]) == (None, b"", b"", None)
     assert (first["topic"], first["partition"], first["offset"], first["timestampType"]) == ("everything", 0, 0, 0)
@@ -102,4 +106,40 @@ def test_a_batch_that_cannot_be_read_is_an_error_of_its_own(storage: BareStorage
     batch[61:] = b"\xff" * len(batch[61:])
     storage.append_batch(topic, 0, bytes(batch))
     with LogReader(storage.url) as log, pytest.raises(CorruptLog, match="corrupt-0"):
-        list(log.records("corrupt", topic.streams[0], Range(0, 0, 3)))
+        list(log.records(topic.streams[0], Range(TopicPartition("corrupt", 0), 0, 3)))
+
+
+def test_a_batch_that_cannot_be_read_can_be_left_out(storage: BareStorage) -> None:
+    topic = storage.create_topic("left-out")
+    batch = build(records(3, 10))
+    batch[70:] = b"\xff" * len(batch[70:])
+    storage.append(topic, 0, records(10))
+    storage.append_batch(topic, 0, bytes(batch))
+    storage.append(topic, 0, records(10, 13), codec=4)
+    told: list[tuple[TopicPartition, int, bytes]] = []
+    with LogReader(storage.url) as log:
+        rows = log.records(
+            topic.streams[0],
+            Range(TopicPartition("left-out", 0), 2, 21),
+            unreadable=lambda partition, offset, found, _: told.append((partition, offset, found)),
+        )
+        offsets = [offset for one in rows for offset in one.column("offset").to_pylist()]
+    assert offsets == [*range(2, 10), *range(13, 21)]
+    assert [(one, offset, bytes(found[61:])) for one, offset, found in told] == [
+        (TopicPartition("left-out", 0), 10, bytes(batch[61:]))
+    ]
+
+
+def test_topics_by_pattern_and_offsets_by_time(storage: BareStorage) -> None:
+    first, second = storage.create_topic("timed-a"), storage.create_topic("timed-b", partitions=2)
+    storage.create_topic("untimed")
+    for start in (0, 10, 20):
+        storage.append(first, 0, records(10, start))
+    storage.append(second, 1, records(5, 100))
+    with LogReader(storage.url) as log:
+        topics = log.topics(Subscription(pattern="timed-.*"))
+        assert sorted(topics) == ["timed-a", "timed-b"]
+        places = [TopicPartition("timed-a", 0), TopicPartition("timed-b", 0), TopicPartition("timed-b", 1)]
+        assert list(log.offsets_at(topics, dict.fromkeys(places, DAY + 17)).values()) == [17, None, 0]
+        assert list(log.offsets_at(topics, dict.fromkeys(places, DAY + 105)).values()) == [None, None, None]
+        assert 10 < log.sizes(topics, dict.fromkeys(places, 0))[places[0]] < 60

@@ -12,7 +12,7 @@ from tests.harness.storage import BareStorage
 from headrace.keyspace.native import offset_of
 from headrace.spark.errors import DataLoss
 from headrace.spark.log import LogReader
-from headrace.spark.plan import Extent, Range
+from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def fill(link: Any, topic: Topic, count: int, first_ms: int = 1_000) -> list[int
 
 def test_extents_and_ranges(storage: BareStorage, topic: Topic, link: Any) -> None:
     with LogReader(storage.url) as log:
-        known = log.topic(topic.name)
-        assert log.extents(known) == {0: Extent(0, 0)}
+        known, p0 = {topic.name: log.topic(topic.name)}, TopicPartition(topic.name, 0)
+        assert log.extents(known) == {p0: Extent(0, 0)}
         offsets = fill(link, topic, 100)
-        assert log.extents(known) == {0: Extent(0, offsets[-1] + 1)}
+        assert log.extents(known) == {p0: Extent(0, offsets[-1] + 1)}
         for start, end in ((0, offsets[-1] + 1), (offsets[3], offsets[50]), (offsets[3] + 1, offsets[4])):
-            batches = log.records(topic.name, topic.streams[0], Range(0, start, end))
+            batches = log.records(topic.streams[0], Range(TopicPartition(topic.name, 0), start, end))
             found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
             assert found == [offset for offset in offsets if start <= offset < end]
 
@@ -54,20 +54,23 @@ def test_extents_and_ranges(storage: BareStorage, topic: Topic, link: Any) -> No
 def test_a_batch_of_so_many_records_is_cut_by_records(storage: BareStorage, topic: Topic, link: Any) -> None:
     offsets = fill(link, topic, 50)
     with LogReader(storage.url) as log:
-        known = log.topic(topic.name)
-        assert log.limited(known, {0: 0}, {0: offsets[-1] + 1}, 7) == {0: offsets[6] + 1}
-        assert log.limited(known, {0: offsets[6] + 1}, {0: offsets[-1] + 1}, 100) == {0: offsets[-1] + 1}
-        assert log.behind_gaps(known, {0: 0}, {0: offsets[-1] + 1}) == {0: offsets[0]}
+        known, p0 = {topic.name: log.topic(topic.name)}, TopicPartition(topic.name, 0)
+        assert log.limited(known, {p0: 0}, {p0: offsets[-1] + 1}, 7) == {p0: offsets[6] + 1}
+        assert log.limited(known, {p0: offsets[6] + 1}, {p0: offsets[-1] + 1}, 100) == {p0: offsets[-1] + 1}
+        assert log.behind_gaps(known, {p0: 0}, {p0: offsets[-1] + 1}) == {p0: offsets[0]}
 
 
 def test_what_was_trimmed_meanwhile_is_data_loss(storage: BareStorage, topic: Topic, link: Any) -> None:
     offsets = fill(link, topic, 10)
     link.xtrim(topic.streams[0], maxlen=3, approximate=False)
     with LogReader(storage.url) as log:
-        assert log.extents(log.topic(topic.name)) == {0: Extent(offsets[7], offsets[-1] + 1)}
+        p0 = TopicPartition(topic.name, 0)
+        assert log.extents({topic.name: log.topic(topic.name)}) == {p0: Extent(offsets[7], offsets[-1] + 1)}
         with pytest.raises(DataLoss):
-            list(log.records(topic.name, topic.streams[0], Range(0, offsets[2], offsets[9])))
-        kept = log.records(topic.name, topic.streams[0], Range(0, offsets[2], offsets[9]), fail_on_data_loss=False)
+            list(log.records(topic.streams[0], Range(TopicPartition(topic.name, 0), offsets[2], offsets[9])))
+        kept = log.records(
+            topic.streams[0], Range(TopicPartition(topic.name, 0), offsets[2], offsets[9]), fail_on_data_loss=False
+        )
         assert [offset for batch in kept for offset in batch.column("offset").to_pylist()] == offsets[7:9]
 
 

@@ -4,7 +4,9 @@ import pytest
 
 from headrace.spark import options
 from headrace.spark.errors import OptionError
-from headrace.spark.options import EARLIEST, LATEST
+from headrace.spark.logs import Subscription
+from headrace.spark.plan import TopicPartition
+from headrace.spark.positions import EARLIEST, Everywhere
 
 REDIS = "redis://127.0.0.1:1/0"
 
@@ -15,7 +17,7 @@ def parse(default_redis: str | None = REDIS, **given: str) -> options.SourceOpti
 
 def test_defaults_are_those_of_sparks_kafka_source() -> None:
     parsed = parse()
-    assert (parsed.topic, parsed.redis, parsed.starting, parsed.ending) == ("t", REDIS, None, None)
+    assert (parsed.subscription.names, parsed.redis, parsed.starting, parsed.ending) == (("t",), REDIS, None, None)
     assert parsed.fail_on_data_loss
     assert not parsed.include_headers
     assert parsed.group is None
@@ -27,7 +29,7 @@ def test_names_are_case_insensitive() -> None:
         {"SUBSCRIBE": "t", "startingoffsets": "EARLIEST", "IncludeHeaders": "True", "maxoffsetspertrigger": "7"},
         default_redis=REDIS,
     )
-    assert parsed.starting == EARLIEST
+    assert parsed.starting == Everywhere(EARLIEST)
     assert parsed.include_headers
     assert parsed.max_offsets == 7
 
@@ -36,35 +38,40 @@ def test_the_option_goes_over_the_environment() -> None:
     assert parse(redis="unix:///run/valkey.sock").redis == "unix:///run/valkey.sock"
 
 
-def test_offsets_as_json() -> None:
-    assert parse(startingOffsets='{"t":{"0":23,"1":-2,"2":-1}}').starting == {0: 23, 1: EARLIEST, 2: LATEST}
+def test_what_is_read() -> None:
+    assert parse(subscribe="b, a,b").subscription == Subscription(names=("b", "a"))
+    assert options.parse({"subscribePattern": "t.*"}, default_redis=REDIS).subscription.wants("tt")
+    assigned = options.parse({"assign": '{"t":[1,0]}'}, default_redis=REDIS).subscription
+    assert assigned.assigned == (TopicPartition("t", 1), TopicPartition("t", 0))
 
 
-def test_offsets_survive_the_way_to_json_and_back() -> None:
-    text = options.positions_json("t", {10: 5, 2: EARLIEST})
-    assert parse(startingOffsets=text).starting == {2: EARLIEST, 10: 5}
+def test_where_it_is_read_from() -> None:
+    by_kafka = parse(**{"kafka.bootstrap.servers": "127.0.0.1:9092"})
+    assert by_kafka.redis is None
+    assert by_kafka.kafka is not None
+    assert by_kafka.kafka.servers == (("127.0.0.1", 9092),)
+    assert parse(**{"kafka.bootstrap.servers": "127.0.0.1:9092", "redis": REDIS}).redis == REDIS
 
 
 @pytest.mark.parametrize(
     ("given", "part_of_message"),
     [
-        ({"subscribe": ""}, "must name the topic"),
-        ({"subscribe": "a,b"}, "exactly one topic"),
-        ({"startingOffset": "earliest"}, "unknown option 'startingOffset'"),
+        ({"subscribe": ""}, "must name topics"),
+        ({"subscribePattern": "a"}, "not subscribe and subscribePattern"),
+        ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
         ({"path": "/tmp/x"}, "unknown option 'path'"),
         ({"startingOffsets": "oldest"}, "earliest, latest or JSON"),
-        ({"startingOffsets": '{"t":5}'}, "earliest, latest or JSON"),
-        ({"startingOffsets": '{"u":{"0":1}}'}, "offsets of 't' alone"),
-        ({"startingOffsets": '{"t":{"x":1}}'}, "where a partition number belongs"),
-        ({"startingOffsets": '{"t":{"0":-3}}'}, "an offset, -1 (latest) or -2 (earliest)"),
-        ({"startingOffsets": '{"t":{"0":"7"}}'}, "an offset, -1 (latest) or -2 (earliest)"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"maxOffsetsPerTrigger": "0"}, "whole number above 0"),
         ({"maxOffsetsPerTrigger": "many"}, "whole number above 0"),
         ({"minPartitions": "-1"}, "whole number above 0"),
         ({"maxTriggerDelay": "soon"}, "such as 500ms"),
         ({"consumerGroup": "g"}, "needs 'kafka.bootstrap.servers'"),
-        ({"kafka.bootstrap.servers": "127.0.0.1:9092"}, "only for committing positions"),
+        ({"maxBytesPerTrigger": "much"}, "such as 1048576, 512k or 64m"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "must be error or latest"),
+        ({"unreadableBatchesPath": "/tmp/x"}, "goes with unreadableBatches=skip"),
+        ({"kafka.client.id": "me"}, "needs 'kafka.bootstrap.servers'"),
+        ({"kafka.bootstrap.server": "127.0.0.1:9092"}, "did you mean 'kafka.bootstrap.servers'?"),
         ({"consumerGroup": "", "kafka.bootstrap.servers": "127.0.0.1:9092"}, "'consumerGroup' is empty"),
     ],
 )
@@ -76,7 +83,7 @@ def test_refusals_are_one_clear_line(given: dict[str, str], part_of_message: str
 
 
 def test_without_any_storage_url() -> None:
-    with pytest.raises(OptionError, match="HEADRACE_REDIS"):
+    with pytest.raises(OptionError, match="no server named"):
         parse(default_redis=None)
 
 
@@ -85,6 +92,7 @@ def test_without_any_storage_url() -> None:
     [
         {"startingOffsets": "latest"},
         {"startingOffsets": '{"t":{"0":-1}}'},
+        {"maxBytesPerTrigger": "5m"},
         {"endingOffsets": "earliest"},
         {"endingOffsets": '{"t":{"0":-2}}'},
         {"maxOffsetsPerTrigger": "5"},
@@ -107,3 +115,4 @@ def test_what_a_stream_cannot_do(given: dict[str, str]) -> None:
 def test_durations() -> None:
     assert parse(maxTriggerDelay="500ms").max_delay_ms == 500
     assert parse(maxTriggerDelay="15m").max_delay_ms == 900_000
+    assert [parse(maxBytesPerTrigger=text).max_bytes for text in ("7", "7b", "2k", "3 MB")] == [7, 7, 2048, 3 << 20]

@@ -110,7 +110,7 @@ def test_mistakes_are_told_before_anything_runs(reads: Reads, storage: BareStora
     storage.create_topic("mistakes")
     for options, message in (
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset' of format 'headrace'"),
-        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "set 'consumerGroup' too"),
+        ({"kafka.ssl.truststore.typ": "PEM"}, "did you mean 'kafka.ssl.truststore.type'"),
         ({"failOnDataLoss": "no"}, "must be true or false"),
     ):
         with pytest.raises(Exception, match=message):

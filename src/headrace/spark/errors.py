@@ -26,8 +26,24 @@ class StorageUnavailable(SparkError):
 
 
 class GroupCommitFailed(SparkError):
-    """The Kafka door could not be reached or refused the positions."""
+    """The Kafka listener could not be reached or refused the positions."""
 
 
 class CorruptLog(SparkError):
     """A stored record batch that cannot be read."""
+
+
+class ServerUnavailable(SparkError):
+    """No broker of the cluster answers, or what answers does not speak the protocol."""
+
+
+class LoginRefused(SparkError):
+    """The brokers refused the user, or what the user wanted to do."""
+
+
+class WriteRefused(SparkError):
+    """The brokers did not take records, or a row is not one that a record can be made of."""
+
+
+class TableError(SparkError):
+    """The path cannot be the table that was asked for."""

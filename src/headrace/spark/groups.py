@@ -1,10 +1,11 @@
-"""A consumer group's positions, committed through the Kafka door so that every tool sees a query's lag.
+"""A consumer group's positions, committed through the Kafka listener so that every tool sees a query's lag.
 
 A query is no member of its group: it commits as tools do, without a generation, so the group must have no members.
 """
 
+import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -16,56 +17,62 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from headrace.spark.errors import GroupCommitFailed
+from headrace.spark.client import options as client_options
+from headrace.spark.client.cluster import Cluster
+from headrace.spark.client.options import ClientOptions
+from headrace.spark.errors import GroupCommitFailed, SparkError
+from headrace.spark.plan import Offsets, TopicPartition
 
-_TIMEOUT_S: Final = 10.0
 _PYTHON_SOURCE: Final = "PythonMicroBatchStream"
 """How Spark describes sources written in Python; it does not say the format's name."""
 
 
 class GroupCommitter:
-    """Commits positions of one group; the connection is made with the first commit and kept."""
+    """Commits positions of one group; the connection is made with the first commit and kept.
 
-    def __init__(self, bootstrap_servers: str, group: str) -> None:
-        self._servers = bootstrap_servers
+    Each committer signs its positions in their metadata, so two queries that use one group notice each other.
+    """
+
+    def __init__(self, server: ClientOptions | str, group: str) -> None:
+        """`server`: the options of the connection, or just HOST:PORT. Raises OptionError for one that is neither."""
+        if isinstance(server, str):
+            parsed = client_options.parse({"kafka.bootstrap.servers": server})
+            assert parsed is not None
+            server = parsed
+        self._cluster = Cluster(server)
         self._group = group
-        self._admin: Any = None
+        self._signature = f"spark {uuid.uuid4().hex[:12]}"
+        self._done: Offsets = {}
+        self.intruder: str | None = None
+        """One line when somebody else has committed this group's positions since the last commit."""
 
-    def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
-        """Make `offsets` (the next to read, by partition) the group's positions; waits at most ten seconds.
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make `offsets` (the next to read) the group's positions.
 
         Raises:
-            GroupCommitFailed: no answer, or the group has members, or a partition was refused.
+            GroupCommitFailed: no answer, no login, or the group has members, or a partition was refused.
         """
-        # Not at the top: executors import this module's neighbours and never commit.
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition  # noqa: PLC0415
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-
         if not offsets:
             return
-        if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._servers}, logger=_quiet())
-        wanted = [TopicPartition(topic, partition, offset) for partition, offset in sorted(offsets.items())]
-        request = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
-            answers = self._admin.alter_consumer_group_offsets(request, request_timeout=_TIMEOUT_S)
-            result = answers[self._group].result(timeout=_TIMEOUT_S + 5)
-        except (KafkaException, TimeoutError) as error:
-            raise GroupCommitFailed(self._failure(error)) from error
-        for partition in result.topic_partitions:
-            if partition.error is not None:
-                raise GroupCommitFailed(self._failure(partition.error))
+            self.intruder = self._look_around() if self._done else None
+            self._cluster.commit(self._group, offsets, self._signature)
+        except SparkError as error:
+            raise GroupCommitFailed(
+                f"group {self._group!r} was not committed at {self._cluster.options}: {error}"
+            ) from error
+        self._done = dict(offsets)
 
-    def _failure(self, reason: object) -> str:
-        text = reason.args[0].str() if isinstance(reason, Exception) and hasattr(reason.args[0], "str") else str(reason)
-        return f"group {self._group!r} was not committed at {self._servers}: {text}"
-
-
-def _quiet() -> Any:
-    """A logger for librdkafka, whose own messages would go to standard error beside a query's progress."""
-    import logging  # noqa: PLC0415
-
-    return logging.getLogger("headrace.spark.kafka")
+    def _look_around(self) -> str | None:
+        found = self._cluster.committed(self._group)
+        other = [one for one in self._done if one in found and found[one].metadata != self._signature]
+        if not other:
+            return None
+        one = other[0]
+        return (
+            f"group {self._group!r} is committed by somebody else too ({one}: we said {self._done[one]}, now it is "
+            f"{found[one].offset}): give every query a group of its own, its lag is wrong otherwise"
+        )
 
 
 class ConsumerGroupListener(StreamingQueryListener):
@@ -75,11 +82,13 @@ class ConsumerGroupListener(StreamingQueryListener):
     A position that could not be committed is carried by the next batch's; the last failure is in `error`.
     """
 
-    def __init__(self, bootstrap_servers: str, group: str, *, query: str | None = None) -> None:
+    def __init__(self, bootstrap_servers: ClientOptions | str, group: str, *, query: str | None = None) -> None:
         super().__init__()
         self._committer = GroupCommitter(bootstrap_servers, group)
         self._query = query
         self.error: GroupCommitFailed | None = None
+        self.intruder: str | None = None
+        """One line when another query uses the same group."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
         """Nothing has been read yet."""
@@ -98,27 +107,44 @@ class ConsumerGroupListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """The last batch has been reported before."""
 
-    def _commit(self, positions: Mapping[str, Mapping[int, int]]) -> None:
+    def _commit(self, positions: Offsets) -> None:
         self.error = None
-        for topic, offsets in positions.items():
-            try:
-                self._committer.commit(topic, offsets)
-            except GroupCommitFailed as error:
-                self.error = error
+        try:
+            self._committer.commit(positions)
+        except GroupCommitFailed as error:
+            self.error = error
+        else:
+            self.intruder = self._committer.intruder
 
 
-def _offsets(end_offset: str | None) -> dict[str, dict[int, int]]:
-    """A source's end as topic -> partition -> next offset; empty when it is not of that form, so not ours."""
+def _offsets(end_offset: str | None) -> Offsets:
+    """A source's end; empty when it is not of our form, so not ours."""
     try:
-        return msgspec.json.decode(end_offset or "{}", type=dict[str, dict[int, int]])
+        stored = msgspec.json.decode(end_offset or "{}", type=dict[str, dict[int, int]])
     except msgspec.DecodeError:
         return {}
+    return {
+        TopicPartition(topic, partition): offset
+        for topic, partitions in stored.items()
+        for partition, offset in partitions.items()
+    }
 
 
 def commit_groups(
-    spark: SparkSession, bootstrap_servers: str, group: str, *, query: str | None = None
+    spark: SparkSession,
+    bootstrap_servers: str,
+    group: str,
+    *,
+    query: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> ConsumerGroupListener:
-    """Register a ConsumerGroupListener with a session; give it to `spark.streams.removeListener` to end it."""
-    listener = ConsumerGroupListener(bootstrap_servers, group, query=query)
+    """Register a ConsumerGroupListener with a session; give it to `spark.streams.removeListener` to end it.
+
+    `options` are further `kafka.*` options, such as a login's.
+    """
+    given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
+    server = client_options.parse({name.lower(): value for name, value in given.items()})
+    assert server is not None
+    listener = ConsumerGroupListener(server, group, query=query)
     spark.streams.addListener(listener)
     return listener

@@ -3,9 +3,8 @@
 How a topic lies in Redis is the keyspace room's knowledge; this file only asks for it over a connection.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -16,16 +15,19 @@ from redis.retry import Retry
 
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
-from headrace.records.errors import BatchError
-from headrace.spark import native
-from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
-from headrace.spark.plan import Extent, Offsets, Range
+from headrace.keyspace.scripts import script
+from headrace.records.walk import find_timestamp
+from headrace.spark import native, plan
+from headrace.spark.decode import decode
+from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic
+from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable, check_id
+from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 from headrace.topics.native import bits_of, is_native
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.topics.model import StoredBatch
+    from headrace.topics.model import StoredBatch, Topic
 
 _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 5
@@ -33,18 +35,7 @@ _RETRIES: Final = 5
 _CHUNK_BYTES: Final = 4 << 20
 _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
-
-
-@dataclass(frozen=True)
-class TopicLog:
-    """What a reader must know of a topic."""
-
-    name: str
-    id: str
-    streams: tuple[str, ...]
-    """Each partition's Redis key."""
-    bits: int | None = None
-    """Native topics: how many bits of an offset hold the sequence of the entry id."""
+_NO_END: Final = 1 << 62
 
 
 class LogReader:
@@ -87,92 +78,143 @@ class LogReader:
             TopicReplaced: it has another id than `expected_id`.
             StorageUnavailable: Redis does not answer.
         """
-        with self._answering():
-            stored: Any = self._redis.hget(Keyspace().topics, name)
-        if stored is None:
-            raise UnknownTopic(f"no topic {name!r} in the storage at {self._place}")
-        topic = registry.topic(stored)
-        if expected_id is not None and str(topic.id) != expected_id:
-            raise TopicReplaced(
-                f"topic {name!r} was deleted and created again: its id is {topic.id}, was {expected_id}"
-            )
-        return TopicLog(topic.name, str(topic.id), topic.streams, bits_of(topic) if is_native(topic) else None)
+        topic = self.topics(Subscription(names=(name,)))[name]
+        if expected_id is not None:
+            check_id(topic, expected_id)
+        return topic
 
-    def extents(self, topic: TopicLog) -> dict[int, Extent]:
+    def topics(self, wanted: Subscription) -> Topics:
+        """The topics that are read, in one round trip.
+
+        Raises:
+            UnknownTopic: a name is none's.
+            StorageUnavailable: Redis does not answer.
+        """
+        names = wanted.named()
+        if wanted.pattern is None:
+            with self._answering():
+                stored: Any = self._redis.hmget(Keyspace().topics, list(names))
+            missing = next((name for name, text in zip(names, stored, strict=True) if text is None), None)
+            if missing is not None:
+                raise UnknownTopic(f"no topic {missing!r} in the storage at {self._place}")
+            return {name: _described(registry.topic(text)) for name, text in zip(names, stored, strict=True)}
+        with self._answering():
+            everything: Any = self._redis.hgetall(Keyspace().topics)
+        found = (_described(registry.topic(text)) for text in everything.values())
+        return {topic.name: topic for topic in found if wanted.wants(topic.name)}
+
+    def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
         """Where each partition's log starts and ends, in one round trip; in some for native topics."""
+        found: dict[TopicPartition, Extent] = {}
+        logs = [topic for topic in topics.values() if topic.bits is None]
+        with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+            for topic in logs:
+                for stream in topic.streams:
+                    pipeline.hmget(state_of(stream), partition.FIELDS)
+            answers = iter(pipeline.execute())
+        for topic in logs:
+            found |= {
+                TopicPartition(topic.name, number): Extent(*partition.extent(next(answers)))
+                for number in topic.partitions
+            }
+        for topic in topics.values():
+            if topic.bits is not None:
+                with self._answering():
+                    found |= {
+                        TopicPartition(topic.name, number): native.extent(self._redis, stream, topic.bits)
+                        for number, stream in enumerate(topic.streams)
+                    }
+        return found
+
+    def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offsets whose records are not older than these times (ms); None where there is none."""
+        return {one: self._offset_at(topics[one.topic], one.partition, time) for one, time in times.items()}
+
+    def _offset_at(self, topic: TopicLog, number: int, timestamp: int) -> int | None:
+        stream = topic.stream(number)
         if topic.bits is not None:
             with self._answering():
-                return {
-                    number: native.extent(self._redis, stream, topic.bits)
-                    for number, stream in enumerate(topic.streams)
-                }
-        with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
-            for stream in topic.streams:
-                pipeline.hmget(state_of(stream), partition.FIELDS)
-            answers = pipeline.execute()
-        return {number: Extent(*partition.extent(values)) for number, values in enumerate(answers)}
+                extent = native.extent(self._redis, stream, topic.bits)
+            return native.offset_at_time(timestamp, topic.bits, extent)
+        with self._answering():
+            entry: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
+        if not entry:
+            return None
+        # The script knows batches by the latest time so far; the record lies in the one it gives, or behind it.
+        [first] = entries.decode([entry])
+        for stored in self._stored(stream, Range(TopicPartition(topic.name, number), first.base_offset, _NO_END)):
+            found = find_timestamp(stored.batch, stored.base_offset, timestamp)
+            if found is not None:
+                return found[0]
+        return None
+
+    def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """About how many stored bytes an offset takes, by the first batches from `start` on."""
+        sizes = {}
+        for one, offset in start.items():
+            topic = topics[one.topic]
+            if topic.bits is not None:
+                continue
+            with self._answering():
+                answer: Any = self._redis.xrange(
+                    topic.stream(one.partition), entries.range_start(offset), "+", count=_FIRST_ENTRIES
+                )
+            found = entries.decode(answer)
+            if found:
+                span = found[-1].next_offset - found[0].base_offset
+                sizes[one] = sum(len(stored.batch) for stored in found) / span
+        return sizes
 
     def records(
         self,
-        topic: str,
         stream: str,
         offsets: Range,
         *,
         include_headers: bool = False,
         fail_on_data_loss: bool = True,
+        unreadable: Unreadable | None = None,
     ) -> Iterator["pa.RecordBatch"]:
         """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
 
         Raises:
             DataLoss: some of them are gone, with `fail_on_data_loss`.
-            CorruptLog: a stored batch cannot be read.
+            CorruptLog: a stored batch cannot be read, and nobody is to be told of it instead.
             StorageUnavailable: Redis does not answer.
         """
-        from headrace.records import arrow  # noqa: PLC0415  # pyarrow, where records are read and nowhere else
-
-        name = f"{topic}-{offsets.partition}"
-        bits = self._bits(topic)
+        name = str(offsets.partition)
+        bits = self._bits(offsets.partition.topic)
         if bits is None:
             batches = self._batches(name, stream, offsets, fail_on_data_loss=fail_on_data_loss)
         else:
             batches = self._native_batches(name, stream, bits, offsets, fail_on_data_loss=fail_on_data_loss)
-        try:
-            yield from arrow.decode(
-                batches,
-                topic=topic,
-                partition=offsets.partition,
-                first_offset=offsets.start,
-                end_offset=offsets.end,
-                include_headers=include_headers,
-            )
-        except BatchError as error:
-            raise CorruptLog(f"{topic}-{offsets.partition} has a batch that cannot be read: {error}") from error
+        return decode(batches, offsets, include_headers=include_headers, unreadable=unreadable)
 
-    def limited(self, topic: TopicLog, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Ends of a batch of at most about `rows` records of a native topic, whose offsets do not count records."""
-        assert topic.bits is not None
-        open_ = [number for number in start if end[number] > start[number]]
+    def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
+        """Ends of a batch of at most about `rows` records; offsets of native topics do not count records."""
+        natives = {one for one in start if topics[one.topic].bits is not None}
+        if not natives:
+            return plan.limit(start, end, rows)
+        open_ = [one for one in start if end[one] > start[one]]
         share = max(1, rows // max(1, len(open_)))
+        limited = {one: min(max(start[one], end[one]), start[one] + share) for one in start}
         with self._answering():
-            found = {
-                number: native.end_after(
-                    self._redis, topic.streams[number], topic.bits, start[number], end[number], share
-                )
-                for number in open_
-            }
-        return {number: found.get(number, start[number]) for number in start}
+            for one in natives.intersection(open_):
+                topic = topics[one.topic]
+                assert topic.bits is not None
+                stream = topic.stream(one.partition)
+                limited[one] = native.end_after(self._redis, stream, topic.bits, start[one], end[one], share)
+        return limited
 
-    def behind_gaps(self, topic: TopicLog, start: Offsets, end: Offsets) -> Offsets:
+    def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
         """Starts moved up to the first record of a native topic; those of a log topic as they are."""
-        if topic.bits is None:
-            return start
+        moved = dict(start)
         with self._answering():
-            return {
-                number: native.first_from(self._redis, topic.streams[number], topic.bits, offset, end[number])
-                if number in end
-                else offset
-                for number, offset in start.items()
-            }
+            for one, offset in start.items():
+                topic = topics[one.topic]
+                if topic.bits is not None and one in end:
+                    stream = topic.stream(one.partition)
+                    moved[one] = native.first_from(self._redis, stream, topic.bits, offset, end[one])
+        return moved
 
     def _bits(self, name: str) -> int | None:
         with self._answering():
@@ -229,6 +271,11 @@ class LogReader:
             yield
         except redis.RedisError as error:
             raise StorageUnavailable(f"storage at {self._place}: {' '.join(str(error).split())}") from error
+
+
+def _described(topic: "Topic") -> TopicLog:
+    bits = bits_of(topic) if is_native(topic) else None
+    return TopicLog(topic.name, str(topic.id), tuple(range(len(topic.streams))), topic.streams, bits)
 
 
 def _lost(name: str, start: int, end: int) -> DataLoss:

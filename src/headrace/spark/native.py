@@ -41,6 +41,12 @@ def first_from(redis: Any, stream: str, bits: int, start: int, end: int) -> int:
     return native.offset_at(found[0][0], bits) if found else end
 
 
+def offset_at_time(timestamp: int, bits: int, log: Extent) -> int | None:
+    """The first offset of an entry that is not older than `timestamp` (ms): entry ids are times; None when all are."""
+    offset = max(timestamp, 0) << bits
+    return None if offset >= log.end else max(offset, log.start)
+
+
 def end_after(redis: Any, stream: str, bits: int, start: int, end: int, rows: int) -> int:
     """The offset behind the `rows`-th entry of a range, `end` when there are not so many."""
     for entries in _entries(redis, stream, bits, start, end):

@@ -1,4 +1,4 @@
-"""The options of `format("headrace")`: parsed once, checked against each other, refused with one clear line.
+"""The options of reading `format("headrace")`: parsed once, checked against each other, refused with one clear line.
 
 Names and meanings are those of Spark's Kafka source where it has them; names are case-insensitive.
 """
@@ -7,35 +7,51 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from difflib import get_close_matches
+from typing import Final, Literal
 
+from headrace.spark import positions
+from headrace.spark.client import options as client_options
+from headrace.spark.client.options import ClientOptions
 from headrace.spark.errors import OptionError
+from headrace.spark.logs import Subscription
+from headrace.spark.plan import TopicPartition
+from headrace.spark.positions import EARLIEST, LATEST, Positions, Strategy
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-
-Positions = int | dict[int, int]
-"""LATEST or EARLIEST for every partition, or an offset (or -1, -2) for each."""
-
-_KNOWN: Final = {
-    name.lower(): name
-    for name in (
-        "redis",
-        "subscribe",
-        "startingOffsets",
-        "endingOffsets",
-        "failOnDataLoss",
-        "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "minPartitions",
-        "maxRecordsPerPartition",
-        "includeHeaders",
-        "consumerGroup",
-        "kafka.bootstrap.servers",
-        "topicId",
+_NAMES: Final = (
+    "redis",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "unreadableBatches",
+    "unreadableBatchesPath",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "consumerGroup",
+    "topicId",
+)
+_WITHOUT_MEANING: Final = frozenset(
+    # Spark's Kafka source has them for its JVM consumers.
+    (
+        "groupidprefix",
+        "kafkaconsumer.polltimeoutms",
+        "fetchoffset.numretries",
+        "fetchoffset.retryintervalms",
     )
-}
+)
 _TABLE_PROPERTIES: Final = frozenset(
     (
         "provider",
@@ -51,74 +67,93 @@ _TABLE_PROPERTIES: Final = frozenset(
 )
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)", re.ASCII)
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_SIZE: Final = re.compile(r"(\d+)\s*(?:b|([kmg])b?)?", re.ASCII)
+_UNIT_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """What one read was asked to do. Travels to the executors, so it holds plain values only."""
 
-    redis: str
-    """URL of the storage, as `redis.from_url` takes it."""
-    topic: str
+    subscription: Subscription
+    redis: str | None = None
+    """URL of the storage, as `redis.from_url` takes it; None: read through the Kafka protocol."""
+    kafka: ClientOptions | None = None
+    """Where the Kafka protocol is spoken: to read, when there is no `redis`; to commit the group."""
     starting: Positions | None = None
     """None: not given, which means latest for a stream and earliest for a batch read."""
     ending: Positions | None = None
+    strategy: Strategy = "error"
     fail_on_data_loss: bool = True
+    unreadable: Literal["fail", "skip"] = "fail"
+    quarantine: str | None = None
+    """A directory for the bytes of batches that were skipped."""
     max_offsets: int | None = None
     min_offsets: int | None = None
+    max_bytes: int | None = None
     max_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     include_headers: bool = False
     group: str | None = None
-    bootstrap_servers: str | None = None
     topic_id: str | None = None
     """Refuse to read a topic of that name with another id (the archive's guard against re-creation)."""
 
 
 def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOptions:
-    """The options of one read; `default_redis` stands in for a missing `redis`.
+    """The options of one read; `default_redis` is where to read when no option says where.
 
     Raises:
         OptionError: an unknown name, a value that does not fit, or options that contradict each other.
     """
-    options = _without_table_properties(options)
+    options = without_table_properties(options)
     given = {name.lower(): value for name, value in options.items()}
-    _refuse_unknown(options)
-    redis = given.get("redis") or default_redis
-    if not redis:
-        raise OptionError("no storage named: set option 'redis' to the server's storage URL, or HEADRACE_REDIS")
-    topic = _topic(given)
-    group, servers = _group(given)
+    refuse_unknown(options, _NAMES, also=_WITHOUT_MEANING)
+    kafka = client_options.parse(given)
+    redis = given.get("redis") or (default_redis if kafka is None else None)
+    if not redis and kafka is None:
+        raise OptionError(
+            "no server named: set option 'kafka.bootstrap.servers', or 'redis' to the server's storage URL"
+        )
+    group = given.get("consumergroup")
+    if group is not None and not group:
+        raise OptionError("option 'consumerGroup' is empty")
+    if group is not None and kafka is None:
+        raise OptionError("option 'consumerGroup' needs 'kafka.bootstrap.servers': positions are committed there")
     return SourceOptions(
-        redis=redis,
-        topic=topic,
-        starting=_positions("startingOffsets", given, topic),
-        ending=_positions("endingOffsets", given, topic),
-        fail_on_data_loss=_flag("failOnDataLoss", given, default=True),
-        max_offsets=_count("maxOffsetsPerTrigger", given),
-        min_offsets=_count("minOffsetsPerTrigger", given),
+        redis=redis or None,
+        kafka=kafka,
+        subscription=_subscription(given),
+        starting=positions.parse("starting", given),
+        ending=positions.parse("ending", given),
+        strategy=choice("startingOffsetsByTimestampStrategy", given, ("error", "latest")),  # type: ignore[arg-type]
+        fail_on_data_loss=flag("failOnDataLoss", given, default=True),
+        unreadable=choice("unreadableBatches", given, ("fail", "skip")),  # type: ignore[arg-type]
+        quarantine=_quarantine(given),
+        max_offsets=count("maxOffsetsPerTrigger", given),
+        min_offsets=count("minOffsetsPerTrigger", given),
+        max_bytes=_bytes("maxBytesPerTrigger", given),
         max_delay_ms=_duration("maxTriggerDelay", given, default_ms=15 * 60_000),
-        min_partitions=_count("minPartitions", given),
-        max_records_per_partition=_count("maxRecordsPerPartition", given),
-        include_headers=_flag("includeHeaders", given, default=False),
+        min_partitions=count("minPartitions", given),
+        max_records_per_partition=count("maxRecordsPerPartition", given),
+        include_headers=flag("includeHeaders", given, default=False),
         group=group,
-        bootstrap_servers=servers,
         topic_id=given.get("topicid"),
     )
 
 
 def check_batch(options: SourceOptions) -> None:
     """Raise OptionError for what makes no sense in a batch read."""
-    if LATEST in _values(options.starting):
+    if LATEST in positions.values(options.starting):
         raise OptionError("startingOffsets of a batch read cannot be 'latest' (-1): it would read nothing")
-    if EARLIEST in _values(options.ending):
+    if EARLIEST in positions.values(options.ending):
         raise OptionError("endingOffsets cannot be 'earliest' (-2): it would read nothing")
     if options.group is not None:
         raise OptionError("consumerGroup is for streaming reads: a batch read has no position to commit")
     for name, value in (
         ("maxOffsetsPerTrigger", options.max_offsets),
         ("minOffsetsPerTrigger", options.min_offsets),
+        ("maxBytesPerTrigger", options.max_bytes),
     ):
         if value is not None:
             raise OptionError(f"{name} is for streaming reads")
@@ -127,18 +162,13 @@ def check_batch(options: SourceOptions) -> None:
 def check_streaming(options: SourceOptions) -> None:
     """Raise OptionError for what makes no sense in a streaming read."""
     if options.ending is not None:
-        raise OptionError("endingOffsets is for batch reads: a stream has no end")
+        raise OptionError("endingOffsets and its kin are for batch reads: a stream has no end")
     low, high = options.min_offsets, options.max_offsets
     if low is not None and high is not None and low > high:
         raise OptionError(f"minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
 
 
-def positions_json(topic: str, positions: Mapping[int, int]) -> str:
-    """Offsets as the JSON that `startingOffsets` and `endingOffsets` take."""
-    return json.dumps({topic: {str(partition): offset for partition, offset in sorted(positions.items())}})
-
-
-def _without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
+def without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
     """Spark hands a table of its catalog over with the table's own properties among the options, and those twice."""
     if "provider" not in options:
         return options
@@ -149,36 +179,62 @@ def _without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
     }
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
+def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: frozenset[str] = frozenset()) -> None:
+    """Raise OptionError for an option that is neither among the names nor one of Kafka's."""
+    known = {name.lower(): name for name in names}
     for name in options:
-        if name.lower() not in _KNOWN:
-            known = ", ".join(sorted(known for key, known in _KNOWN.items() if key != "topicid"))
-            raise OptionError(f"unknown option {name!r} of format 'headrace'; it takes: {known}")
+        if name.lower() in known or name.lower() in also or name.lower().startswith(client_options.PREFIX):
+            continue
+        near = get_close_matches(name.lower(), [*known, "kafka.bootstrap.servers"], n=1)
+        hint = f"did you mean {known.get(near[0], near[0])!r}? " if near else ""
+        listed = ", ".join(sorted(one for one in names if one != "topicId"))
+        raise OptionError(f"unknown option {name!r} of format 'headrace'; {hint}it takes: {listed}, kafka.*")
 
 
-def _topic(given: Mapping[str, str]) -> str:
-    topic = given.get("subscribe", "").strip()
-    if not topic:
-        raise OptionError("option 'subscribe' must name the topic to read")
-    if "," in topic:
-        raise OptionError(f"option 'subscribe' takes exactly one topic, not {topic!r}")
-    return topic
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(chosen) != 1:
+        found = f", not {' and '.join(chosen)}" if chosen else ""
+        raise OptionError(f"one of 'subscribe', 'subscribePattern' and 'assign' must say what to read{found}")
+    text = given[chosen[0].lower()].strip()
+    if chosen == ["subscribe"]:
+        names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+        if not all(names):
+            raise OptionError(f"option 'subscribe' must name topics, with commas between: {text!r}")
+        return Subscription(names=names)
+    if chosen == ["subscribePattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option 'subscribePattern' is not a regular expression: {error}") from None
+        if not text:
+            raise OptionError("option 'subscribePattern' is empty")
+        return Subscription(pattern=text)
+    return Subscription(assigned=_assigned(text))
 
 
-def _group(given: Mapping[str, str]) -> tuple[str | None, str | None]:
-    group, servers = given.get("consumergroup"), given.get("kafka.bootstrap.servers")
-    if group is not None and not group:
-        raise OptionError("option 'consumerGroup' is empty")
-    if servers is not None and group is None:
-        raise OptionError(
-            "option 'kafka.bootstrap.servers' is only for committing positions: set 'consumerGroup' too or leave it out"
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        parsed = json.loads(text)
+        found = tuple(
+            TopicPartition(topic, number) for topic, numbers in parsed.items() for number in dict.fromkeys(numbers)
         )
-    if group is not None and not servers:
-        raise OptionError("option 'consumerGroup' needs 'kafka.bootstrap.servers': positions are committed there")
-    return group, servers
+    except (ValueError, AttributeError, TypeError):
+        found = ()
+    if not found or not all(type(one.partition) is int and one.partition >= 0 for one in found):
+        raise OptionError(f"option 'assign' must be JSON like {{\"t\":[0,1]}}: {text!r}")
+    return found
 
 
-def _flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
+def _quarantine(given: Mapping[str, str]) -> str | None:
+    path = given.get("unreadablebatchespath")
+    if path is not None and given.get("unreadablebatches", "").strip().lower() != "skip":
+        raise OptionError("option 'unreadableBatchesPath' goes with unreadableBatches=skip")
+    return path
+
+
+def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
+    """An option that is true or false."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -187,7 +243,16 @@ def _flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _count(name: str, given: Mapping[str, str]) -> int | None:
+def choice(name: str, given: Mapping[str, str], allowed: tuple[str, ...]) -> str:
+    """An option that is one of some words, the first by default."""
+    text = given.get(name.lower(), allowed[0]).strip().lower()
+    if text not in allowed:
+        raise OptionError(f"option {name!r} must be {' or '.join(allowed)}, not {text!r}")
+    return text
+
+
+def count(name: str, given: Mapping[str, str]) -> int | None:
+    """An option that is a whole number above 0."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -195,6 +260,16 @@ def _count(name: str, given: Mapping[str, str]) -> int | None:
     if not (digits.isascii() and digits.isdigit()) or int(digits) < 1:
         raise OptionError(f"option {name!r} must be a whole number above 0, not {text!r}")
     return int(digits)
+
+
+def _bytes(name: str, given: Mapping[str, str]) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) < 1:
+        raise OptionError(f"option {name!r} must be a size such as 1048576, 512k or 64m, not {text!r}")
+    return int(found[1]) * _UNIT_BYTES[found[2] or ""]
 
 
 def _duration(name: str, given: Mapping[str, str], *, default_ms: int) -> int:
@@ -205,37 +280,3 @@ def _duration(name: str, given: Mapping[str, str], *, default_ms: int) -> int:
     if found is None:
         raise OptionError(f"option {name!r} must be a time such as 500ms, 10s or 15m, not {text!r}")
     return int(found[1]) * _UNIT_MS[found[2]]
-
-
-def _positions(name: str, given: Mapping[str, str], topic: str) -> Positions | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    word = text.strip().lower()
-    if word in {"earliest", "latest"}:
-        return EARLIEST if word == "earliest" else LATEST
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict) or not all(isinstance(offsets, dict) for offsets in parsed.values()):
-        raise OptionError(f'option {name!r} must be earliest, latest or JSON like {{"t":{{"0":23,"1":-2}}}}: {text!r}')
-    if set(parsed) != {topic}:
-        raise OptionError(f"option {name!r} must give the offsets of {topic!r} alone, not of {sorted(parsed)}")
-    return dict(_position(name, partition, offset) for partition, offset in parsed[topic].items())
-
-
-def _position(name: str, partition: str, offset: object) -> tuple[int, int]:
-    if not (partition.isascii() and partition.isdigit()):
-        raise OptionError(f"option {name!r} has {partition!r} where a partition number belongs")
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
-        raise OptionError(
-            f"option {name!r} has {offset!r} for partition {partition}: an offset, -1 (latest) or -2 (earliest) belongs"
-        )
-    return int(partition), offset
-
-
-def _values(positions: Positions | None) -> set[int]:
-    if positions is None:
-        return set()
-    return {positions} if isinstance(positions, int) else set(positions.values())

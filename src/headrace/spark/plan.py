@@ -1,17 +1,27 @@
-"""Offsets of a query: where it starts, how far one batch goes, which ranges the tasks read. Pure: no Redis, no clock.
+"""Offsets of a query: how far one batch goes, which ranges the tasks read. Pure: no log, no clock.
 
 Everywhere an end offset is the next one to read, never the last one read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.spark.errors import DataLoss, OptionError
-from headrace.spark.options import EARLIEST, LATEST, Positions
 
-Offsets = dict[int, int]
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = dict[TopicPartition, int]
 """Next offset by partition."""
 
 
@@ -27,41 +37,20 @@ class Extent:
 class Range:
     """Offsets `start` up to, not including, `end` of one partition."""
 
-    partition: int
+    partition: TopicPartition
     start: int
     end: int
 
-
-def resolve(name: str, positions: Positions, log: Mapping[int, Extent]) -> Offsets:
-    """Offsets for every partition of the log; `name` is the option they came from.
-
-    Raises:
-        OptionError: JSON that misses a partition or names one that does not exist.
-    """
-    if isinstance(positions, int):
-        return {partition: _place(positions, extent) for partition, extent in log.items()}
-    missing, extra = sorted(set(log) - set(positions)), sorted(set(positions) - set(log))
-    if missing:
-        raise OptionError(f"option {name!r} misses partitions {missing}: use -1 for latest, -2 for earliest")
-    if extra:
-        raise OptionError(f"option {name!r} names partitions {extra}, which the topic does not have")
-    return {partition: _place(positions[partition], extent) for partition, extent in log.items()}
+    def __str__(self) -> str:
+        return f"{self.partition}[{self.start}, {self.end})"
 
 
-def _place(position: int, extent: Extent) -> int:
-    if position == LATEST:
-        return extent.end
-    if position == EARLIEST:
-        return extent.start
-    return position
-
-
-def with_new_partitions(start: Mapping[int, int], log: Mapping[int, Extent]) -> Offsets:
+def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent]) -> Offsets:
     """`start` plus the partitions that were added since: those are read from where their log starts."""
     return {partition: start.get(partition, extent.start) for partition, extent in log.items()}
 
 
-def limit(start: Mapping[int, int], end: Mapping[int, int], max_rows: int | None) -> Offsets:
+def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
     """The end of a batch of at most `max_rows` offsets, shared out in proportion to what waits in each partition.
 
     What rounding leaves over goes to the partitions with the largest remainders, so the sum is exact and every
@@ -78,8 +67,42 @@ def limit(start: Mapping[int, int], end: Mapping[int, int], max_rows: int | None
     return {partition: start[partition] + share for partition, share in shares.items()}
 
 
+def limit_bytes(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    max_bytes: int,
+    sizes: Mapping[TopicPartition, float],
+) -> Offsets:
+    """The end of a batch of about `max_bytes` bytes, shared out in proportion to what waits in each partition.
+
+    Every batch moves by one record at least, however large.
+
+    Args:
+        start: first offsets.
+        end: offsets that the batch does not go beyond.
+        max_bytes: stored bytes of all partitions together.
+        sizes: bytes that one offset takes, by partition.
+    """
+    waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
+    total = sum(waiting.values())
+    if total <= max_bytes:
+        return {partition: max(end[partition], start[partition]) for partition in start}
+    limited = {
+        partition: start[partition] + int(waiting[partition] * max_bytes / total / sizes.get(partition, 1.0))
+        for partition in start
+    }
+    if limited == dict(start):
+        largest = max(waiting, key=lambda partition: (waiting[partition], partition))
+        limited[largest] += 1
+    return limited
+
+
 def split(
-    start: Mapping[int, int], end: Mapping[int, int], *, at_least: int | None = None, max_records: int | None = None
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    *,
+    at_least: int | None = None,
+    max_records: int | None = None,
 ) -> list[Range]:
     """The ranges to read, one task each: one per partition, or more where it asks for more.
 
@@ -111,7 +134,9 @@ def _cut(item: Range, pieces: int) -> list[Range]:
     return [Range(item.partition, low, high) for low, high in pairwise(edges)]
 
 
-def within_log(topic: str, start: Mapping[int, int], log: Mapping[int, Extent], *, fail_on_data_loss: bool) -> Offsets:
+def within_log(
+    start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
+) -> Offsets:
     """`start` moved into the log.
 
     Raises:
@@ -122,29 +147,49 @@ def within_log(topic: str, start: Mapping[int, int], log: Mapping[int, Extent], 
         extent = log[partition]
         if fail_on_data_loss and offset < extent.start:
             raise DataLoss(
-                f"offsets {offset} to {extent.start - 1} of {topic}-{partition} are gone (log start {extent.start}); "
+                f"offsets {offset} to {extent.start - 1} of {partition} are gone (log start {extent.start}); "
                 "set failOnDataLoss=false to go on from the log start"
             )
         if fail_on_data_loss and offset > extent.end:
             raise DataLoss(
-                f"offset {offset} of {topic}-{partition} is beyond the log end {extent.end}: the log was replaced or "
+                f"offset {offset} of {partition} is beyond the log end {extent.end}: the log was replaced or "
                 "lost its end; set failOnDataLoss=false to go on from the log end"
             )
         moved[partition] = min(max(offset, extent.start), extent.end)
     return moved
 
 
-def to_json(topic: str, offsets: Mapping[int, int]) -> dict[str, dict[str, int]]:
+def check_partitions(
+    position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
+) -> None:
+    """Raise DataLoss, with `fail_on_data_loss`, when the query has been reading partitions that are gone."""
+    gone = sorted(set(position) - set(log))
+    if gone and fail_on_data_loss:
+        raise DataLoss(
+            f"{', '.join(map(str, gone))} {'is' if len(gone) == 1 else 'are'} gone: deleted, or no longer asked for; "
+            "start with a new checkpoint, or set failOnDataLoss=false"
+        )
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Offsets as Spark's checkpoint keeps them, the form of Spark's Kafka source: `{topic: {partition: next}}`."""
-    return {topic: {str(partition): offset for partition, offset in sorted(offsets.items())}}
+    stored: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        stored.setdefault(topic, {})[str(partition)] = offset
+    return stored
 
 
-def from_json(topic: str, stored: Mapping[str, Any]) -> Offsets:
+def from_json(stored: Mapping[str, Any]) -> Offsets:
     """The inverse of `to_json`.
 
     Raises:
-        OptionError: the checkpoint belongs to a query that reads another topic.
+        OptionError: the checkpoint is another source's.
     """
-    if set(stored) != {topic}:
-        raise OptionError(f"the checkpoint is of topic {sorted(stored)}, the query reads {topic!r}: use another one")
-    return {int(partition): int(offset) for partition, offset in stored[topic].items()}
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in stored.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError("the checkpoint is another source's than format 'headrace': use a new one") from None

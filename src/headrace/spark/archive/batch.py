@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headrace.spark.archive.table import ArchiveTable, Conflict, WrittenFile
 from headrace.spark.errors import GroupCommitFailed, SparkError
-from headrace.spark.plan import Extent, Range
+from headrace.spark.plan import Extent, Range, TopicPartition
 
 
 class ArchiveGap(SparkError):
@@ -50,13 +50,13 @@ Step = Callable[[str], None]
 class PositionCommitter(Protocol):
     """Whoever commits the group's positions."""
 
-    def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises GroupCommitFailed."""
 
 
 def clip(offsets: Range, fences: Mapping[int, int]) -> Range:
     """The part of a range that the table does not have."""
-    start = min(max(offsets.start, fences.get(offsets.partition, 0)), offsets.end)
+    start = min(max(offsets.start, fences.get(offsets.partition.partition, 0)), offsets.end)
     return replace(offsets, start=start)
 
 
@@ -124,7 +124,7 @@ class BatchArchiver:
         error = None
         if self._group is not None and fences:
             try:
-                self._group.commit(self._topic, fences)
+                self._group.commit({TopicPartition(self._topic, number): fence for number, fence in fences.items()})
             except GroupCommitFailed as failed:
                 error = failed
             self._step("group committed")
@@ -136,7 +136,7 @@ class BatchArchiver:
         after: dict[int, int] = {}
         for result in sorted(results, key=lambda item: (item.offsets.partition, item.offsets.start)):
             offsets = result.offsets
-            partition = offsets.partition
+            partition = offsets.partition.partition
             expected = after.get(partition, self._expected(partition, fences, extents))
             if offsets.start > expected:
                 raise ArchiveGap(

@@ -44,13 +44,12 @@ def write_range(destination: Destination, stream: str, offsets: Range) -> list[W
     """
     with LogReader(destination.redis) as log:
         batches = log.records(
-            destination.topic,
             stream,
             offsets,
             include_headers=True,
             fail_on_data_loss=destination.fail_on_data_loss,
         )
-        return list(_write_files(destination, offsets.partition, batches))
+        return list(_write_files(destination, offsets.partition.partition, batches))
 
 
 def _write_files(destination: Destination, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFile]:

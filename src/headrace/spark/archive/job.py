@@ -23,9 +23,10 @@ from headrace.spark.archive.files import Destination
 from headrace.spark.archive.table import ArchiveTable
 from headrace.spark.errors import OptionError, SparkError, TopicReplaced
 from headrace.spark.groups import GroupCommitter
-from headrace.spark.log import LogReader, TopicLog
-from headrace.spark.options import EARLIEST, positions_json
-from headrace.spark.plan import Extent
+from headrace.spark.log import LogReader
+from headrace.spark.logs import TopicLog
+from headrace.spark.plan import Extent, TopicPartition
+from headrace.spark.positions import EARLIEST, offsets_json
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ def start(
         step: called at each step of a batch, for tests that stop the process there.
 
     Raises:
-        SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka door.
+        SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka listener.
     """
     if (settings.kafka is None) != (settings.group is None):
         raise OptionError("a consumer group and the Kafka address it is committed at go together: give both or neither")
@@ -198,7 +199,7 @@ class Archive:
 
     def _extents(self) -> dict[int, Extent]:
         topic = self._log.topic(self._settings.topic, expected_id=str(self._topic.id))
-        return self._log.extents(topic)
+        return {one.partition: extent for one, extent in self._log.extents({topic.name: topic}).items()}
 
     def _supervise(self) -> None:
         try:
@@ -266,8 +267,10 @@ class Archive:
     def _starting_offsets(self) -> str:
         """For a query without a checkpoint: where the table stands, the log's start where it has nothing."""
         fences = self.progress.fences
-        positions = {partition: fences.get(partition, EARLIEST) for partition in range(len(self._topic.streams))}
-        return positions_json(self._topic.name, positions)
+        name = self._topic.name
+        return offsets_json(
+            {TopicPartition(name, number): fences.get(number, EARLIEST) for number in self._topic.partitions}
+        )
 
     def _checkpoint(self) -> Path:
         """One directory per topic id: offsets of a deleted topic mean nothing to the next of its name."""

@@ -21,8 +21,9 @@ from headrace.spark.archive.batch import RangeResult, clip
 from headrace.spark.archive.files import Destination, write_range
 from headrace.spark.archive.table import WrittenFile
 from headrace.spark.errors import DataLoss, SparkError, StorageUnavailable
-from headrace.spark.plan import Range
-from headrace.spark.source import RangePartition, StreamReader
+from headrace.spark.plan import Range, TopicPartition
+from headrace.spark.stream import StreamReader
+from headrace.spark.tasks import RangePartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +66,7 @@ class RangeReader(StreamReader):
         """One row."""
         assert isinstance(partition, RangePartition)
         offsets = partition.offsets
-        columns = [[partition.stream], [offsets.partition], [offsets.start], [offsets.end]]
+        columns = [[partition.stream], [offsets.partition.partition], [offsets.start], [offsets.end]]
         types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
         arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=RANGES.fieldNames())
@@ -92,17 +93,21 @@ def _write_task(
 
 def _write_one(destination: Destination, fences: Mapping[int, int], row: Mapping[str, object]) -> str:
     """A range's result as JSON; what the driver should say in one line travels as a value, not as a traceback."""
-    stream, offsets = str(row["stream"]), Range(row["partition"], row["start"], row["end"])  # type: ignore[arg-type]
+    partition = TopicPartition(destination.topic, row["partition"])  # type: ignore[arg-type]
+    stream, offsets = str(row["stream"]), Range(partition, row["start"], row["end"])  # type: ignore[arg-type]
     offsets = clip(offsets, fences)
     try:
         files = write_range(destination, stream, offsets) if offsets.end > offsets.start else []
     except (DataLoss, StorageUnavailable) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
-    return json.dumps({"offsets": asdict(offsets), "files": [asdict(file) for file in files]})
+    bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
+    return json.dumps({"offsets": bounds, "files": [asdict(file) for file in files]})
 
 
 def _decode(text: str) -> RangeResult:
     result = json.loads(text)
     if "error" in result:
         raise _FAILURES.get(result["error"], SparkError)(result["message"])
-    return RangeResult(Range(**result["offsets"]), tuple(WrittenFile(**file) for file in result["files"]))
+    bounds = result["offsets"]
+    offsets = Range(TopicPartition(*bounds["partition"]), bounds["start"], bounds["end"])
+    return RangeResult(offsets, tuple(WrittenFile(**file) for file in result["files"]))

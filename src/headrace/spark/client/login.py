@@ -1,0 +1,48 @@
+"""What a client says to log in: SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677). No I/O."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Generator
+
+from headrace.spark.errors import LoginRefused
+
+_MOST_ITERATIONS = 1_000_000
+"""A server that asks for more wants our time, not our password."""
+
+
+def conversation(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
+    """Yields what to send; is sent what the server answered. It ends when the server needs no more.
+
+    Raises:
+        LoginRefused: the server cannot prove that it knows the password (SCRAM).
+    """
+    if mechanism == "PLAIN":
+        yield f"\0{username}\0{password}".encode()
+    else:
+        yield from _scram("sha256" if mechanism.endswith("256") else "sha512", username, password)
+
+
+def _scram(digest: str, username: str, password: str) -> Generator[bytes, bytes, None]:
+    nonce = secrets.token_hex(16)
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={nonce}"
+    answer = (yield f"n,,{first}".encode()).decode()
+    try:
+        told = dict(part.split("=", 1) for part in answer.split(","))
+        salt, iterations, joint = base64.b64decode(told["s"]), int(told["i"]), told["r"]
+    except (KeyError, ValueError):
+        raise LoginRefused(f"the server answered SCRAM with {answer[:80]!r}") from None
+    if not joint.startswith(nonce) or not 0 < iterations <= _MOST_ITERATIONS:
+        raise LoginRefused("the server's SCRAM challenge does not fit what was asked")
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", digest)
+    final = f"c=biws,r={joint}"
+    signed = f"{first},{answer},{final}".encode()
+    signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    verdict = (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode()
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
+    if verdict != f"v={base64.b64encode(expected).decode()}":
+        raise LoginRefused("the server does not know the password it asked for (SCRAM signature)")

@@ -1,0 +1,97 @@
+"""What one task reads, and reading it on the executors."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from headrace.records.errors import BatchError
+from headrace.spark import plan
+from headrace.spark.client.log import KafkaLog
+from headrace.spark.log import LogReader
+from headrace.spark.logs import Log, Topics, Unreadable
+from headrace.spark.options import SourceOptions
+from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+
+class RangePartition(InputPartition):
+    """One task: a range of one partition's offsets, with all that reading it takes."""
+
+    def __init__(self, options: SourceOptions, stream: str, offsets: Range) -> None:
+        self.options = options
+        self.stream = stream
+        self.offsets = offsets
+
+    def __repr__(self) -> str:
+        """Without the options: they may hold a password."""
+        return str(self.offsets)
+
+
+def open_log(options: SourceOptions) -> Log:
+    """The log that these options read. Connects with the first question; StorageUnavailable for a URL that is none."""
+    if options.redis is not None:
+        return LogReader(options.redis)
+    assert options.kafka is not None
+    return KafkaLog(options.kafka)
+
+
+def extents(options: SourceOptions, log: Log, topics: Topics) -> dict[TopicPartition, Extent]:
+    """Where the partitions that are read start and end."""
+    return options.subscription.chosen(log.extents(topics))
+
+
+def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets, end: Offsets) -> list[InputPartition]:
+    """The tasks that read from `start` to `end`."""
+    # Offsets of native topics do not count records: tasks of so many records at most there are not.
+    native = any(topic.bits is not None for topic in topics.values())
+    ranges = plan.split(
+        log.behind_gaps(topics, start, end),
+        end,
+        at_least=options.min_partitions,
+        max_records=None if native else options.max_records_per_partition,
+    )
+    # The gap before the first record is part of what was read: whoever looks at ranges finds none missing.
+    seen: set[TopicPartition] = set()
+    for place, item in enumerate(ranges):
+        if item.partition not in seen:
+            ranges[place] = Range(item.partition, start[item.partition], item.end)
+            seen.add(item.partition)
+    return [
+        RangePartition(options, topics[item.partition.topic].stream(item.partition.partition), item) for item in ranges
+    ]
+
+
+def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
+    """The records of one task as Arrow batches; runs on the executors."""
+    options = partition.options
+    with open_log(options) as log:
+        yield from log.records(
+            partition.stream,
+            partition.offsets,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            unreadable=None if options.unreadable == "fail" else quarantine(options.quarantine),
+        )
+
+
+def quarantine(folder: str | None) -> Unreadable:
+    """Tells of batches that cannot be read on standard error, and keeps their bytes in a folder when one is given."""
+
+    def keep(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
+        kept = ""
+        if folder is not None:
+            path = Path(folder) / f"{partition.topic}-{partition.partition}-{base_offset:020d}.batch"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A task that runs twice writes the same bytes.
+            path.write_bytes(batch)
+            kept = f"; its {len(batch):,} bytes are in {path}"
+        _log.warning("left out the batch at offset %d of %s: %s%s", base_offset, partition, error, kept)
+
+    return keep
