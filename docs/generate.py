@@ -12,6 +12,7 @@ from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.kafka import apis
 from headrace.kafka.registry import APIS, Api
+from headrace.metrics.families import FAMILIES, SERIES_EXCESS
 from headrace.oci import faults, limits, operations
 from headrace.oci.registry import OPERATIONS, Operation
 from headrace.oci.routing import BASE
@@ -214,11 +215,33 @@ def _path(each: Operation) -> str:
     return f"`/{BASE}{each.path.replace(':rest}', '}')}`"
 
 
+def metrics_page() -> str:
+    """What `/metrics` tells."""
+    lines = [
+        "# Metrics",
+        NOTE,
+        "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine only. Series",
+        "of other virtual clusters (OCI stream pools) than the default one have the label `cluster`, too.",
+        "",
+        "No more than `metrics.max.series` series are told. Lags and log ends are left out first, then topics, then",
+        f"groups; `{SERIES_EXCESS.name}` says how many are missing. In a label's value U+FFFD and a code stand for",
+        "a control character or half a surrogate pair, and a name of more than 256 characters ends in a digest.",
+        "",
+        *_table(
+            ("metric", "type", "labels", "what it says"),
+            ((f"`{each.name}`", each.kind.value, ", ".join(each.labels), each.doc) for each in FAMILIES),
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,
     "oci-operations.md": oci_page,
+    "metrics.md": metrics_page,
 }
 
 

@@ -15,6 +15,7 @@ import msgspec
 import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
@@ -25,11 +26,14 @@ from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
 from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
+from headrace.console.metrics import MetricsPage
+from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.loop import DelayWatch
 from headrace.metrics.counters import Counters
 from headrace.oci import exposure
-from headrace.oci.asgi import OciApp, is_ours
+from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
 from headrace.oci.door import Door
 from headrace.oci.logins import PoolLogins
@@ -37,6 +41,7 @@ from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey, machine_memory
 from headrace.store.errors import StoreError, Unreachable
+from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
 from headrace.store.storage import RedisStorage
@@ -121,12 +126,27 @@ async def serve(
                 counters=counters,
                 logins=PoolLogins(oci, door.catalog.pools.cluster_of, required=login_required),
             )
+            stack.callback(DelayWatch(counters.loop_delays).stop)
             clusters.removed.append(kafka.close_cluster)
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
             oci_app = OciApp(door, Authenticator(oci), counters)
             # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
-            people = console.create(lambda: _health(storage), otherwise=oci_app)
+            look = redis.asyncio.from_url(options.redis or storage.url)
+            stack.push_async_callback(look.aclose)
+            metrics = MetricsPage(
+                clusters,
+                counters,
+                connections={kafka.name: lambda: len(kafka.connections), LISTENER: lambda: http.connections},
+                store=lambda: store_facts(look),
+                error_name=error_name,
+                may_see=exposure.is_loopback,
+                data=None if options.redis else options.data,
+                most_series=settings.metrics_max_series,
+            )
+            people = console.create(
+                lambda: _health(storage), mounts=(Route("/metrics", metrics.answer),), otherwise=oci_app
+            )
             hosts = _hosts(options, settings, oci, http_socket)
             http = HttpListener(HostCheck(_http_doors(oci_app, people), hosts), http_socket)
             await http.start()

@@ -2,6 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
+
+from headrace.metrics.counters import TICKS, Durations
+
+_EVERY_S = 0.1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -11,3 +16,26 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+class DelayWatch:
+    """Measures how late the running loop comes to a timer, ten times a second."""
+
+    def __init__(self, delays: Durations) -> None:
+        """Start at once; `delays` is increased until `stop`."""
+        self._delays = delays
+        self._loop = asyncio.get_running_loop()
+        self._due = 0.0
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self._due = perf_counter() + _EVERY_S
+        self._timer = self._loop.call_later(_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        self._delays.add(int(max(0.0, perf_counter() - self._due) * TICKS))
+        self._arrange()
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._timer.cancel()

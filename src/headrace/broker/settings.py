@@ -137,6 +137,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="The most bytes one Fetch answer carries, whatever the client asks for.",
     ),
     ConfigKey(
+        name="metrics.max.series",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most series that /metrics tells; more are only counted. Topics, partitions and groups have several "
+        "each (not in Kafka).",
+    ),
+    ConfigKey(
         name="group.min.session.timeout.ms",
         type=ConfigType.INT,
         default="6000",
@@ -273,6 +281,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_ip: int
     connections_max_idle_ms: int
     fetch_max_bytes: int
+    metrics_max_series: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int

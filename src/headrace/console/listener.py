@@ -107,6 +107,11 @@ class HttpListener:
         await self._server.startup(sockets=[self._sock])
         self._running = asyncio.create_task(self._server.main_loop(), name="http listener")
 
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._server.server_state.connections)
+
     async def stop(self) -> None:
         """Answer what is under way, then close every connection. Also fine when never started."""
         if self._running is None:

@@ -214,6 +214,11 @@ class ClassicGroup:
         return self._group.generation
 
     @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self._group.members)
+
+    @property
     def protocol_type(self) -> str | None:
         """What kind of members the group has or last had; None for a group that was only ever committed to."""
         return self._group.protocol_type

@@ -197,6 +197,16 @@ class ConsumerGroup:
             return described_as_balanced(self.name, generation, shares)
         return self.classic.describe()
 
+    @property
+    def size(self) -> int:
+        """How many members and instances there are."""
+        return self.classic.size + sum(section.size for section in self.balanced.values())
+
+    @property
+    def generations(self) -> int:
+        """How many generations there have been, of classic members and of instances together."""
+        return self.classic.generation + sum(section.generation for section in self.balanced.values())
+
     def reservations(self, topic: str) -> list[Reservation] | None:
         """A section's partitions; None when there is no such section."""
         section = self.balanced.get(topic)

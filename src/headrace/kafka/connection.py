@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from struct import Struct
-from time import monotonic_ns, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -25,6 +25,7 @@ from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.registry import APIS, SHORTCUTS
+from headrace.metrics.counters import TICKS
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -87,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._seen = -1  # requests counted at the last look for idle connections
         self._requests = 0
         self._idle_since_ms = 0
-        self._now = 0  # when the requests being served were taken up, in ticks
+        self._now = 0.0  # when the requests being served were taken up
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
 
@@ -102,7 +103,6 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._door.admit(self)
-        self.counted.accepted += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
@@ -176,9 +176,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
-        self._now = monotonic_ns() >> 10
         frame = self._frame
-        self._until = perf_counter() + SLICE_S
+        self._now = perf_counter()
+        self._until = self._now + SLICE_S
         if frame is None:
             end = len(self._head) + nbytes
             self._head = b""
@@ -277,10 +277,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_deferred(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
-        self._now = monotonic_ns() >> 10
         self._going_on = False
         self._serving = True
-        self._until = perf_counter() + SLICE_S
+        self._now = perf_counter()
+        self._until = self._now + SLICE_S
         while self._deferred and not self._closed:
             frame = self._deferred[0]
             key = int.from_bytes(frame[:2], "big")
@@ -455,7 +455,7 @@ class Connection(asyncio.BufferedProtocol):
         out: list[Any] = []
         waiting = self._waiting
         apis = self.counted.apis
-        now = monotonic_ns() >> 10
+        now = perf_counter()
         served = held = 0
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
@@ -466,7 +466,7 @@ class Connection(asyncio.BufferedProtocol):
             exchange.chunks = []
             # As `Durations.add`, without the call.
             api = apis[exchange.api_key]
-            took = now - exchange.began
+            took = int((now - exchange.began) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
         self._waiting_bytes -= served

@@ -61,6 +61,13 @@ class Code(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+def error_name(error: int | str) -> str:
+    """Kafka's name of an error code; other errors have their name already."""
+    if isinstance(error, str):
+        return error
+    return Code(error).name if error in Code._value2member_map_ else str(error)
+
+
 class RequestError(Exception):
     """An error that only exists in this protocol."""
 

@@ -58,8 +58,8 @@ class Exchange(msgspec.Struct, eq=False):
     client_id: str | None
     size: int
     """Bytes of the request, held while it is under way."""
-    began: int = 0
-    """When it was taken up, in ticks of the monotonic clock."""
+    began: float = 0.0
+    """When it was taken up, by `time.perf_counter`."""
     owned: bool = False
     """Whether views into the request stay valid: its frame has memory of its own."""
     done: bool = False

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-TICK_NS = 1_024
-"""Nanoseconds of a tick, the unit of durations: `time.monotonic_ns() >> 10`. A shift costs less than a division."""
+TICKS = 1_000_000
+"""Ticks of a second, the unit of durations."""
 
 _SLOTS = 64
 
@@ -55,7 +55,7 @@ class ApiCounters(Durations):
 class ListenerCounters:
     """What goes on at one listener."""
 
-    __slots__ = ("accepted", "apis", "name")
+    __slots__ = ("apis", "name")
 
     def __init__(self, name: str, apis: Mapping[int | str, str]) -> None:
         """Start at zero.
@@ -65,8 +65,6 @@ class ListenerCounters:
             apis: the key by which an API's counters are found -> its name.
         """
         self.name = name
-        self.accepted = 0
-        """Connections taken so far."""
         self.apis: dict[int | str, ApiCounters] = {key: ApiCounters(api) for key, api in apis.items()}
 
 

@@ -205,6 +205,11 @@ class BalancedGroup:
         """How often ownership has changed."""
         return self._section.generation
 
+    @property
+    def size(self) -> int:
+        """How many instances there are."""
+        return len(self._section.instances)
+
     def shares(self) -> dict[str, list[int]]:
         """Instance -> the partitions it holds, in the order in which they joined."""
         return {name: self._section.held_by(name) for name in self._section.instances}

@@ -1,0 +1,228 @@
+"""`/metrics` for Prometheus: counters and what can be looked up, written in pieces so that no request waits for it."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from time import perf_counter_ns
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from headrace import __version__
+from headrace.broker.broker import Broker
+from headrace.broker.clusters import DEFAULT, Clusters
+from headrace.broker.topics import LiveTopic
+from headrace.console.process import process_facts
+from headrace.metrics import families
+from headrace.metrics.counters import Counters, TopicCounters
+from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
+from headrace.metrics.facts import ProcessFacts, StoreFacts
+from headrace.metrics.families import Family
+
+_PIECE_NS = 1_000_000
+"""How long the loop is held at a time."""
+_STORE_S = 1.0
+"""How long a page waits for Redis."""
+_ErrorName = Callable[[int | str], str]
+
+
+class MetricsPage:
+    """The metrics of one server."""
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        counters: Counters,
+        *,
+        connections: Mapping[str, Callable[[], int]],
+        store: Callable[[], Awaitable[StoreFacts]],
+        error_name: _ErrorName,
+        may_see: Callable[[str], bool],
+        data: Path | None,
+        most_series: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            clusters: whose topics and groups are told.
+            counters: what was counted.
+            connections: listener -> how many connections it has now.
+            store: asks the storage how it is; may raise anything when it does not answer.
+            error_name: the name of an error as a listener counts it.
+            may_see: whether a peer at this address gets the page.
+            data: the data directory, whose disk is told; None: the data is elsewhere.
+            most_series: `metrics.max.series`.
+        """
+        self._clusters = clusters
+        self._counters = counters
+        self._connections = connections
+        self._store = store
+        self._error_name = error_name
+        self._may_see = may_see
+        self._data = data
+        self._most_series = most_series
+        self._one_at_a_time = asyncio.Lock()
+
+    async def answer(self, request: Request) -> Response:
+        """The page, or 403."""
+        if request.client is None or not self._may_see(request.client.host):
+            return PlainTextResponse("/metrics answers requests from this machine only.\n", 403)
+        return PlainTextResponse(await self.render(), media_type=CONTENT_TYPE)
+
+    async def render(self) -> bytes:
+        """The page's text. One is written at a time: a second scrape waits for the first."""
+        async with self._one_at_a_time:
+            store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
+            page = Exposition(self._most_series)
+            await in_pieces(self._write(page, store, process))
+            return page.finish()
+
+    async def _store_facts(self) -> StoreFacts | None:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_STORE_S):
+                return await self._store()
+        return None
+
+    def _write(self, page: Exposition, store: StoreFacts | None, process: ProcessFacts) -> Iterator[None]:
+        """Everything, what matters most first; a step at a time."""
+        page.sample(families.INFO, 1, labels(version=__version__))
+        _write_process(page, process)
+        page.sample(families.LOG_LINES_LOST, self._counters.log_lines_lost)
+        self._write_store(page, store)
+        yield
+        yield from self._write_listeners(page)
+        brokers = [("" if name == DEFAULT else name, broker) for name, broker in self._clusters]
+        yield from _write_groups(page, brokers)
+        yield from _write_topics(page, brokers)
+        yield from _write_lags(page, brokers)
+        yield from _write_logs(page, brokers)
+
+    def _write_store(self, page: Exposition, facts: StoreFacts | None) -> None:
+        counted = self._counters.store
+        page.sample(families.STORE_UP, int(facts is not None))
+        if facts is not None:
+            page.sample(families.STORE_MEMORY, facts.memory_bytes)
+            page.sample(families.STORE_MEMORY_MAX, facts.memory_max_bytes)
+            page.sample(families.STORE_REPLICAS, facts.replicas)
+            page.sample(families.STORE_FILE, facts.append_file_bytes)
+            page.sample(families.STORE_FILE_OK, int(facts.append_file_ok))
+        page.sample(families.STORE_APPENDS, counted.appends)
+        page.sample(families.STORE_APPEND_BYTES, counted.append_bytes)
+        page.sample(families.STORE_REFUSED, counted.refused)
+        page.histogram(families.STORE_APPEND_DURATION, counted.append_durations)
+        page.sample(families.STORE_RECONNECTS, counted.reconnects)
+        page.sample(families.STORE_OPENINGS, counted.openings)
+        page.sample(families.JOURNAL, counted.journal_bytes)
+        page.sample(families.JOURNAL_WAITING, counted.journal_waiting)
+        page.histogram(families.LOOP_DELAY, self._counters.loop_delays)
+
+    def _write_listeners(self, page: Exposition) -> Iterator[None]:
+        listeners = self._counters.listeners
+        for name, connections in self._connections.items():
+            page.sample(families.CONNECTIONS, connections(), labels(listener=name))
+        apis = [(listener.name, api) for listener in listeners for api in listener.apis.values()]
+        for name, api in apis:
+            page.sample(families.REQUESTS, api.count, labels(listener=name, api=api.name))
+        yield
+        for name, api in apis:
+            for error, count in tuple(api.errors.items()):
+                text = labels(listener=name, api=api.name, error=self._error_name(error))
+                page.sample(families.ERRORS, count, text)
+                yield
+        for name, api in apis:
+            if api.ticks or api.count:
+                page.histogram(families.DURATION, api, labels(listener=name, api=api.name))
+                yield
+
+
+async def in_pieces(steps: Iterator[None]) -> None:
+    """Take all steps, and let others have the loop in between."""
+    began = perf_counter_ns()
+    for _ in steps:
+        if perf_counter_ns() - began > _PIECE_NS:
+            await asyncio.sleep(0)
+            began = perf_counter_ns()
+
+
+Brokers = list[tuple[str, Broker]]
+"""The value of the label `cluster`, empty for the default virtual cluster, and the broker."""
+
+
+def _write_process(page: Exposition, facts: ProcessFacts) -> None:
+    told: tuple[tuple[Family, float | None], ...] = (
+        (families.DISK_FREE, facts.disk_free_bytes),
+        (families.DISK_SIZE, facts.disk_size_bytes),
+        (families.OPEN_FDS, facts.open_fds),
+        (families.MAX_FDS, facts.max_fds),
+        (families.RESIDENT, facts.resident_bytes),
+        (families.CPU, facts.cpu_seconds),
+        (families.STARTED, facts.started_seconds),
+    )
+    for family, value in told:
+        if value is not None:
+            page.sample(family, value)
+
+
+def _write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    groups = [(cluster, runner) for cluster, broker in brokers for runner in broker.groups.runners()]
+    yield
+    for cluster, runner in groups:
+        page.sample(families.GROUP_MEMBERS, runner.machine.size, labels(cluster=cluster, group=runner.name))
+        yield
+    for cluster, runner in groups:
+        page.sample(families.GROUP_REBALANCES, runner.machine.generations, labels(cluster=cluster, group=runner.name))
+        yield
+
+
+_TRAFFIC: tuple[tuple[Family, Callable[[TopicCounters], int]], ...] = (
+    (families.RECORDS_IN, lambda counted: counted.records_in),
+    (families.BYTES_IN, lambda counted: counted.bytes_in),
+    (families.RECORDS_OUT, lambda counted: counted.records_out),
+    (families.BYTES_OUT, lambda counted: counted.bytes_out),
+)
+
+
+def _topics(brokers: Brokers) -> list[tuple[str, LiveTopic]]:
+    return [(cluster, live) for cluster, broker in brokers for live in broker.topics]
+
+
+def _write_topics(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    topics = _topics(brokers)
+    for family, value in _TRAFFIC:
+        for cluster, live in topics:
+            page.sample(family, value(live.counted), labels(cluster=cluster, topic=live.topic.name))
+            yield
+
+
+def _write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    for cluster, broker in brokers:
+        for runner in broker.groups.runners():
+            for place, position in list(runner.positions.items()):
+                lag = _lag(broker, place.topic, place.partition, position.offset)
+                if lag is not None:
+                    text = labels(cluster=cluster, group=runner.name, topic=place.topic, partition=str(place.partition))
+                    page.sample(families.GROUP_LAG, lag, text)
+                yield
+
+
+def _lag(broker: Broker, topic: str, index: int, position: int) -> int | None:
+    """Records to come; None where offsets do not tell, or the partition is gone."""
+    if not broker.topics.has(topic):
+        return None
+    live = broker.topics.get(topic)
+    if live.config.native or index >= len(live.partitions):
+        return None
+    partition = live.partitions[index]
+    return max(0, partition.log_end - max(position, partition.log_start))
+
+
+def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    topics = _topics(brokers)
+    for family, at_end in ((families.LOG_END, True), (families.LOG_START, False)):
+        for cluster, live in topics:
+            for partition in list(live.partitions):
+                offset = partition.log_end if at_end else partition.log_start
+                text = labels(cluster=cluster, topic=live.topic.name, partition=str(partition.index))
+                page.sample(family, offset, text)
+                yield

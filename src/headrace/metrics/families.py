@@ -1,0 +1,142 @@
+"""The metrics there are: names, types, labels, and what each says. `docs/metrics.md` is made from this list.
+
+Names follow Prometheus' "Metric and label naming"; those that begin with `process_` are what its client libraries have.
+"""
+
+from enum import Enum
+
+import msgspec
+
+
+class Kind(Enum):
+    """What a metric is."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A metric with all its series."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    doc: str
+
+
+INFO = Family("headrace_info", Kind.GAUGE, ("version",), "Always 1; the label tells the version.")
+SERIES_EXCESS = Family(
+    "headrace_metrics_series_excess",
+    Kind.GAUGE,
+    (),
+    "Series that this page left out: there are more than metrics.max.series.",
+)
+
+REQUESTS = Family("headrace_requests_total", Kind.COUNTER, ("listener", "api"), "Requests answered.")
+ERRORS = Family(
+    "headrace_request_errors_total",
+    Kind.COUNTER,
+    ("listener", "api", "error"),
+    "Answers in which an error stands at least once, by Kafka's or Oracle's name of it.",
+)
+DURATION = Family(
+    "headrace_request_duration_seconds",
+    Kind.HISTOGRAM,
+    ("listener", "api"),
+    "From taking a request up to handing its answer to the socket. A Fetch that waits for records has that in it.",
+)
+CONNECTIONS = Family("headrace_connections", Kind.GAUGE, ("listener",), "Connections that are open.")
+LOOP_DELAY = Family(
+    "headrace_event_loop_delay_seconds",
+    Kind.HISTOGRAM,
+    (),
+    "How late the event loop came to a timer, ten times a second: how long every request waits at worst.",
+)
+
+RECORDS_IN = Family(
+    "headrace_topic_records_in_total", Kind.COUNTER, ("topic",), "Records taken and handed to the storage."
+)
+BYTES_IN = Family(
+    "headrace_topic_bytes_in_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Bytes of these, in record batches as they lie in the log.",
+)
+RECORDS_OUT = Family(
+    "headrace_topic_records_out_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Records handed out; to Kafka's clients in whole batches.",
+)
+BYTES_OUT = Family(
+    "headrace_topic_bytes_out_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Bytes handed out: of record batches to Kafka's clients, of keys and values to OCI's.",
+)
+LOG_START = Family(
+    "headrace_log_start_offset", Kind.GAUGE, ("topic", "partition"), "The first offset that can be read."
+)
+LOG_END = Family("headrace_log_end_offset", Kind.GAUGE, ("topic", "partition"), "The offset the next record gets.")
+
+GROUP_MEMBERS = Family("headrace_group_members", Kind.GAUGE, ("group",), "Members, or OCI instances, of a group.")
+GROUP_REBALANCES = Family(
+    "headrace_group_rebalances_total", Kind.COUNTER, ("group",), "Generations that a group has had."
+)
+GROUP_LAG = Family(
+    "headrace_group_lag",
+    Kind.GAUGE,
+    ("group", "topic", "partition"),
+    "Records that a group has still to read where it has committed a position. Not told for native topics, whose "
+    "offsets do not count records.",
+)
+
+STORE_UP = Family(
+    "headrace_store_up", Kind.GAUGE, (), "1 when Redis answered for this page, else 0: its gauges are missing then."
+)
+STORE_MEMORY = Family("headrace_store_memory_bytes", Kind.GAUGE, (), "Memory that Redis uses (used_memory).")
+STORE_MEMORY_MAX = Family("headrace_store_memory_max_bytes", Kind.GAUGE, (), "Redis' maxmemory; 0: no limit.")
+STORE_REPLICAS = Family("headrace_store_replicas", Kind.GAUGE, (), "Replicas connected to Redis.")
+STORE_FILE = Family(
+    "headrace_store_append_file_bytes", Kind.GAUGE, (), "Size of Redis' append-only file; 0: it is off."
+)
+STORE_FILE_OK = Family("headrace_store_append_file_ok", Kind.GAUGE, (), "0 when Redis' last write to that file failed.")
+STORE_APPENDS = Family("headrace_store_appends_total", Kind.COUNTER, (), "Record batches that Redis has taken.")
+STORE_APPEND_BYTES = Family("headrace_store_append_bytes_total", Kind.COUNTER, (), "Bytes of these.")
+STORE_REFUSED = Family(
+    "headrace_store_append_failures_total",
+    Kind.COUNTER,
+    (),
+    "Batches that Redis refused, or whose fate was open when the connection was lost.",
+)
+STORE_APPEND_DURATION = Family(
+    "headrace_store_append_duration_seconds", Kind.HISTOGRAM, (), "From sending batches to Redis to its answer."
+)
+STORE_RECONNECTS = Family(
+    "headrace_store_reconnects_total", Kind.COUNTER, (), "Connections to Redis made anew after a loss."
+)
+STORE_OPENINGS = Family(
+    "headrace_store_openings_total", Kind.COUNTER, (), "Partitions opened, at the start or after a doubt."
+)
+JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
+JOURNAL_WAITING = Family(
+    "headrace_store_journal_waiting_bytes",
+    Kind.GAUGE,
+    (),
+    "Bytes acknowledged from the journal that Redis is not yet known to have.",
+)
+
+DISK_FREE = Family("headrace_disk_free_bytes", Kind.GAUGE, (), "Free space where the data directory is.")
+DISK_SIZE = Family("headrace_disk_size_bytes", Kind.GAUGE, (), "Size of the file system where the data directory is.")
+LOG_LINES_LOST = Family(
+    "headrace_log_lines_lost_total", Kind.COUNTER, (), "Lines of the server's log that could not be written."
+)
+OPEN_FDS = Family("process_open_fds", Kind.GAUGE, (), "File descriptors in use.")
+MAX_FDS = Family("process_max_fds", Kind.GAUGE, (), "File descriptors that the process may have.")
+RESIDENT = Family("process_resident_memory_bytes", Kind.GAUGE, (), "Memory of the server itself, without Redis.")
+CPU = Family("process_cpu_seconds_total", Kind.COUNTER, (), "CPU time of the server itself, without Redis.")
+STARTED = Family("process_start_time_seconds", Kind.GAUGE, (), "When the server was started, in seconds since 1970.")
+
+FAMILIES: tuple[Family, ...] = tuple(each for each in globals().values() if isinstance(each, Family))
+"""All of them, in the order of this file."""

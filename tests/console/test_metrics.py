@@ -1,0 +1,263 @@
+"""`/metrics` of a running server: what clients did is what it tells."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from tests.harness.wire import Wire, batch
+from tests.metrics.test_exposition import Samples, read
+from tests.oci.conftest import COMPARTMENT, Api
+
+from headrace.broker.clock import SystemClock
+from headrace.broker.clusters import Clusters
+from headrace.broker.settings import BrokerSettings
+from headrace.console import metrics
+from headrace.console.metrics import MetricsPage, in_pieces
+from headrace.kafka.codec.messages import OffsetCommitRequest
+from headrace.kafka.errors import Code, error_name
+from headrace.metrics.counters import Counters
+from headrace.metrics.facts import StoreFacts
+from headrace.oci.exposure import is_loopback
+from headrace.testing import Server, server
+
+HOSTILE = ["plain", 'quote"d', "line\nbreak", "back\\slash", "bell\x07", "\u2028", "x" * 249, "Gruppe ÄÖÜ", "{}=,"]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with server(oci_auth="off") as started:
+        yield started
+
+
+@pytest.fixture
+def wire(running: Server) -> Iterator[Wire]:
+    with Wire(running.kafka) as client:
+        yield client
+
+
+@pytest.fixture
+def api(running: Server) -> Iterator[Api]:
+    client = Api(running.http)
+    yield client
+    client.close()
+
+
+def scraped(running: Server) -> bytes:
+    connection = HTTPConnection(running.http.removeprefix("http://"), timeout=30)
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    page = answer.read()
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    connection.close()
+    return page
+
+
+def commit(wire: Wire, group: str, topic: str, partition: int, offset: int) -> None:
+    place = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[place])]
+    answer = wire.ask(OffsetCommitRequest(group_id=group, topics=topics), 8)
+    assert answer.topics[0].partitions[0].error_code == 0, answer
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"headrace_{name}", frozenset(labels.items())]
+
+
+def test_requests_errors_and_durations_are_told_by_listener_and_api(running: Server, wire: Wire) -> None:
+    def told(name: str, **labels: str) -> float:
+        return read(page).get((f"headrace_{name}", frozenset(labels.items())), 0)
+
+    wire.create("asked")
+    page = scraped(running)
+    before = told("requests_total", listener="PLAINTEXT", api="Produce")
+    errors = told("request_errors_total", listener="PLAINTEXT", api="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")
+    for _ in range(3):
+        assert wire.produce("asked", batch(b"value")).error_code == 0
+    assert wire.produce("not-there", batch(b"value")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    page = scraped(running)
+    assert told("requests_total", listener="PLAINTEXT", api="Produce") == before + 4
+    assert (
+        told("request_errors_total", listener="PLAINTEXT", api="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")
+        == errors + 1
+    )
+    assert told("request_duration_seconds_count", listener="PLAINTEXT", api="Produce") == before + 4
+    assert told("request_duration_seconds_sum", listener="PLAINTEXT", api="Produce") > 0
+    assert told("connections", listener="PLAINTEXT") >= 1
+    assert told("connections", listener="HTTP") >= 1
+
+
+def test_a_topic_tells_what_went_in_and_out_through_both_apis(running: Server, wire: Wire, api: Api) -> None:
+    stream = api.done("POST", "/streams", {"name": "both", "partitions": 1, "compartmentId": COMPARTMENT})["id"]
+    sent = batch(b"12345", b"6789")
+    wire.produce("both", sent)
+    api.put(stream, (None, b"abc"))
+    assert api.values(stream, api.cursor(stream)) == [b"12345", b"6789", b"abc"]
+    fetched = wire.fetch("both", 0)
+    samples = read(scraped(running))
+    stored = len(fetched.records or b"")
+    assert value(samples, "topic_records_in_total", topic="both") == 3
+    assert value(samples, "topic_bytes_in_total", topic="both") == stored
+    assert value(samples, "topic_records_out_total", topic="both") == 3 + 3
+    assert value(samples, "topic_bytes_out_total", topic="both") == stored + len(b"123456789abc")
+    assert value(samples, "log_end_offset", topic="both", partition="0") == 3
+    assert value(samples, "log_start_offset", topic="both", partition="0") == 0
+    puts = value(samples, "requests_total", listener="HTTP", api="PutMessages")
+    api.put(stream, (None, b"abc"))
+    api.call("GET", f"/streams/{stream}/messages?cursor=none")
+    samples = read(scraped(running))
+    assert value(samples, "requests_total", listener="HTTP", api="PutMessages") == puts + 1
+    assert value(samples, "request_errors_total", listener="HTTP", api="GetMessages", error="InvalidParameter") == 1
+
+
+def test_a_stream_pool_is_told_apart_by_its_cluster(running: Server, api: Api) -> None:
+    pool = api.done("POST", "/streampools", {"name": "pool", "compartmentId": COMPARTMENT})["id"]
+    for where in ({"streamPoolId": pool}, {"compartmentId": COMPARTMENT}):
+        stream = api.done("POST", "/streams", {"name": "twice", "partitions": 1, **where})["id"]
+        api.put(stream, (None, b"abc"))
+    samples = read(scraped(running))
+    clusters = {dict(key).get("cluster", "") for (name, key) in samples if ("topic", "twice") in key}
+    assert len(clusters) == 2
+    assert "" in clusters
+
+
+def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) -> None:
+    wire.create("read", 2)
+    for _ in range(5):
+        wire.produce("read", batch(b"value"))
+    for name in HOSTILE:
+        commit(wire, name, "read", 0, 3)
+    samples = read(scraped(running))
+    lags = [lag for (name, key), lag in samples.items() if name == "headrace_group_lag" and ("topic", "read") in key]
+    assert lags == [2] * len(HOSTILE)
+    assert value(samples, "group_lag", group='quote"d', topic="read", partition="0") == 2
+    assert value(samples, "group_lag", group="line\nbreak", topic="read", partition="0") == 2
+    assert value(samples, "group_members", group="plain") == 0
+
+
+def test_the_store_and_the_process_are_told(running: Server) -> None:
+    samples = read(scraped(running))
+    assert value(samples, "store_up") == 1
+    assert value(samples, "store_memory_bytes") > 0
+    assert value(samples, "store_replicas") == 0
+    assert value(samples, "disk_free_bytes") > 0
+    assert samples["process_open_fds", frozenset()] > 3
+    assert samples["process_resident_memory_bytes", frozenset()] > 1 << 20
+    assert samples["process_cpu_seconds_total", frozenset()] > 0
+    while value(read(scraped(running)), "event_loop_delay_seconds_count") < 2:
+        pass
+
+
+@pytest.mark.apt
+def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
+    wire.create("checked")
+    for name in HOSTILE:
+        commit(wire, name, "checked", 0, 0)
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=scraped(running), capture_output=True, timeout=30, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+# Without a server
+
+
+class Nothing:
+    """Storage is not asked: the page is made of what is in memory."""
+
+    async def load_documents(self, _: str) -> dict[str, bytes]:
+        return {}
+
+
+def page_of(counters: Counters, *, store_answers: bool = True, most_series: int = 20_000) -> MetricsPage:
+    async def facts() -> StoreFacts:
+        if not store_answers:
+            raise ConnectionError("gone")
+        return StoreFacts(memory_bytes=1, memory_max_bytes=2, replicas=3, append_file_bytes=4, append_file_ok=False)
+
+    clusters = Clusters(
+        Nothing(),  # type: ignore[arg-type]
+        BrokerSettings.of(),
+        SystemClock(),
+        cluster_id="c",
+        stream_of=lambda *place: "-".join(map(str, place)),
+    )
+    return MetricsPage(
+        clusters,
+        counters,
+        connections={},
+        store=facts,
+        error_name=error_name,
+        may_see=is_loopback,
+        data=Path("/"),
+        most_series=most_series,
+    )
+
+
+async def test_without_storage_the_page_says_so_and_tells_the_rest() -> None:
+    samples = read(await page_of(Counters(), store_answers=False).render())
+    assert value(samples, "store_up") == 0
+    assert ("headrace_store_memory_bytes", frozenset()) not in samples
+    assert value(samples, "disk_size_bytes") > 0
+    samples = read(await page_of(Counters()).render())
+    assert [value(samples, f"store_{name}") for name in ("up", "memory_bytes", "replicas", "append_file_ok")] == [
+        1,
+        1,
+        3,
+        0,
+    ]
+
+
+async def test_what_is_over_the_limit_is_counted() -> None:
+    counters = Counters()
+    counters.listener("L", {number: str(number) for number in range(1_000)})
+    samples = read(await page_of(counters, most_series=500).render())
+    assert len(samples) == 501
+    everything = read(await page_of(counters).render())
+    assert value(samples, "metrics_series_excess") == len(everything) - 501
+    assert value(everything, "metrics_series_excess") == 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"), [("127.0.0.1", 200), ("::1", 200), ("192.0.2.7", 403), ("2001:db8::1", 403), (None, 403)]
+)
+async def test_only_this_machine_is_answered(peer: str | None, status: int) -> None:
+    scope: dict[str, object] = {
+        "type": "http",
+        "method": "GET",
+        "path": "/metrics",
+        "headers": [],
+        "client": peer and (peer, 5),
+    }
+    answer = await page_of(Counters()).answer(Request(scope))
+    assert answer.status_code == status
+    assert (b"headrace_info" in bytes(answer.body)) == (status == 200)
+
+
+async def test_others_get_the_loop_after_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    steps = turns = 0
+    monkeypatch.setattr(metrics, "perf_counter_ns", lambda: now)
+
+    def work() -> Iterator[None]:
+        nonlocal now, steps
+        for _ in range(100):
+            now += 300_000
+            steps += 1
+            yield
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    await in_pieces(work())
+    assert steps == 100
+    # A piece ends with the step that takes it beyond a millisecond: four of 0.3 ms.
+    assert turns == 100 // 4
+    beside.cancel()
