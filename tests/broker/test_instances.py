@@ -41,7 +41,7 @@ class Basket:
     def room(self) -> int:
         return 1 << 20 if len(self.kept) < self.limit else 0
 
-    def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         assert not_before_ms is None
         assert peek(batches[0]).base_offset <= offset
         for batch in batches:

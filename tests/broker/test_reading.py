@@ -27,7 +27,7 @@ class Sink:
     def room(self) -> int:
         return self.bytes if len(self.offsets) < self.limit else 0
 
-    def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         self.calls += 1
         self.not_before_ms = not_before_ms
         for batch in batches:

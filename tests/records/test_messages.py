@@ -191,3 +191,30 @@ def test_times_are_told_as_the_calendar_has_them(time_ms: int) -> None:
         assert told == time_text(time_ms)
         read = datetime.strptime(told, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
         assert round(read.timestamp() * 1000) == time_ms
+
+
+def test_messages_that_are_too_large_are_passed_over_and_counted() -> None:
+    batch = build([(b"k", b"x" * size, 1, ()) for size in (9, 10, 3, 200, 4)])
+    for opener in (native.open_messages, PlainMessages):
+        writer = opener(100, 1_000, 10)
+        assert write(writer, batch) == FIRST + 5
+        assert (writer.count, writer.passed_over) == (3, 2)
+        assert [each["offset"] for each in json.loads(writer.take())] == [FIRST, FIRST + 2, FIRST + 4]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_large_batches_are_read_like_small_ones(wrong: bool) -> None:
+    """Others run meanwhile, in C: whatever is passed over, and where it ends."""
+    every = [(None, b"%07d" % number, number % 3, ()) for number in range(60_000)]
+    batch = build(every)
+    cut = 5 if wrong else 0
+    for first, not_before in ((0, None), (FIRST + 59_990, None), (FIRST + 100, 2), (0, 3)):
+        told = []
+        for opener in (native.open_messages, PlainMessages):
+            writer = opener(1_000, 1 << 20)
+            try:
+                following = write(writer, batch, first, not_before, cut)
+            except CorruptBatch:
+                following = -1
+            told.append((following, writer.count, writer.size, writer.full, writer.take()))
+        assert told[0] == told[1]

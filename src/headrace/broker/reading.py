@@ -19,7 +19,7 @@ class Sink(Protocol):
     def room(self) -> int:
         """Bytes it still wants; 0: full."""
 
-    def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         """Take records from `offset` on, as many as it wants.
 
         Args:
@@ -52,7 +52,7 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
             # Retention, or a deletion, came between.
             partition.check_readable(offset)
             break
-        following = sink.take(partition, _whole(pieces), offset, not_before_ms)
+        following = await sink.take(partition, _whole(pieces), offset, not_before_ms)
         if following <= offset:
             break
         offset = following

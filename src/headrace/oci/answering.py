@@ -1,76 +1,134 @@
 """The answer of a GetMessages while it is being read: batches in, JSON out, no record touched in Python."""
 
+import asyncio
+from functools import partial
+
 import msgspec
 import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.log import Partition
+from headrace.oci.opening import HERE, MOST, USUAL, Openings
 from headrace.records import native
-from headrace.records.batch import peek
-from headrace.records.errors import BatchError
+from headrace.records.batch import BatchHeader, peek
+from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
+
+MOST_OPENED = MOST
+"""Bytes that one answer opens of all batches together. Then it ends, with what it has, and the cursor goes on."""
 
 _GUESS = 1024
 """Bytes of a message, until there is one; too low a guess costs another turn."""
 _AROUND_RECORD = 32
 _AROUND_BATCHES = 4096
+_LEAST_COST = 2048
+"""Bytes that count for a batch even if it is empty: so long is it looked at."""
+_COMPRESSED = 64 << 10
+"""Bytes of a compressed batch that is tried on the event loop."""
+_PLAIN = 1 << 20
+"""Bytes of one that is not compressed, and of all that are read there between two turns of it."""
 _log = structlog.get_logger("headrace.oci")
 
 
 class MessageSink:
     """Implements `headrace.broker.reading.Sink`."""
 
-    def __init__(self, stream_name: str, limit: int, most_bytes: int) -> None:
+    def __init__(self, stream_name: str, limit: int, most_bytes: int, openings: Openings) -> None:
         """Start empty.
 
         Args:
             stream_name: what each message tells as its stream.
             limit: the most messages.
-            most_bytes: the most bytes of keys and values; one message is taken however large it is.
+            most_bytes: the most bytes of keys and values; one message is taken however large it is, up to 16 MiB
+                (`records.plain_messages.MOST_MESSAGE`).
+            openings: where large batches are opened.
         """
         self._limit = limit
         self._most_bytes = most_bytes
+        self._openings = openings
         self._name = msgspec.json.encode(stream_name)
         self._messages = native.open_messages(limit, most_bytes)
+        self._opened = 0
+        self._here = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more goes into this answer."""
+        return self._messages.full or self._opened >= MOST_OPENED
 
     def room(self) -> int:
         """Bytes it still wants; 0: full. For a few messages not more is read than they may take."""
         messages = self._messages
-        if messages.full:
+        if self.full:
             return 0
         usual = messages.size // messages.count if messages.count else _GUESS
         wanted = (self._limit - messages.count) * (usual + _AROUND_RECORD) + _AROUND_BATCHES
         return max(1, min(self._most_bytes - messages.size, wanted))
 
-    def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         """Take records from `offset` on; see `Sink.take`."""
         prefix = b'{"stream":%b,"partition":"%d","key":' % (self._name, partition.index)
         for batch in batches:
             header = peek(batch)
             following = header.base_offset + header.span
             if not header.is_control:
+                write = partial(self._write, header, batch, offset, not_before_ms, prefix)
+                passed_over = self._messages.passed_over
                 try:
-                    following = self._messages.write(
-                        payload(header, batch),
-                        header.count,
-                        header.last_offset_delta,
-                        header.base_offset,
-                        header.base_timestamp,
-                        fixed_timestamp(header),
-                        offset,
-                        not_before_ms,
-                        prefix,
-                    )
+                    following = await self._open(header, write)
                 except BatchError as error:
                     # A client stored it, with a right checksum over records that nobody can read. Stopping here would
                     # stop every reader for ever.
-                    _log.error(
-                        "records passed over", topic=partition.topic, partition=partition.index, reason=str(error)
-                    )
+                    _passed_over(partition, str(error))
+                if self._messages.passed_over > passed_over:
+                    _passed_over(partition, f"{self._messages.passed_over - passed_over} are too large for an answer")
             offset = max(offset, following)
-            if self._messages.full:
+            if self.full:
                 break
         return offset
+
+    async def _open(self, header: BatchHeader, write: "partial[int]") -> int:
+        """Write a batch's messages: here if that is quick, else in a thread. Raises BatchError."""
+        if header.size <= (_COMPRESSED if header.codec else _PLAIN):
+            if self._here >= _PLAIN:
+                await asyncio.sleep(0)
+                self._here = 0
+            try:
+                return write(HERE)
+            except BatchTooLarge:
+                pass
+        elif not header.codec:
+            return await self._openings.usual(partial(write, header.size))
+        try:
+            return await self._openings.usual(partial(write, USUAL))
+        except BatchTooLarge:
+            return await self._openings.large(partial(write, MOST))
+
+    def _write(
+        self, header: BatchHeader, batch: Buffer, offset: int, not_before_ms: int | None, prefix: bytes, limit: int
+    ) -> int:
+        """Write messages of a batch that opens to at most `limit` bytes; the offset to go on from."""
+        opened = limit
+        try:
+            records = payload(header, batch, limit)
+            opened = len(records)
+        finally:
+            self._opened += opened
+            self._here += max(opened, _LEAST_COST)
+        try:
+            return self._messages.write(
+                records,
+                header.count,
+                header.last_offset_delta,
+                header.base_offset,
+                header.base_timestamp,
+                fixed_timestamp(header),
+                offset,
+                not_before_ms,
+                prefix,
+            )
+        finally:
+            del records  # which an error would keep for as long as somebody has that
 
     @property
     def count(self) -> int:
@@ -85,3 +143,7 @@ class MessageSink:
     def answer(self) -> bytes:
         """The messages as a JSON array."""
         return self._messages.take()
+
+
+def _passed_over(partition: Partition, reason: str) -> None:
+    _log.error("records passed over", topic=partition.topic, partition=partition.index, reason=reason)

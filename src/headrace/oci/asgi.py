@@ -52,6 +52,8 @@ _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 _DESCRIPTION = f"{BASE}/openapi.json".encode()
+_MOST_MESSAGE = 1000
+"""Characters of an error's message."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -232,7 +234,9 @@ async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
 
 
 def _failed(error: OciError) -> tuple[int, Answer]:
-    return error.status, Answer({"code": error.code, "message": error.message}, dict(error.headers))
+    # Messages tell what was found, which may be as long as a client likes.
+    message = error.message if len(error.message) <= _MOST_MESSAGE else error.message[:_MOST_MESSAGE] + "..."
+    return error.status, Answer({"code": error.code, "message": message}, dict(error.headers))
 
 
 def _json(body: Any) -> bytes:

@@ -12,6 +12,7 @@ from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, exp
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
 from headrace.oci.faults import Faults
 from headrace.oci.limits import Limits
+from headrace.oci.opening import Openings
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 
@@ -33,6 +34,7 @@ class Door:
         self.random = Random()
         self.limits = Limits() if settings.limits == "strict" else None
         self.faults = Faults(settings.faults)
+        self.openings = Openings()
 
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
@@ -46,6 +48,7 @@ class Door:
 
     async def stop(self) -> None:
         """Stop work in the background."""
+        self.openings.close()
         await self.catalog.stop()
 
     async def sleep(self, ms: int) -> None:

@@ -9,6 +9,8 @@ typedef struct {
     Buffer out;
     Py_ssize_t most_count;
     Py_ssize_t most_bytes;
+    Py_ssize_t most_message; /* bytes of one message's key and value: it is passed over when it has more */
+    Py_ssize_t passed_over;
     Py_ssize_t count;
     Py_ssize_t size; /* bytes of keys and values */
     char full;
@@ -16,7 +18,9 @@ typedef struct {
     char time_text[24];
 } Messages;
 
-enum { MOST_BYTES = 1 << 30, TIME_SIZE = 24, DIGITS = 20 };
+enum { MOST_BYTES = 1 << 30, MOST_MESSAGE = 16 << 20, TIME_SIZE = 24, DIGITS = 20 };
+/* Bytes from which on other threads run while they are read or written. */
+enum { LARGE_PAYLOAD = 256 << 10 };
 static const int64_t LATEST_MS = 253402300799999; /* the last one of the year 9999 */
 static const int64_t DAY_MS = 86400000;
 
@@ -132,7 +136,10 @@ static int put_message(Messages *self, const Record *record, int64_t offset, int
         *to++ = '"';
     }
     to = WRITE(to, ",\"value\":\"");
+    PyThreadState *others = value_size > LARGE_PAYLOAD ? PyEval_SaveThread() : NULL;
     to = write_base64(to, record->value, value_size);
+    if (others)
+        PyEval_RestoreThread(others);
     to = WRITE(to, "\",\"offset\":");
     to = write_number(to, offset);
     to = WRITE(to, ",\"timestamp\":\"");
@@ -146,10 +153,14 @@ static int put_message(Messages *self, const Record *record, int64_t offset, int
     return 0;
 }
 
+static inline Py_ssize_t size_of(const Record *record)
+{
+    return (Py_ssize_t)(record->key_size > 0 ? record->key_size : 0) + (record->value_size > 0 ? record->value_size : 0);
+}
+
 static inline int has_room(const Messages *self, const Record *record)
 {
-    Py_ssize_t size = (record->key_size > 0 ? record->key_size : 0) + (record->value_size > 0 ? record->value_size : 0);
-    return self->count < self->most_count && (!self->count || self->size + size <= self->most_bytes);
+    return self->count < self->most_count && (!self->count || self->size + size_of(record) <= self->most_bytes);
 }
 
 typedef struct {
@@ -162,28 +173,75 @@ typedef struct {
     int is_bounded;
 } Wanted;
 
+static inline int64_t offset_of(const Wanted *wanted, const Record *record)
+{
+    return headrace_add_wrapping(wanted->base_offset, record->offset_delta);
+}
+
+static inline int64_t time_of(const Wanted *wanted, const Record *record)
+{
+    return wanted->is_fixed ? wanted->fixed_timestamp
+                            : headrace_add_wrapping(wanted->base_timestamp, record->timestamp_delta);
+}
+
+static inline int is_wanted(const Wanted *wanted, const Record *record)
+{
+    return offset_of(wanted, record) >= wanted->first_offset
+           && !(wanted->is_bounded && time_of(wanted, record) < wanted->not_before);
+}
+
+/* Go on to the next record that is wanted: 1, or 0 when there is none, -1 with CorruptBatch set. */
+static int find_wanted(Walk *walk, const Wanted *wanted, Record *record)
+{
+    while (walk->remaining > 0) {
+        if (headrace_next_record(walk, record) < 0)
+            return -1;
+        if (is_wanted(wanted, record))
+            return 1;
+    }
+    return 0;
+}
+
+/* The same; other threads run meanwhile when much may be passed over. Most wanted records come one after another, though,
+ * and those are not worth letting others in. */
+static int find_next(Walk *walk, const Wanted *wanted, Record *record, int *is_run)
+{
+    while (*is_run || walk->end - walk->at <= LARGE_PAYLOAD) {
+        if (walk->remaining <= 0)
+            return 0;
+        if (headrace_next_record(walk, record) < 0)
+            return -1;
+        *is_run = is_wanted(wanted, record);
+        if (*is_run)
+            return 1;
+    }
+    PyThreadState *others = PyEval_SaveThread();
+    int found = find_wanted(walk, wanted, record);
+    PyEval_RestoreThread(others);
+    *is_run = 1;
+    return found;
+}
+
 /* Take what there is room for; 0 and the offset to go on from, or -1 with CorruptBatch set. */
 static int put_batch(Messages *self, Walk *walk, const Wanted *wanted, const Py_buffer *prefix, int64_t *following)
 {
-    while (walk->remaining > 0) {
-        Record record;
-        if (headrace_next_record(walk, &record) < 0)
-            return -1;
-        int64_t offset = headrace_add_wrapping(wanted->base_offset, record.offset_delta);
-        int64_t time = wanted->is_fixed ? wanted->fixed_timestamp
-                                        : headrace_add_wrapping(wanted->base_timestamp, record.timestamp_delta);
-        if (offset < wanted->first_offset || (wanted->is_bounded && time < wanted->not_before))
+    Record record;
+    int is_run = 0, found;
+    while ((found = find_next(walk, wanted, &record, &is_run)) > 0) {
+        if (size_of(&record) > self->most_message) {
+            self->passed_over++;
             continue;
+        }
         if (!has_room(self, &record)) {
             self->full = 1;
-            *following = offset;
+            *following = offset_of(wanted, &record);
             return 0;
         }
-        if (put_message(self, &record, offset, time, prefix) < 0)
+        if (put_message(self, &record, offset_of(wanted, &record), time_of(wanted, &record), prefix) < 0)
             return -1;
     }
     *following = headrace_add_wrapping(wanted->base_offset, (int64_t)walk->last_offset_delta + 1);
-    return headrace_walk_ended(walk);
+    return found < 0 ? -1 : headrace_walk_ended(walk);
 }
 
 static int number_or_none(PyObject *object, int64_t *number, int *is_there)
@@ -215,7 +273,7 @@ static PyObject *messages_write(Messages *self, PyObject *args)
                           &base_timestamp, &fixed, &first_offset, &not_before, &prefix))
         return NULL;
     const size_t used = self->out.used;
-    const Py_ssize_t count_before = self->count, size_before = self->size;
+    const Py_ssize_t count_before = self->count, size_before = self->size, passed_before = self->passed_over;
     const char full_before = self->full;
     Wanted wanted = {.base_offset = base_offset, .base_timestamp = base_timestamp, .first_offset = first_offset};
     int64_t following = 0;
@@ -229,6 +287,7 @@ static PyObject *messages_write(Messages *self, PyObject *args)
         self->out.used = used;
         self->count = count_before;
         self->size = size_before;
+        self->passed_over = passed_before;
         self->full = full_before;
     }
     PyBuffer_Release(&payload);
@@ -250,14 +309,15 @@ static PyObject *messages_take(Messages *self, PyObject *Py_UNUSED(ignored))
 
 static int messages_init(Messages *self, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"most_count", "most_bytes", NULL};
-    Py_ssize_t most_count, most_bytes;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "nn:Messages", names, &most_count, &most_bytes))
+    static char *names[] = {"most_count", "most_bytes", "most_message", NULL};
+    Py_ssize_t most_count, most_bytes, most_message = MOST_MESSAGE;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "nn|n:Messages", names, &most_count, &most_bytes, &most_message))
         return -1;
     drop(&self->out);
     self->most_count = most_count;
     self->most_bytes = most_bytes < MOST_BYTES ? most_bytes : MOST_BYTES;
-    self->count = self->size = 0;
+    self->most_message = most_message < MOST_BYTES ? most_message : MOST_BYTES;
+    self->count = self->size = self->passed_over = 0;
     self->full = most_count <= 0;
     self->time = -1;
     return 0;
@@ -280,6 +340,7 @@ static PyMethodDef messages_methods[] = {
 static PyMemberDef messages_members[] = {
     {"count", T_PYSSIZET, offsetof(Messages, count), READONLY, "Messages so far."},
     {"size", T_PYSSIZET, offsetof(Messages, size), READONLY, "Bytes of their keys and values."},
+    {"passed_over", T_PYSSIZET, offsetof(Messages, passed_over), READONLY, "Messages too large to be told."},
     {"full", T_BOOL, offsetof(Messages, full), READONLY, "Whether it takes no more."},
     {NULL, 0, 0, 0, NULL},
 };

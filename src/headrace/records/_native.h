@@ -50,7 +50,8 @@ typedef struct {
 
 /* Set out on a records section; 0, or -1 with CorruptBatch set when so many records cannot be in it. */
 int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta);
-/* Read the next record; 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. */
+/* Read the next record; 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. Other threads may
+ * run meanwhile. */
 int headrace_next_record(Walk *walk, Record *record);
 /* Read the header at `at` of a record that headrace_next_record has read; the byte after it. */
 const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Header *header);

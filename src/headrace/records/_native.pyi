@@ -41,7 +41,8 @@ class Messages:
     count: int
     size: int
     full: bool
-    def __init__(self, most_count: int, most_bytes: int) -> None: ...
+    passed_over: int
+    def __init__(self, most_count: int, most_bytes: int, most_message: int = ...) -> None: ...
     def write(
         self,
         payload: Buffer,

@@ -82,9 +82,12 @@ const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Hea
     return read_bytes(at, record->end, &header->value, &header->value_size);
 }
 
+/* Also for those who walk while other threads run. */
 static int corrupt(const Walk *walk, const char *what)
 {
+    PyGILState_STATE state = PyGILState_Ensure();
     PyErr_Format(headrace_corrupt_batch, "a record with %d more to come: %s", walk->remaining - 1, what);
+    PyGILState_Release(state);
     return -1;
 }
 

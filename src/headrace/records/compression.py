@@ -4,6 +4,7 @@ What comes from a client may be made to grow without end when it is opened, so e
 """
 
 from functools import cache
+from mmap import mmap
 from struct import Struct
 from typing import Any
 
@@ -21,6 +22,7 @@ LIMIT = 128 * 1024 * 1024
 _FIRST_GUESS = 8  # times the compressed size: JSON seldom shrinks more
 _NEXT_GUESS = 4
 _LEAST_BUFFER = 64 * 1024
+_LARGE_BUFFER = 4 * 1024 * 1024
 # Java's snappy stream: a header, then blocks of raw snappy with their length before them. librdkafka writes raw.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
@@ -75,15 +77,24 @@ def _open(codec: Any, data: Buffer, limit: int) -> memoryview:
     """Decompress into a buffer that grows until the data fit or the limit is reached."""
     size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
     while True:
-        output = bytearray(size)
+        if size > _LARGE_BUFFER:
+            # Room costs nothing there before it is written to: one try with all of it will do.
+            size = limit
+        output = _room(size)
         try:
             return memoryview(output)[: codec.decompress_into(data, output)]
         except cramjam.DecompressionError as error:
+            del output  # which the error would keep for as long as somebody has that
             if str(error) != _says_when_full(codec):
                 raise CorruptBatch(f"compressed records cannot be read: {error}") from None
             if size >= limit:
                 raise BatchTooLarge(f"records take more than {limit} bytes decompressed") from None
             size = min(limit, size * _NEXT_GUESS)
+
+
+def _room(size: int) -> memoryview:
+    """A buffer to write into. Much of it is not filled with zeros first: nobody else would run meanwhile."""
+    return memoryview(bytearray(size) if size <= _LARGE_BUFFER else mmap(-1, size))
 
 
 @cache
@@ -114,15 +125,16 @@ def _open_snappy(data: Buffer, limit: int) -> Buffer:
     return opened
 
 
-def _open_raw_snappy(data: memoryview, limit: int) -> bytearray:
+def _open_raw_snappy(data: memoryview, limit: int) -> memoryview:
     try:
         # The length comes first in raw snappy, and its reader holds the data to it.
         size = cramjam.snappy.decompress_raw_len(data)
         if size > limit:
             raise BatchTooLarge(f"records take more than the {limit} bytes left, {size} in one snappy block")
-        output = bytearray(size)
+        output = _room(size)
         written = cramjam.snappy.decompress_raw_into(data, output)
     except cramjam.DecompressionError as error:
+        output = memoryview(b"")
         raise CorruptBatch(f"compressed records cannot be read: {error}") from None
     if written != size:
         raise CorruptBatch(f"a snappy block of {written} bytes said it had {size}")

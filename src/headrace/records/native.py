@@ -54,6 +54,10 @@ class MessageWriter(Protocol):
     def full(self) -> bool:
         """Whether it takes no more."""
 
+    @property
+    def passed_over(self) -> int:
+        """Messages that were too large."""
+
     def write(
         self,
         payload: Buffer,
@@ -75,8 +79,8 @@ class MessageWriter(Protocol):
 
 open_columns: Callable[[int, int, bool], ColumnBuilder]
 """Given rows and bytes that the columns may have at most, and whether headers are wanted."""
-open_messages: Callable[[int, int], MessageWriter]
-"""Given how many messages, and how many bytes of keys and values, are wanted."""
+open_messages: Callable[..., MessageWriter]
+"""Given how many messages, and how many bytes of keys and values, are wanted, and how many of one message at most."""
 publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]

@@ -13,6 +13,8 @@ from headrace.records.plain import Buffer
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where the format of times ends."""
 _DAY_MS = 86_400_000
+MOST_MESSAGE = 16 << 20
+"""Bytes of a message's key and value, unless somebody says otherwise."""
 
 
 def time_text(time_ms: int) -> str:
@@ -34,15 +36,18 @@ def time_text(time_ms: int) -> str:
 class PlainMessages:
     """A JSON array that grows by records until it has enough of them: `write` batches, then `take`."""
 
-    def __init__(self, most_count: int, most_bytes: int) -> None:
+    def __init__(self, most_count: int, most_bytes: int, most_message: int = MOST_MESSAGE) -> None:
         """Start empty.
 
         Args:
             most_count: messages that it may have.
             most_bytes: bytes of keys and values together; the first message may have more.
+            most_message: bytes of key and value of one message; larger ones are passed over.
         """
         self._most_count = most_count
         self._most_bytes = most_bytes
+        self._most_message = most_message
+        self.passed_over = 0
         self._texts: list[bytes] = []
         self.count = 0
         self.size = 0
@@ -80,7 +85,7 @@ class PlainMessages:
         Raises:
             CorruptBatch: the records cannot be read. Nothing of this batch was taken.
         """
-        before = len(self._texts), self.count, self.size, self.full
+        before = len(self._texts), self.count, self.size, self.full, self.passed_over
         source = by_aiokafka.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
         try:
             for record in source:
@@ -90,13 +95,16 @@ class PlainMessages:
                     return int(record.offset)
         except Exception:
             del self._texts[before[0] :]
-            _, self.count, self.size, self.full = before
+            _, self.count, self.size, self.full, self.passed_over = before
             raise
         return base_offset + last_offset_delta + 1
 
     def _put(self, record: Any, prefix: bytes) -> bool:
-        """Add one message; False when there is no room."""
+        """Add one message, or pass it over when it is too large; False when there is no room."""
         size = len(record.key or b"") + len(record.value or b"")
+        if size > self._most_message:
+            self.passed_over += 1
+            return True
         if self.count >= self._most_count or (self.count and self.size + size > self._most_bytes):
             self.full = True
             return False

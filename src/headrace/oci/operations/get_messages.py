@@ -59,13 +59,14 @@ async def get_messages(call: Call) -> Answer:
     What was written through Kafka is read like the rest. Its timestamp is the record's: the producer's, or the server's
     where the topic has `message.timestamp.type=LogAppendTime`. Record headers are not shown, since a message has no
     place for them. A record without value (a tombstone) has an empty one here, because `value` is required and clients
-    decode it unseen; through Kafka the two can be told apart. Records that cannot be read are passed over and logged.
+    decode it unseen; through Kafka the two can be told apart. Records that cannot be read are passed over and logged,
+    as are such of more than 16 MiB and batches that open to more than 128 MiB.
     """
     query: GetMessagesQuery = call.query
     door = call.door
     broker, topic = door.stream(call.path["streamId"])
     cursor = door.read_cursor(topic, query.cursor)
-    sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes)
+    sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes, door.openings)
     if door.limits is not None:
         reader = cursor.partition if isinstance(cursor, PartitionCursor) else (cursor.group, cursor.instance)
         door.limits.read(cursor.stream, reader, door.clock.now_ms())

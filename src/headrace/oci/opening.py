@@ -1,0 +1,55 @@
+"""Batches are opened off the event loop when that may take long, and only so many at a time.
+
+A batch of some kilobytes may open to 128 MiB (`records.compression.LIMIT`), and then has millions of records: neither
+the time nor the memory may be that of everybody who asks for one at the same moment.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headrace.records.compression import LIMIT
+
+R = TypeVar("R")
+
+HERE = 256 << 10
+"""Bytes that a batch may open to on the event loop; many may be opened there in one turn, by as many requests."""
+USUAL = 16 << 20
+"""Bytes that a batch may open to beside others."""
+MOST = LIMIT
+"""Bytes that one batch at a time may open to."""
+_THREADS = 2
+"""One for each of the two sizes: the event loop needs a processor too."""
+
+
+class Openings:
+    """Where a server opens large batches: at most one of `USUAL` and one of `MOST` bytes at a time."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "headrace-open")
+        self._usual = asyncio.Lock()
+        self._large = asyncio.Lock()
+
+    async def usual(self, work: Callable[[], R]) -> R:
+        """Run in a thread what opens batches of up to `USUAL` bytes, one after another."""
+        async with self._usual:
+            return await self._run(work)
+
+    async def large(self, work: Callable[[], R]) -> R:
+        """Run in a thread what opens one batch of up to `MOST` bytes."""
+        async with self._large:
+            return await self._run(work)
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        # A thread cannot be stopped: whoever is cancelled keeps its place until the work is done.
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

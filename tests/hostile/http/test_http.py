@@ -1,0 +1,103 @@
+"""No HTTP request keeps others waiting for more than 100 ms or takes more memory than 256 MiB, whoever sent it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.oci.registry import OPERATIONS
+from headrace.records.build import build
+from headrace.testing import server
+from headrace.testing.process import Server
+from tests.harness.wire import Wire
+from tests.hostile.http import batches
+from tests.hostile.http.attacking import COMPARTMENT, Target
+from tests.hostile.http.bystander import Bystander
+from tests.hostile.http.corpus import BOMBS, CORPUS, PATHS
+
+MIB = 1 << 20
+PENDING = {
+    *(("CreateCursor", bomb) for bomb in BOMBS),
+    ("GetMessages", "answers_that_nobody_reads"),
+    ("PutMessages", "half_a_million_in_another_form"),
+    ("listener", "requests_one_after_another_unread"),
+    ("listener", "bodies_in_chunks_of_a_byte"),
+}
+"""Known, and not mended yet."""
+CASES = [
+    pytest.param(place, name, marks=[pytest.mark.xfail(strict=False)] if (place, name) in PENDING else [])
+    for place, cases in CORPUS.items()
+    for name in cases
+]
+
+
+def test_every_operation_and_path_has_a_case() -> None:
+    assert set(OPERATIONS) <= set(CORPUS), f"write cases for {set(OPERATIONS) - set(CORPUS)}"
+    assert set(PATHS) <= set(CORPUS)
+    assert all(CORPUS.values())
+
+
+def fill(started: Server) -> Target:
+    """Streams with everything in them that is hard to read."""
+    target = Target(http=started.http.removeprefix("http://"), kafka=started.kafka, streams={}, cursors={}, open=True)
+    filled = {
+        "empty": [],
+        "sink": [],
+        "full": [build([(None, bytes(1000), 1, ())] * 900)] * 3,
+        "one large value": [batches.one_large_value(126 * MIB)],
+        "zeros": [batches.zeros()] * 20,
+        "many records": [batches.many_records(MIB)],
+        "headers": [batches.headers(MIB)],
+        "40 MB of gzip": [batches.spread(40 * MIB)],
+    }
+    assert set(BOMBS) < set(filled)
+    for place, (stream, contents) in enumerate(filled.items()):
+        name = f"hostile-{place}"
+        made = target.done("POST", "/streams", {"name": name, "partitions": 1, "compartmentId": COMPARTMENT})
+        target.streams[stream] = made["id"]
+        with Wire(started.kafka, timeout_s=60) as wire:
+            for batch in contents:
+                assert wire.produce(name, bytes(batch)).error_code == 0
+        target.cursors[stream] = target.cursor(stream)
+    target.cursors["the end of many records"] = target.cursor("many records", type="AT_OFFSET", offset=MIB - 1)
+    return target
+
+
+@pytest.fixture(scope="module")
+def attacked(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Bystander]]:
+    """A server that lets everybody in, full of bombs, and its bystander."""
+    with server(oci_auth="off", oci_cursor_expiry_ms=86_400_000) as started:
+        target = fill(started)
+        bystander = Bystander(started)
+        yield target, bystander
+        bystander.close()
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Bystander]]:
+    """A server that verifies, and lets none of these in."""
+    keys: Path = tmp_path_factory.mktemp("keys")
+    with server(oci_auth="verify", oci_auth_keys=keys) as started:
+        names = ("empty", "sink", "full", *BOMBS)
+        target = Target(
+            http=started.http.removeprefix("http://"),
+            kafka=started.kafka,
+            streams=dict.fromkeys(names, "ocid1.stream.oc1.local." + "0" * 32),
+            cursors={},
+            open=False,
+        )
+        bystander = Bystander(started)
+        yield target, bystander
+        bystander.close()
+
+
+@pytest.mark.parametrize(("place", "name"), CASES)
+def test_a_request_hurts_nobody(attacked: tuple[Target, Bystander], place: str, name: str) -> None:
+    target, bystander = attacked
+    print(bystander.harmless(lambda: CORPUS[place][name](target)))
+
+
+@pytest.mark.parametrize(("place", "name"), CASES)
+def test_a_strangers_request_hurts_nobody(strange: tuple[Target, Bystander], place: str, name: str) -> None:
+    target, bystander = strange
+    print(bystander.harmless(lambda: CORPUS[place][name](target)))
