@@ -141,3 +141,12 @@ def test_positions(admin: Admin, client: Confluent, topic: str) -> None:
     admin.delete_group(topic)
     assert topic not in admin.groups()
     assert admin.committed(topic) == {}
+
+
+def test_a_console_is_told_how_large_partitions_are(running: Server, client: Confluent, topic: str) -> None:
+    with KafkaPythonAdmin(running.kafka) as admin:
+        admin.create(topic, 2, {})
+        client.send(topic, [Record(value=b"x" * 1000)])
+        empty, filled = sorted(admin.sizes(topic))
+    assert empty == 0
+    assert 1000 < filled < 1200

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.access.needs import ANYBODY
+from headrace.access.needs import ANYBODY, CLUSTER_NAME
 from headrace.kafka import apis, registry
 from headrace.kafka.apis.produce import PRODUCE
 from headrace.kafka.codec import messages
@@ -24,6 +24,10 @@ TOPIC_ID = UUID(int=7)
 NAMING = {"group_id", "groups", "groups_names", "topic", "topic_names", "transactional_id", "resource_name", "key",
           "coordinator_keys"}  # fmt: skip
 """Fields that name a resource; so do fields `name` of structures about topics."""
+
+
+OF_THE_CLUSTER = {"DescribeLogDirs"}
+"""What Kafka asks of the cluster as a whole, whichever topics a request names."""
 
 
 class Topics:
@@ -101,6 +105,8 @@ def test_every_name_in_a_request_is_among_what_it_needs(api: Api, table: Message
     resources = {resource.name for _, resource in api.needed(filled.request, exchange_of(api.key, version))}
     if api.needs == ANYBODY:
         assert filled.named == set()
+    elif api.name in OF_THE_CLUSTER:
+        assert resources == {CLUSTER_NAME}
     else:
         assert filled.named <= resources
 

@@ -8,6 +8,7 @@ from headrace.kafka.codec.messages import (
     DeleteRecordsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeLogDirsRequest,
     IncrementalAlterConfigsRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -207,3 +208,42 @@ def test_the_cluster_is_its_one_broker(wire: Wire, running: Server, version: int
     if version:
         refused = wire.ask(DescribeClusterRequest(endpoint_type=2), version)
         assert (refused.error_code, refused.brokers) == (Code.UNSUPPORTED_ENDPOINT_TYPE, [])
+
+
+def log_dirs(wire: Wire, asked: dict[str, list[int]] | None, version: int = 4) -> dict[tuple[str, int], int]:
+    """(topic, partition) -> bytes, as DescribeLogDirs tells them."""
+    topics = None
+    if asked is not None:
+        topics = [
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
+            for name, numbers in asked.items()
+        ]
+    (directory,) = wire.ask(DescribeLogDirsRequest(topics=topics), version).results
+    assert (directory.error_code, directory.log_dir) == (0, "redis")
+    return {
+        (topic.name, each.partition_index): each.partition_size
+        for topic in directory.topics
+        for each in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+def test_the_size_of_a_partition_is_that_of_its_batches(wire: Wire, topic: str, version: int) -> None:
+    wire.create(topic, 2)
+    sent = batch(b"x" * 100)
+    wire.produce(topic, sent)
+    wire.produce(topic, batch(b"y" * 100))
+    assert log_dirs(wire, {topic: [0, 1]}, version) == {(topic, 0): 2 * len(sent), (topic, 1): 0}
+    assert log_dirs(wire, None, version)[topic, 0] == 2 * len(sent)
+
+
+def test_partitions_that_are_not_there_are_left_out_and_none_is_told_twice(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    assert log_dirs(wire, {topic: [0, 0, 7, -1], "nowhere": [0]}) == {(topic, 0): 0}
+    assert log_dirs(wire, {}) == {}
+
+
+def test_a_native_topic_has_the_size_that_redis_says(wire: Wire, topic: str) -> None:
+    wire.create(topic, headrace_storage="native")
+    wire.produce(topic, batch(b"x" * 1000))
+    assert log_dirs(wire, {topic: [0]})[topic, 0] > 1000

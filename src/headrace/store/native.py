@@ -274,6 +274,10 @@ class RedisNative(RedisLogs):
         )
         return not checked(found)
 
+    async def native_size(self, stream: NativeStream) -> int:
+        """Bytes that the stream takes in memory, about: Redis weighs a few of its entries (MEMORY USAGE)."""
+        return int(checked(await self._connection.call("MEMORY", "USAGE", stream.key)) or 0)
+
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
         return (await self._extent(stream))[2].ahead_ms

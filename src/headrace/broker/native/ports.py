@@ -24,6 +24,9 @@ class NativeStorage(Protocol):
     async def native_extent(self, stream: NativeStream) -> Extent:
         """Where the log starts and ends just now."""
 
+    async def native_size(self, stream: NativeStream) -> int:
+        """Bytes that the stream takes in Redis, about; 0 when it is gone."""
+
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
 

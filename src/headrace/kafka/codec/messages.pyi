@@ -1779,6 +1779,86 @@ class DeleteTopicsResponse(Message):
         responses: list[DeleteTopicsResponse.DeletableTopicResult] = ...,
     ) -> None: ...
 
+class DescribeLogDirsRequest(Message):
+    API_KEY: ClassVar[int] = 35
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class DescribableLogDirTopic(msgspec.Struct):
+        topic: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None
+    def __init__(
+        self,
+        *,
+        topics: list[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...,
+    ) -> None: ...
+
+class DescribeLogDirsResponse(Message):
+    API_KEY: ClassVar[int] = 35
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class DescribeLogDirsPartition(msgspec.Struct):
+        partition_index: int
+        partition_size: int
+        offset_lag: int
+        is_future_key: bool
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            partition_size: int = ...,
+            offset_lag: int = ...,
+            is_future_key: bool = ...,
+        ) -> None: ...
+
+    class DescribeLogDirsTopic(msgspec.Struct):
+        name: str
+        partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...,
+        ) -> None: ...
+
+    class DescribeLogDirsResult(msgspec.Struct):
+        error_code: int
+        log_dir: str
+        topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic]
+        total_bytes: int
+        usable_bytes: int
+        is_cordoned: bool
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            log_dir: str = ...,
+            topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...,
+            total_bytes: int = ...,
+            usable_bytes: int = ...,
+            is_cordoned: bool = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    results: list[DescribeLogDirsResponse.DescribeLogDirsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        results: list[DescribeLogDirsResponse.DescribeLogDirsResult] = ...,
+    ) -> None: ...
+
 class CreatePartitionsRequest(Message):
     API_KEY: ClassVar[int] = 37
     VERSIONS: ClassVar[tuple[int, int]] = (0, 3)

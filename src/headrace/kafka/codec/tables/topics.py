@@ -47,6 +47,28 @@ DeleteTopicsResponse key 20 versions 1-6 flexible 4
     error_code int16
     error_message string? 5+ = null
 
+DescribeLogDirsRequest key 35 versions 1-5 flexible 2
+  topics []DescribableLogDirTopic?
+    topic string
+    partitions []int32
+
+DescribeLogDirsResponse key 35 versions 1-5 flexible 2
+  throttle_time_ms int32
+  error_code int16 3+
+  results []DescribeLogDirsResult
+    error_code int16
+    log_dir string
+    topics []DescribeLogDirsTopic
+      name string
+      partitions []DescribeLogDirsPartition
+        partition_index int32
+        partition_size int64
+        offset_lag int64
+        is_future_key bool
+    total_bytes int64 4+ = -1
+    usable_bytes int64 4+ = -1
+    is_cordoned bool 5+
+
 CreatePartitionsRequest key 37 versions 0-3 flexible 2
   topics []CreatePartitionsTopic
     name string

@@ -1,0 +1,59 @@
+"""DescribeLogDirs (35), versions 1-5 (KIP-113).
+
+Behavior
+- One directory, `redis`: the logs lie in Redis Streams, wherever it has its files. Its volume is not known: total and
+  usable bytes are -1.
+- The size of a partition is that of its record batches; of a native topic, the memory that Redis says its stream takes.
+- Null asks for every topic. Partitions that are not there are left out of the answer, as Kafka does.
+
+Version notes
+- 2: flexible. 3: an error code for the whole answer. 4: bytes of the volume. 5: whether new partitions keep away from
+  the directory (KIP-1066): never.
+"""
+
+from collections.abc import Iterable
+
+from headrace.access.needs import Operation
+from headrace.broker import sizes
+from headrace.broker.broker import Broker
+from headrace.broker.log import Partition
+from headrace.kafka.codec.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+DIRECTORY = "redis"
+
+Directory = DescribeLogDirsResponse.DescribeLogDirsResult
+Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
+Size = DescribeLogDirsResponse.DescribeLogDirsPartition
+
+
+@register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),))
+async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
+    """Tell how many bytes partitions hold."""
+    broker = exchange.broker
+    wanted = list(_everything(broker) if request.topics is None else _named(broker, request))
+    by_topic: dict[str, list[Size]] = {}
+    for partition, size in zip(wanted, await sizes.of(broker.storage, wanted), strict=True):
+        told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
+        by_topic.setdefault(partition.topic, []).append(told)
+    listed = [Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
+    await exchange.answer_in_pieces(
+        DescribeLogDirsResponse(results=[Directory(error_code=0, log_dir=DIRECTORY, topics=listed)])
+    )
+
+
+def _everything(broker: Broker) -> Iterable[Partition]:
+    return (partition for live in broker.topics for partition in live.partitions if not partition.deleted)
+
+
+def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition]:
+    """The partitions that are there, each once however often it is named."""
+    places = {(topic.topic, index): None for topic in request.topics or () for index in topic.partitions}
+    for topic, index in places:
+        try:
+            yield broker.topics.partition(topic, index)
+        except TopicError:
+            continue
