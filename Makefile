@@ -9,10 +9,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
+PYTEST := $(BIN)/python -m pytest
+PYTHON_ONLY := -m "not apt and not npm and not maven and not go and not index"
+# Runs the tests with Headrace from a wheel in build/KIND instead of the checkout: $(call installed,KIND) before pytest.
+installed = env PYTHONPATH=$(CURDIR)/build/$(1)
+# Python's own allocator hides what happens at the ends of small pieces of memory.
+sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+  ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32:allocator_may_return_null=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-apt test-npm test-maven test-go test-index lint format bench docs clean
+.PHONY: help setup run test test-apt test-npm test-maven test-go test-index test-wheel test-pure \
+  sanitize lint format bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +31,7 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 	@$(BIN)/headrace demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
-	$(BIN)/python -m pytest -m "not apt and not npm and not maven and not go and not index" $(ARGS)
+	$(PYTEST) $(PYTHON_ONLY) $(ARGS)
 
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server and prometheus; installs them when missing
 	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null || { \
@@ -31,22 +39,35 @@ test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server an
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update --quiet --quiet && \
 	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus; }
-	$(BIN)/python -m pytest -m apt $(ARGS)
+	$(PYTEST) -m apt $(ARGS)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
-	$(BIN)/python -m pytest tests/clients -m npm $(ARGS)
+	$(PYTEST) tests/clients -m npm $(ARGS)
 
 test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
-	$(BIN)/python -m pytest tests/clients -m maven $(ARGS)
+	$(PYTEST) tests/clients -m maven $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
-	$(BIN)/python -m pytest tests/clients -m go $(ARGS)
+	$(PYTEST) tests/clients -m go $(ARGS)
 
 test-index: $(VENV)/.dev ## Install the built wheel into an empty environment and try it there; the package index has the rest
-	$(BIN)/python -m pytest tests/packaging -m index $(ARGS)
+	$(PYTEST) tests/packaging -m index $(ARGS)
+
+test-wheel: $(VENV)/.dev ## The tests of `make test` with the wheel that users install; its C must build without a warning
+	$(BIN)/python -m tests.harness.wheels required build/required
+	$(call installed,required) $(PYTEST) --extensions required $(PYTHON_ONLY) $(ARGS)
+
+test-pure: $(VENV)/.dev ## The tests of `make test` with Python in place of the C extensions
+	$(BIN)/python -m tests.harness.wheels none build/none
+	$(call installed,none) $(PYTEST) --extensions none $(PYTHON_ONLY) $(ARGS)
+
+FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
+sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
+	$(BIN)/python -m tests.harness.wheels sanitized build/sanitized
+	$(call installed,sanitized) $(sanitizing) $(PYTEST) --extensions sanitized --hypothesis-profile fuzz $(FUZZED) $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
 	$(BIN)/ruff check .

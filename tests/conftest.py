@@ -13,7 +13,17 @@ from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
 
 # How long one example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
+settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
 settings.load_profile("headrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--extensions",
+        choices=["required", "none", "sanitized"],
+        help="the build of the C extensions that this run is about: it fails when they are not so",
+    )
+
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from headrace.cli.commands import CommandFailed, Status
 from headrace.cli.harmless import shown
+from headrace.records.errors import NoRecordCode
 
 # A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client
 # library, nor `headrace --help` for anything. So what the list of commands says of each stands here.
@@ -100,6 +101,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CommandFailed as error:
         _complain(f"headrace: {error}")
         return error.status
+    except NoRecordCode as error:
+        _complain(f"headrace: {error}")
+        return Status.FAILED
     except click.ClickException as error:
         return _refuse(error)
     except (click.Abort, KeyboardInterrupt):

@@ -164,7 +164,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
         arguments += 3 + 2 * ((record.key_size >= 0) + (record.value_size >= 0) + (record.header_count > 0));
     }
     if (headrace_walk_ended(&walk) == 0)
-        result = Py_BuildValue("(y#n)", (const char *)out.data, (Py_ssize_t)out.used, arguments);
+        result = Py_BuildValue("(y#n)", out.data ? (const char *)out.data : "", (Py_ssize_t)out.used, arguments);
 done:
     PyMem_Free(out.data);
     PyBuffer_Release(&payload);

@@ -23,3 +23,14 @@ class UnknownCodec(BatchError):
 
 class BatchTooLarge(BatchError):
     """Records that would take more bytes than the given limit once decompressed."""
+
+
+class NoRecordCode(ImportError):
+    """Neither the C extension is here nor the libraries that stand in for it."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(
+            f"this Headrace was built without its C extensions, and {' and '.join(missing)}, which can do their work, "
+            "cannot be imported. Either: pip install 'headrace[pure]'. Or, with a C compiler: "
+            "pip install --force-reinstall --no-deps --no-cache-dir headrace"
+        )

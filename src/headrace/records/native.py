@@ -1,9 +1,11 @@
 """Whether the C extension is there, and the functions that are faster with it. The one place that decides."""
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages, plain_publish
+from headrace.records.errors import NoRecordCode
 from headrace.records.plain import Buffer
 from headrace.records.plain_encode import Fields
 from headrace.records.plain_publish import Shares, Told
@@ -90,6 +92,9 @@ try:
     import headrace.records._native as _native  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
+    _missing = [name for name in ("google_crc32c", "aiokafka") if importlib.util.find_spec(name) is None]
+    if _missing:
+        raise NoRecordCode(_missing) from None
     description = "Python (CRC-32C: google-crc32c, records: aiokafka)"
     crc32c = plain.crc32c
     check = plain.check

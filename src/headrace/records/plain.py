@@ -1,11 +1,12 @@
 """The header check and the CRC without the C extension: struct and google-crc32c, the same rules, the same errors.
 
-`native` chooses between this file and `_native`; tests hold the two against each other.
+`native` chooses between this file and `_native`; tests hold the two against each other. google-crc32c is imported when
+it is first needed: where the extension is it need not be installed.
 """
 
+from collections.abc import Callable
+from functools import cache
 from struct import Struct
-
-import google_crc32c
 
 from headrace.records.errors import CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
 
@@ -27,7 +28,15 @@ _CONTROL = 0x20
 
 def crc32c(data: Buffer, crc: int = 0, /) -> int:
     """CRC-32C of the bytes; `crc` is the value so far. google-crc32c takes `bytes` only, so others are copied."""
-    return int(google_crc32c.extend(crc, data if isinstance(data, bytes) else bytes(data)))
+    return _extend()(crc, data if isinstance(data, bytes) else bytes(data))
+
+
+@cache
+def _extend() -> Callable[[int, bytes], int]:
+    import google_crc32c  # noqa: PLC0415  # see above
+
+    found: Callable[[int, bytes], int] = google_crc32c.extend
+    return found
 
 
 def peek(batch: Buffer, /) -> HeaderFields:

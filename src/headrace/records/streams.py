@@ -27,11 +27,11 @@ try:
     import headrace.records._streams as _streams  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
-    _arguments = plain_streams.xadd_arguments
+    write_arguments = plain_streams.xadd_arguments
     _batches = plain_streams.build_batches
 else:
     available = True
-    _arguments = _streams.xadd_arguments
+    write_arguments = _streams.xadd_arguments
     _batches = _streams.build_batches
 
 _NAMES = {b"key", b"value", b"headers", b"timestamp"}
@@ -46,7 +46,7 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
         BatchTooLarge: opened they would take too much memory.
     """
     header = peek(batch)
-    return _arguments(
+    return write_arguments(
         payload(header, batch),
         header.count,
         header.last_offset_delta,

@@ -1,0 +1,137 @@
+"""Any bytes as a batch or as its records give a result or a documented error, and C the one that Python gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.mutation import bounded, mutated
+
+from headrace.records import by_aiokafka, native, plain, plain_columns, plain_messages, plain_streams, streams
+from headrace.records.arrow import decode
+from headrace.records.build import build
+from headrace.records.compression import compress, decompress
+from headrace.records.errors import BatchError, CorruptBatch
+from headrace.records.walk import Record, records
+
+MAYBE = st.none() | st.binary(max_size=20)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), MAYBE), max_size=3).map(tuple)
+FIELDS = st.lists(st.tuples(MAYBE, MAYBE, st.integers(-1, 2**52), HEADERS), min_size=1, max_size=9)
+BATCHES = FIELDS.map(lambda fields: bytes(build(fields)))
+PARTS = st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x0c", b"\x7f", b"\x80", b"\xff", b"\xff" * 9 + b"\x01"])
+SECTIONS = (
+    mutated(BATCHES.map(lambda batch: batch[61:])) | st.binary(max_size=60) | st.lists(PARTS, max_size=40).map(b"".join)
+)
+COUNTS = st.integers(1, 9) | st.integers(-3, 20) | st.sampled_from([2**31 - 1, -(2**31)])
+OFFSETS = st.integers(0, 20) | st.sampled_from([-(2**63), 2**63 - 1])
+TIMESTAMPS = st.integers(-1, 2**52) | st.sampled_from([-(2**63), 2**63 - 1])
+
+
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What it gives, or the class of the documented error."""
+    try:
+        return call(*arguments)
+    except BatchError as error:
+        return type(error)
+
+
+@given(data=mutated(BATCHES) | st.binary(max_size=200), repaired=st.booleans())
+def test_any_bytes_as_a_batch(data: bytes, repaired: bool) -> None:
+    if repaired and len(data) > 61:
+        data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
+        data = data[:17] + plain.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+    assert outcome(native.peek, bounded(data)) == outcome(plain.peek, data)
+    assert outcome(native.check, bounded(data)) == outcome(plain.check, data)
+
+
+@given(section=SECTIONS, count=COUNTS, last=COUNTS, base_offset=OFFSETS, base_timestamp=TIMESTAMPS)
+def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset: int, base_timestamp: int) -> None:
+    asked = count, last, base_offset, base_timestamp, None
+    found = outcome(native.records, Record, bounded(section), *asked)
+    by_python = outcome(by_aiokafka.records, Record, section, *asked)
+    if isinstance(found, list) and isinstance(by_python, list):
+        assert found == by_python
+        assert len(found) == count
+
+
+@given(
+    section=SECTIONS, count=COUNTS, last=COUNTS, rows=st.integers(1, 9), size=st.integers(1, 99), named=st.booleans()
+)
+def test_any_bytes_as_columns(section: bytes, count: int, last: int, rows: int, size: int, named: bool) -> None:
+    for kind in (native.open_columns, plain_columns.PlainColumns):
+        columns = kind(rows, size, named)
+        try:
+            columns.open(bounded(section), count, last, 0, 0, False, 2, 9)
+            while not columns.fill():
+                assert columns.rows <= rows
+                columns.take()
+        except CorruptBatch:
+            continue
+        assert columns.rows <= rows
+
+
+@given(
+    section=SECTIONS,
+    count=COUNTS,
+    last=COUNTS,
+    base_timestamp=TIMESTAMPS,
+    first=st.integers(-1, 12),
+    not_before=st.none() | TIMESTAMPS,
+    most=st.tuples(st.integers(0, 9), st.integers(0, 60)),
+)
+def test_any_bytes_as_messages(
+    section: bytes,
+    count: int,
+    last: int,
+    base_timestamp: int,
+    first: int,
+    not_before: int | None,
+    most: tuple[int, int],
+) -> None:
+    asked = count, last, 3, base_timestamp, None, first, not_before, b'{"key":'
+    written = []
+    for kind, payload in ((native.open_messages, bounded(section)), (plain_messages.PlainMessages, section)):
+        messages = kind(*most)
+        written.append((outcome(messages.write, payload, *asked), messages.count, messages.size, messages.take()))
+    by_c, by_python = written
+    if CorruptBatch not in {by_c[0], by_python[0]}:
+        assert by_c == by_python
+
+
+@given(section=SECTIONS, count=COUNTS, last=COUNTS, base_timestamp=TIMESTAMPS, fixed=st.none() | TIMESTAMPS)
+def test_any_bytes_as_entries_of_a_stream(
+    section: bytes, count: int, last: int, base_timestamp: int, fixed: int | None
+) -> None:
+    asked = count, last, base_timestamp, fixed, streams.encode_headers
+    found = outcome(streams.write_arguments, bounded(section), *asked)
+    by_python = outcome(plain_streams.xadd_arguments, section, *asked)
+    if CorruptBatch not in {found, by_python}:
+        assert found == by_python
+
+
+@given(codec=st.integers(1, 4), data=st.binary(max_size=100))
+def test_any_bytes_as_compressed_records(codec: int, data: bytes) -> None:
+    try:
+        assert len(decompress(codec, data, limit=100_000)) <= 100_000
+    except BatchError:
+        return
+
+
+@given(codec=st.integers(0, 4), data=st.data())
+def test_a_batch_whose_records_were_changed(codec: int, data: st.DataObject) -> None:
+    batch = build([(b"key", b"value" * at, at, (("name", b"content"),)) for at in range(9)], codec=codec)
+    batch[61:] = data.draw(mutated(st.just(bytes(batch[61:]))))
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    for read in (
+        lambda: records(batch, 0, limit=100_000),
+        lambda: list(decode([(0, batch)], topic="t", partition=0, first_offset=0, end_offset=9, include_headers=True)),
+    ):
+        try:
+            read()
+        except BatchError:
+            continue
+
+
+@given(codec=st.integers(1, 4), records_section=st.binary(max_size=3_000))
+def test_every_codec_brings_back_any_bytes(codec: int, records_section: bytes) -> None:
+    assert decompress(codec, compress(codec, records_section)) == records_section

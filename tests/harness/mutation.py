@@ -1,0 +1,46 @@
+"""Bytes that are nearly right: where a reader's mistakes are found."""
+
+from array import array
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+_EXTREMES = (
+    b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\x0f", b"\xfe\xff\xff\xff\x0f",
+)  # fmt: skip
+"""Ends of integers and of varints."""
+_MOST_CHANGES = 4
+
+
+@st.composite
+def mutated(draw: st.DrawFn, sources: st.SearchStrategy[bytes], tokens: Sequence[bytes] = _EXTREMES) -> bytes:
+    """A source in which a few things were changed: bytes set, put in, taken out, written twice, or all cut off.
+
+    Args:
+        draw: given by Hypothesis.
+        sources: what is right.
+        tokens: what to write over it or to put in, beside single bytes.
+    """
+    data = bytearray(draw(sources))
+    for _ in range(draw(st.integers(0, _MOST_CHANGES))):
+        at = draw(st.integers(0, len(data)))
+        count = draw(st.integers(0, 9))
+        token = draw(st.sampled_from(tokens) | st.binary(min_size=1, max_size=1))
+        match draw(st.sampled_from(["set", "put in", "take out", "double", "cut"])):
+            case "set":
+                data[at : at + len(token)] = token
+            case "put in":
+                data[at:at] = token
+            case "take out":
+                del data[at : at + count]
+            case "double":
+                data[at:at] = data[at : at + count]
+            case "cut":
+                del data[at:]
+    return bytes(data)
+
+
+def bounded(data: bytes) -> memoryview:
+    """The same bytes in memory of exactly their size: unlike `bytes`, which have a zero behind their end."""
+    return memoryview(array("B", data))
