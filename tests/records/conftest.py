@@ -18,6 +18,7 @@ PLAIN = {
     "peek": plain.peek,
     "stamp": plain.stamp,
     "encode": plain_encode.encode,
+    "encode_columns": plain_encode.encode_columns,
     "records": by_aiokafka.records,
     "open_columns": plain_columns.PlainColumns,
     "open_messages": plain_messages.PlainMessages,

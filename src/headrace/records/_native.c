@@ -145,6 +145,8 @@ static PyMethodDef methods[] = {
     {"crc32c", native_crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC-32C of the bytes."},
     {"crc32c_tables", native_crc32c_tables, METH_VARARGS, "The same without the processor's instruction."},
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},
+    {"encode_columns", headrace_encode_columns, METH_VARARGS,
+     "encode_columns(key, value, start, stop, max_bytes): a records section of Arrow columns, and the next row."},
     {"publish", headrace_publish, METH_VARARGS,
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},

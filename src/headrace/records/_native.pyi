@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 from headrace.records.plain import Buffer, HeaderFields
-from headrace.records.plain_encode import Fields
+from headrace.records.plain_encode import ArrowColumn, Fields
 from headrace.records.plain_publish import Shares, Told
 
 _R = TypeVar("_R")
@@ -17,6 +17,9 @@ def check(batch: Buffer, /) -> HeaderFields: ...
 def peek(batch: Buffer, /) -> HeaderFields: ...
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, /) -> None: ...
 def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes: ...
+def encode_columns(
+    key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
+) -> tuple[bytes, int]: ...
 def records(
     kind: type[_R],
     payload: Buffer,

@@ -1,19 +1,20 @@
 """A record batch made from records: for doors whose clients do not make batches themselves, for tests and benches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from headrace.records import native
 from headrace.records.compression import compress
 from headrace.records.plain import HEADER_SIZE
-from headrace.records.plain_encode import Fields, Headers
+from headrace.records.plain_encode import ArrowColumn, Fields, Headers
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC_AT = 17
 _CRC = Struct(">I")
 _CRC_STARTS = 21
 _TRANSACTIONAL = 0x10
+_CODEC = 0x07
 
 
 class NewRecord(NamedTuple):
@@ -49,8 +50,52 @@ def build(
     if not records:
         raise ValueError("a record batch has at least one record")
     base_timestamp = records[0][2]
-    section = compress(codec, native.encode(records, base_timestamp), level)
-    batch = bytearray(HEADER_SIZE + len(section))
+    return _batch(
+        native.encode(records, base_timestamp),
+        len(records),
+        base_timestamp,
+        max(record[2] for record in records),
+        codec | (_TRANSACTIONAL if transactional else 0),
+        level,
+        (base_offset, leader_epoch),
+        (producer_id, producer_epoch, base_sequence),
+    )
+
+
+def build_columns(
+    key: ArrowColumn | None, value: ArrowColumn | None, rows: int, timestamp: int, *, codec: int = 0, max_bytes: int
+) -> Iterator[bytearray]:
+    """Rows of two Arrow columns as batches without headers, no Python object per record.
+
+    Args:
+        key: binary or string; None: all null.
+        value: the same.
+        rows: how many, from row 0 on.
+        timestamp: milliseconds, the same for all.
+        codec: compression.
+        max_bytes: of the records of a batch before compression, unless a single one is larger.
+    """
+    row = 0
+    while row < rows:
+        section, following = native.encode_columns(key, value, row, rows, max_bytes)
+        yield _batch(section, following - row, timestamp, timestamp, codec, None, (0, -1), (-1, -1, -1))
+        row = following
+
+
+def _batch(
+    section: bytes,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    attributes: int,
+    level: int | None,
+    place: tuple[int, int],
+    producer: tuple[int, int, int],
+) -> bytearray:
+    """Header and compressed records; place is base offset and leader epoch, producer its id, epoch and sequence."""
+    compressed = compress(attributes & _CODEC, section, level)
+    batch = bytearray(HEADER_SIZE + len(compressed))
+    base_offset, leader_epoch = place
     _HEADER.pack_into(
         batch,
         0,
@@ -59,16 +104,14 @@ def build(
         leader_epoch,
         2,
         0,
-        codec | (_TRANSACTIONAL if transactional else 0),
-        len(records) - 1,
+        attributes,
+        count - 1,
         base_timestamp,
-        max(record[2] for record in records),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+        max_timestamp,
+        *producer,
+        count,
     )
-    batch[HEADER_SIZE:] = section
+    batch[HEADER_SIZE:] = compressed
     with memoryview(batch)[_CRC_STARTS:] as covered:
         _CRC.pack_into(batch, _CRC_AT, native.crc32c(covered))
     return batch

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages, plain_publish
 from headrace.records.errors import NoRecordCode
 from headrace.records.plain import Buffer
-from headrace.records.plain_encode import Fields
+from headrace.records.plain_encode import ArrowColumn, Fields
 from headrace.records.plain_publish import Shares, Told
 
 _R = TypeVar("_R")
@@ -87,6 +87,7 @@ publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
+encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
 
 try:
     import headrace.records._native as _native  # noqa: PLR0402  # mypy finds the stub only by this form
@@ -101,6 +102,7 @@ except ImportError:  # no compiler when Headrace was installed
     peek = plain.peek
     stamp = plain.stamp
     encode = plain_encode.encode
+    encode_columns = plain_encode.encode_columns
     records = by_aiokafka.records
     open_columns = plain_columns.PlainColumns
     open_messages = plain_messages.PlainMessages
@@ -114,6 +116,7 @@ else:
     peek = _native.peek
     stamp = _native.stamp
     encode = _native.encode
+    encode_columns = _native.encode_columns
     records = _native.records
     open_columns = _native.Columns
     open_messages = _native.Messages

@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 
+from headrace.records.plain import Buffer
+
 Headers = Sequence[tuple[str, bytes | None]]
 Fields = tuple[bytes | None, bytes | None, int, Headers]
 """A record to be written: key, value, timestamp (ms), headers."""
+
+ArrowColumn = tuple[Buffer | None, Buffer, Buffer, int]
+"""A column of byte strings: validity bits or None, int32 offsets, data, and the row of them that is row 0."""
 
 _SHORT = tuple(bytes([number]) for number in range(128))
 
@@ -52,3 +57,57 @@ def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
         body = b"".join(parts)
         out += (_varint(len(body)), body)
     return b"".join(out)
+
+
+def encode_columns(
+    key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
+) -> tuple[bytes, int]:
+    """Rows from `start` on as records without headers, all at the base timestamp, and the row to go on from.
+
+    A section has one row at least; it ends before the one that would make it larger than `max_bytes`.
+
+    Raises:
+        ValueError: no rows, or columns that have fewer, or offsets that lie outside of the data.
+    """
+    if start < 0 or stop <= start or max_bytes < 1:
+        raise ValueError("encode_columns: no rows, or no room")
+    keys, values = _rows(key, start, stop), _rows(value, start, stop)
+    out: list[bytes] = []
+    used = 0
+    for delta, (name, content) in enumerate(zip(keys, values, strict=True)):
+        record = _one(delta, name, content)
+        if out and used + len(record) > max_bytes:
+            return b"".join(out), start + delta
+        out.append(record)
+        used += len(record)
+    return b"".join(out), stop
+
+
+def _one(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    """A record at the base timestamp, without headers."""
+    parts = [b"\x00\x00", _varint(offset_delta)]
+    parts += (_NULL,) if key is None else (_varint(len(key)), key)
+    parts += (_NULL,) if value is None else (_varint(len(value)), value)
+    parts.append(b"\x00")
+    body = b"".join(parts)
+    return _varint(len(body)) + body
+
+
+def _rows(column: ArrowColumn | None, start: int, stop: int) -> list[bytes | None]:
+    if column is None:
+        return [None] * (stop - start)
+    validity, offsets, data, first = column
+    edges = memoryview(offsets).cast("B").cast("i")
+    last = first + stop
+    if first < 0 or len(edges) <= last or (validity is not None and len(validity) < (last + 7) // 8):
+        raise ValueError("a column has fewer rows than asked for")
+    found: list[bytes | None] = []
+    for row in range(first + start, last):
+        if validity is not None and not validity[row // 8] >> (row % 8) & 1:
+            found.append(None)
+            continue
+        low, high = edges[row], edges[row + 1]
+        if not 0 <= low <= high <= len(data):
+            raise ValueError("a column's offsets lie outside of its data")
+        found.append(bytes(data[low:high]))
+    return found

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -26,12 +28,13 @@ from pyspark.sql.types import (
 
 from headrace import settings
 from headrace.spark import options as source_options
-from headrace.spark import plan, positions
+from headrace.spark import plan, positions, sink
 from headrace.spark.errors import OptionError
 from headrace.spark.logs import Log, Topics, check_id
 from headrace.spark.options import SourceOptions
 from headrace.spark.plan import Extent, Offsets, TopicPartition
 from headrace.spark.positions import EARLIEST, LATEST, AtOffsets, Everywhere
+from headrace.spark.sink import SinkOptions, TopicStreamWriter, TopicWriter
 from headrace.spark.stream import StreamReader
 from headrace.spark.tasks import RangePartition, extents, open_log, plan_tasks, read_records
 
@@ -81,6 +84,22 @@ class HeadraceDataSource(DataSource):
         source_options.check_streaming(parsed)
         self._check_schema(schema)
         return StreamReader(parsed)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A batch write."""
+        if overwrite:
+            raise OptionError("records cannot be overwritten: write with mode('append')")
+        return TopicWriter(self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """A streaming write; `overwrite` is output mode `complete`, which writes everything again each time."""
+        del overwrite
+        return TopicStreamWriter(self._sink(schema))
+
+    def _sink(self, schema: StructType) -> SinkOptions:
+        parsed = sink.parse(self.options)
+        sink.check_schema(schema, parsed)
+        return parsed
 
     def _parsed(self) -> SourceOptions:
         return source_options.parse(self.options, default_redis=settings.redis_url())
