@@ -22,6 +22,7 @@ from headrace import __version__
 from headrace.broker.cache import CacheBudget, default_bytes
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
+from headrace.broker.connections import ConnectionLimits, raise_descriptors
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
 from headrace.console.hosts import HostCheck, Hosts
@@ -96,6 +97,7 @@ async def serve(
         if settings.headrace_cache_bytes < 0:
             cache.limit = default_bytes(machine_memory())
         keep_memory(cache.limit)
+        raise_descriptors()
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
@@ -118,12 +120,14 @@ async def serve(
             door = Door(clusters, oci)
             await door.start()
             stack.push_async_callback(door.stop)
+            limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
             login_required = exposure.kafka_login_required(oci, kafka_socket.getsockname()[0])
             kafka = KafkaListener(
                 broker,
                 max_request_bytes=settings.socket_request_max_bytes,
                 max_idle_ms=settings.connections_max_idle_ms,
                 counters=counters,
+                limits=limits,
                 logins=PoolLogins(oci, door.catalog.pools.cluster_of, required=login_required),
             )
             stack.callback(DelayWatch(counters.loop_delays).stop)
@@ -148,7 +152,12 @@ async def serve(
                 lambda: _health(storage), mounts=(Route("/metrics", metrics.answer),), otherwise=oci_app
             )
             hosts = _hosts(options, settings, oci, http_socket)
-            http = HttpListener(HostCheck(_http_doors(oci_app, people), hosts), http_socket)
+            http = HttpListener(
+                HostCheck(_http_doors(oci_app, people), hosts),
+                http_socket,
+                limits=limits,
+                pressed=lambda: clusters.reads.short,
+            )
             await http.start()
             stack.push_async_callback(http.stop)
             if guest is None:

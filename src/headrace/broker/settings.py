@@ -113,15 +113,15 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.INT,
         default=str(_MAX_INT),
         minimum=0,
-        doc="The most Kafka connections at a time; further ones are closed. So are those that the process has no "
-        "descriptors for (ulimit -n, less 64 of its own).",
+        doc="The most connections at a time, of both listeners; further ones are closed. So are those that the process "
+        "has no descriptors for (ulimit -n, less 64 of its own).",
     ),
     ConfigKey(
         name="max.connections.per.ip",
         type=ConfigType.INT,
         default=str(_MAX_INT),
         minimum=0,
-        doc="The most Kafka connections from one address.",
+        doc="The most connections from one address, of both listeners.",
     ),
     ConfigKey(
         name="connections.max.idle.ms",

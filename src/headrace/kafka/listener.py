@@ -1,14 +1,11 @@
 """The Kafka door's listener: a bound socket, its connections, and what they share."""
 
 import asyncio
-import resource
 import socket
-from collections import Counter
 from typing import TYPE_CHECKING
 
-import structlog
-
 from headrace.broker.clock import Timer
+from headrace.broker.connections import ConnectionLimits
 from headrace.broker.logins import Logins
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
@@ -26,9 +23,6 @@ _LEAST_SWEEP_MS = 100
 _LOOK_MS = 2_000
 _STALLED_MS = 10_000
 """How long a client may neither send on nor take anything while others wait for the memory it holds."""
-_RESERVED = 64
-"""Descriptors that are kept free of clients: for Redis, files, and the other listener."""
-_log = structlog.get_logger("headrace.kafka")
 
 
 class KafkaListener:
@@ -43,6 +37,7 @@ class KafkaListener:
         name: str = "PLAINTEXT",
         logins: Logins | None = None,
         counters: Counters | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -54,6 +49,7 @@ class KafkaListener:
             name: the listener's name.
             logins: who may log in, and to which virtual cluster; None: nobody can, and nobody has to.
             counters: the server's; None: nobody looks.
+            limits: of the connections of all listeners; None: of this one's, as the settings say.
         """
         apis.load()
         self.broker = broker
@@ -67,8 +63,8 @@ class KafkaListener:
         self.memory = RequestMemory(broker.settings.queued_max_request_bytes)
         self.memory.pressed = broker.reads.pressed = self._look_later
         self.connections: set[Connection] = set()
-        self._by_host: Counter[str] = Counter()
-        self._refusing = False
+        settings = broker.settings
+        self._limits = limits or ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
         self._stalls: dict[Connection, tuple[tuple[int, int], int]] = {}
         """Where connections stood that hold memory others wait for, and since when (ms)."""
         self._look: Timer | None = None
@@ -98,32 +94,15 @@ class KafkaListener:
     def admit(self, connection: Connection) -> None:
         """Take a connection in, or close it: there are too many, or too many from its address."""
         self.connections.add(connection)
-        host = connection.client_host
-        self._by_host[host] += 1
-        settings = self.broker.settings
-        most = min(settings.max_connections, _descriptors() - _RESERVED)
-        reason = ""
-        if len(self.connections) > most:
-            reason = f"more than {most} connections (max.connections, or the descriptors this process may have)"
-        elif self._by_host[host] > settings.max_connections_per_ip:
-            reason = f"more than {settings.max_connections_per_ip} connections from {host} (max.connections.per.ip)"
-        if not reason:
-            # One line for all that are refused in a row.
-            self._refusing = False
-            return
-        if not self._refusing:
-            self._refusing = True
-            _log.error("connections are refused", reason=reason)
-        connection.close(reason, expected=True)
+        reason = self._limits.admit(connection.client_host)
+        if reason:
+            connection.close(reason, expected=True)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
         self._stalls.pop(connection, None)
-        host = connection.client_host
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+        self._limits.forget(connection.client_host)
 
     # Who holds up others
 
@@ -171,9 +150,3 @@ class KafkaListener:
     def refuse_api_versions(self, exchange: Exchange) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
         exchange.answer(api_versions.refusal(), version=0)
-
-
-def _descriptors() -> int:
-    """How many descriptors this process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft != resource.RLIM_INFINITY else 1 << 31

@@ -1,0 +1,225 @@
+"""What a client may take its time for, and what not: heads, bodies, answers, connections."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from headrace.broker.connections import ConnectionLimits
+from headrace.console.connection import BODY_MS, HEAD_MS, IDLE_MS, MOST_FIELDS, PRESSED_MS, UNTAKEN_MS
+from headrace.console.listener import HttpListener
+from headrace.testing.clock import ManualClock
+
+START = b"POST / HTTP/1.1\r\nhost: localhost\r\n"
+SECOND_MS = 1_000
+
+
+class App:
+    """Reads the body, and answers with as much as is wanted."""
+
+    def __init__(self) -> None:
+        self.answer = b"ok"
+        self.requests = 0
+        self.parsed = 0
+        self.received = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.parsed += 1
+        more = True
+        while more:
+            message: Any = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            more = message["more_body"]
+            self.received += len(message["body"])
+        self.requests += 1
+        headers = [(b"content-length", b"%d" % len(self.answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": self.answer})
+
+
+class Served:
+    """A listener on a clock that is moved by hand."""
+
+    def __init__(self, most: int, most_per_host: int) -> None:
+        self.clock = ManualClock()
+        self.app = App()
+        self.pressed = False
+        self.limits = ConnectionLimits(most, most_per_host)
+        sock = socket.create_server(("127.0.0.1", 0))
+        sock.setblocking(False)
+        self.port = sock.getsockname()[1]
+        pressed = lambda: self.pressed  # noqa: E731
+        self.listener = HttpListener(self.app, sock, clock=self.clock, limits=self.limits, pressed=pressed)
+
+    async def connect(self, **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        known = self.listener.connections
+        made = await asyncio.open_connection("127.0.0.1", self.port, **more)
+        await until(lambda: self.listener.connections > known)
+        return made
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass."""
+        self.clock.advance(ms)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def served(most: int = 1000, most_per_host: int = 1000) -> AsyncIterator[Served]:
+    made = Served(most, most_per_host)
+    await made.listener.start()
+    try:
+        yield made
+    finally:
+        await made.listener.stop()
+
+
+async def closed(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the connection is closed."""
+    async with asyncio.timeout(20):
+        return await reader.read()
+
+
+def refusal(received: bytes) -> tuple[int, str]:
+    head, _, body = received.partition(b"\r\n\r\n")
+    return int(head.split()[1]), msgspec.json.decode(body)["code"]
+
+
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        here.pass_ms(IDLE_MS - 2 * SECOND_MS)
+        assert here.listener.connections == 1
+        here.pass_ms(3 * SECOND_MS)
+        assert await closed(reader) == b""
+        writer.close()
+
+
+async def test_a_connection_that_rests_between_requests_is_closed_later() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        for _ in range(3):
+            writer.write(START + b"content-length: 2\r\n\r\nhi")
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+            here.pass_ms(IDLE_MS - 2 * SECOND_MS)
+        here.pass_ms(3 * SECOND_MS)
+        assert await closed(reader) == b""
+        writer.close()
+
+
+async def test_a_head_has_to_come_in_time_however_steadily() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        other, other_writer = await here.connect()
+        writer.write(START)
+        for _ in range(HEAD_MS // SECOND_MS - 1):
+            writer.write(b"x: y\r\n")
+            await writer.drain()
+            # By when another connection has been served, this one was read from.
+            other_writer.write(START + b"content-length: 0\r\n\r\n")
+            await other.readuntil(b"ok")
+            here.pass_ms(SECOND_MS)
+        assert here.listener.connections == 2
+        here.pass_ms(2 * SECOND_MS)
+        assert refusal(await closed(reader)) == (408, "RequestTimeout")
+        writer.close()
+        other_writer.close()
+
+
+async def test_a_body_has_to_come_in_time() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        writer.write(START + b"content-length: 100\r\n\r\n12345")
+        await until(lambda: here.app.parsed)
+        here.pass_ms(BODY_MS - 2 * SECOND_MS)
+        assert not reader.at_eof()
+        here.pass_ms(3 * SECOND_MS)
+        assert refusal(await closed(reader)) == (408, "RequestTimeout")
+        assert here.app.requests == 0
+        writer.close()
+
+
+async def test_a_large_body_has_more_time() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        size = 4 << 20
+        writer.write(START + b"content-length: %d\r\n\r\n" % size + bytes(size - 1))
+        await writer.drain()
+        await until(lambda: here.app.received >= size - 1)
+        here.pass_ms(BODY_MS + 60 * SECOND_MS)
+        writer.write(b"!")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+@pytest.mark.parametrize("pressed", [False, True])
+async def test_an_answer_has_to_be_taken(pressed: bool) -> None:
+    async with served() as here:
+        here.pressed = pressed
+        here.app.answer = bytes(32 << 20)
+        _, writer = await here.connect(limit=1024)
+        writer.write(START + b"content-length: 0\r\n\r\n")
+        await until(lambda: here.app.requests)
+        limit_ms = PRESSED_MS if pressed else UNTAKEN_MS
+        here.pass_ms(limit_ms - 2 * SECOND_MS)
+        assert here.listener.connections == 1
+        here.pass_ms(4 * SECOND_MS)
+        await until(lambda: not here.listener.connections)
+        writer.close()
+
+
+async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        count = 5_000
+        writer.write((START + b"content-length: 1\r\n\r\nx") * count)
+        for _ in range(count):
+            await reader.readuntil(b"ok")
+        assert here.app.requests == count
+        writer.close()
+
+
+async def test_a_body_in_tiny_chunks_is_read_whole() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        writer.write(START + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        writer.write(START + b"content-length: 0\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_too_many_headers_are_refused() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        writer.write(START + b"a: b\r\n" * MOST_FIELDS + b"\r\n")
+        assert refusal(await closed(reader)) == (400, "CannotParseRequest")
+        writer.close()
+
+
+@pytest.mark.parametrize(("most", "most_per_host"), [(2, 1000), (1000, 2)])
+async def test_only_so_many_connections(most: int, most_per_host: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(most, most_per_host) as here:
+        first, second = await here.connect(), await here.connect()
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            assert refusal(await closed(reader)) == (503, "ServiceUnavailable")
+            writer.close()
+        await until(lambda: here.listener.connections == 2)
+        first[1].close()
+        await until(lambda: here.listener.connections == 1)
+        reader, writer = await here.connect()
+        writer.write(START + b"content-length: 0\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        for each in (writer, second[1]):
+            each.close()
