@@ -30,7 +30,7 @@ class Reader:
             asks,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
-            deadline_ms=self.clock.now_ms() + max_wait_ms,
+            deadline_ms=self.clock.ticks_ms() + max_wait_ms,
             first=first,
             clock=self.clock,
             wakeups=self.wakeups,

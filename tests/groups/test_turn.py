@@ -1,11 +1,17 @@
 from headrace.groups import timers
 from headrace.groups.effects import CancelTimer, HeartbeatResult, Persist, Reply, SetTimer
 from headrace.groups.model import DropGroup, DropMember
+from headrace.groups.now import Now
 from headrace.groups.turn import Deadlines, Turn
 
 
+def at(ms: int) -> Now:
+    """A moment; timers go by ticks, whatever the wall clock says."""
+    return Now(1_700_000_000_000 - 7 * ms, ms)
+
+
 def test_changes_leave_first_and_together_then_timers_then_replies() -> None:
-    turn = Turn(1_000, {})
+    turn = Turn(at(1_000), {})
     turn.reply("token", HeartbeatResult())
     turn.save(DropMember("m"))
     turn.set_timer(timers.sync(), 50)
@@ -19,12 +25,12 @@ def test_changes_leave_first_and_together_then_timers_then_replies() -> None:
 
 
 def test_nothing_done_is_no_effect() -> None:
-    assert Turn(0, {}).effects() == []
+    assert Turn(at(0), {}).effects() == []
 
 
 def test_only_the_last_word_on_a_timer_leaves() -> None:
     deadlines: Deadlines = {}
-    turn = Turn(0, deadlines)
+    turn = Turn(at(0), deadlines)
     turn.set_timer(timers.sync(), 50)
     turn.cancel_timer(timers.sync())
     turn.set_timer(timers.sync(), 70)
@@ -34,7 +40,7 @@ def test_only_the_last_word_on_a_timer_leaves() -> None:
 
 
 def test_a_timer_that_is_not_set_needs_no_cancelling() -> None:
-    turn = Turn(0, {})
+    turn = Turn(at(0), {})
     turn.cancel_timer(timers.sync())
 
     assert turn.effects() == []
@@ -42,7 +48,7 @@ def test_a_timer_that_is_not_set_needs_no_cancelling() -> None:
 
 def test_cancelling_a_timer_forgets_it() -> None:
     deadlines: Deadlines = {timers.sync(): 5}
-    turn = Turn(0, deadlines)
+    turn = Turn(at(0), deadlines)
     turn.cancel_timer(timers.sync())
 
     assert turn.effects() == [CancelTimer(timers.sync())]
@@ -52,12 +58,12 @@ def test_cancelling_a_timer_forgets_it() -> None:
 def test_a_due_timer_is_taken_once() -> None:
     deadlines: Deadlines = {timers.sync(): 5}
 
-    assert Turn(5, deadlines).take_timer(timers.sync())
-    assert not Turn(5, deadlines).take_timer(timers.sync())
+    assert Turn(at(5), deadlines).take_timer(timers.sync())
+    assert not Turn(at(5), deadlines).take_timer(timers.sync())
 
 
 def test_a_timer_that_fires_early_is_set_again_for_its_deadline() -> None:
-    turn = Turn(4, {timers.sync(): 5})
+    turn = Turn(at(4), {timers.sync(): 5})
 
     assert not turn.take_timer(timers.sync())
     assert turn.effects() == [SetTimer(timers.sync(), 5)]

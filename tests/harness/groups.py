@@ -44,6 +44,7 @@ from headrace.groups.events import (
     TimerFired,
 )
 from headrace.groups.model import Position, StoredGroup, TopicPartition
+from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
@@ -94,6 +95,8 @@ class GroupContext:
     def __init__(self, settings: GroupSettings | None = None, name: str = "group") -> None:
         self.settings = settings or GroupSettings()
         self.now_ms = 1_000_000
+        self.stepped_ms = 0
+        """How far the wall clock was set forward, or back, of what has passed."""
         self.storage = Snapshot.empty(name)
         self.group = ClassicGroup(name, self.settings)
         self.timers: dict[TimerKey, int] = {}
@@ -267,7 +270,7 @@ class GroupContext:
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        self.group, effects = ClassicGroup.restore(self.stored, self.settings, self.now_ms)
+        self.group, effects = ClassicGroup.restore(self.stored, self.settings, self.now)
         assert all(isinstance(effect, SetTimer) for effect in effects)
         self.carry_out(effects)
 
@@ -289,9 +292,14 @@ class GroupContext:
 
     # machinery
 
+    @property
+    def now(self) -> Now:
+        """The time by both clocks; `now_ms` counts what has passed."""
+        return Now(self.now_ms + self.stepped_ms, self.now_ms)
+
     def send(self, event: Event) -> None:
         """Hand the group an event, carry out its effects, and check what must always hold."""
-        self.carry_out(self.group.handle(cast("ClassicEvent", event), self.now_ms))
+        self.carry_out(self.group.handle(cast("ClassicEvent", event), self.now))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the group asks, in order; a test may override this to fail half way."""

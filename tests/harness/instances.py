@@ -203,7 +203,7 @@ class InstanceContext(GroupContext):
 
     def reservations(self, topic: str = TOPIC) -> list[Reservation]:
         """GetGroup."""
-        found = self.whole.reservations(topic)
+        found = self.whole.reservations(topic, self.now)
         assert found is not None
         return found
 
@@ -260,7 +260,7 @@ class InstanceContext(GroupContext):
         if self.group.state is GroupState.DEAD:
             # The server has forgotten it, and makes a new one under its name.
             self._take_up(ConsumerGroup(self.whole.name, self.settings))
-        self.carry_out(self.whole.handle(event, self.now_ms))
+        self.carry_out(self.whole.handle(event, self.now))
 
     def restart(self) -> None:
         """The server goes down and comes back: what waits is lost, what is stored is not."""
@@ -268,7 +268,7 @@ class InstanceContext(GroupContext):
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        whole, effects = ConsumerGroup.restore(self.stored, self.settings, self.now_ms)
+        whole, effects = ConsumerGroup.restore(self.stored, self.settings, self.now)
         assert all(isinstance(effect, SetTimer) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)

@@ -23,9 +23,9 @@ class StandingClock(MovableClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._began_ms = super().now_ms()
+        self._began_ms = super().ticks_ms()
 
-    def now_ms(self) -> int:
+    def ticks_ms(self) -> int:
         return self._began_ms + self.ahead_ms
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.broker.clock import SystemClock
 from headrace.testing.clock import ManualClock, MovableClock
 
 
@@ -28,7 +29,7 @@ def test_timers_run_in_order_of_their_deadlines_each_at_its_own_time() -> None:
 def test_a_cancelled_timer_never_runs() -> None:
     clock = ManualClock()
     ran: list[int] = []
-    timer = clock.call_at(clock.now_ms() + 10, lambda: ran.append(1))
+    timer = clock.call_at(clock.ticks_ms() + 10, lambda: ran.append(1))
     assert clock.pending == 1
     timer.cancel()
     clock.advance(100)
@@ -42,7 +43,7 @@ def test_a_timer_may_arrange_another_that_is_due_at_once() -> None:
     ran: list[int] = []
 
     def first() -> None:
-        clock.call_at(clock.now_ms() + 5, lambda: ran.append(clock.now_ms()))
+        clock.call_at(clock.ticks_ms() + 5, lambda: ran.append(clock.now_ms()))
 
     clock.call_at(10, first)
     clock.advance(20)
@@ -53,24 +54,24 @@ def test_a_timer_may_arrange_another_that_is_due_at_once() -> None:
 async def test_a_movable_clock_fires_what_is_due_in_order_each_at_its_own_time() -> None:
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
-    start = clock.now_ms()
+    start = clock.ticks_ms()
     ran: list[tuple[str, bool]] = []
-    clock.call_at(start + 60_000, lambda: ran.append(("late", 60_000 <= clock.now_ms() - start < 61_000)))
-    clock.call_at(start + 31_000, lambda: ran.append(("early", 31_000 <= clock.now_ms() - start < 32_000)))
+    clock.call_at(start + 60_000, lambda: ran.append(("late", 60_000 <= clock.ticks_ms() - start < 61_000)))
+    clock.call_at(start + 31_000, lambda: ran.append(("early", 31_000 <= clock.ticks_ms() - start < 32_000)))
     clock.call_at(start + 90_000, lambda: ran.append(("never", False)))
 
     await asyncio.to_thread(clock.advance, minutes=1, seconds=1)
 
     assert ran == [("early", True), ("late", True)]
-    assert 61_000 <= clock.now_ms() - start < 62_000
+    assert 61_000 <= clock.ticks_ms() - start < 62_000
 
 
 async def test_a_movable_clock_goes_on_by_itself() -> None:
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
     fired = asyncio.Event()
-    called_off = clock.call_at(clock.now_ms() + 1, lambda: pytest.fail("it was called off"))
-    clock.call_at(clock.now_ms() + 5, fired.set)
+    called_off = clock.call_at(clock.ticks_ms() + 1, lambda: pytest.fail("it was called off"))
+    clock.call_at(clock.ticks_ms() + 5, fired.set)
     called_off.cancel()
 
     await asyncio.wait_for(fired.wait(), 10)
@@ -84,8 +85,8 @@ async def test_a_movable_clock_survives_a_timer_that_fails() -> None:
     def fail() -> None:
         raise LookupError("on purpose")
 
-    clock.call_at(clock.now_ms() + 1_000, fail)
-    clock.call_at(clock.now_ms() + 2_000, lambda: ran.append(1))
+    clock.call_at(clock.ticks_ms() + 1_000, fail)
+    clock.call_at(clock.ticks_ms() + 2_000, lambda: ran.append(1))
     with pytest.raises(LookupError, match="on purpose"):
         await asyncio.to_thread(clock.advance, 10)
     await asyncio.to_thread(clock.advance, 10)
@@ -99,11 +100,37 @@ def test_a_movable_clock_is_moved_without_a_loop_too() -> None:
     clock.advance(hours=25)
 
     assert 25 * 3_600_000 <= clock.now_ms() - start < 25 * 3_600_000 + 5_000
-    with pytest.raises(ValueError, match="forward only, not by -1000 ms"):
+    with pytest.raises(ValueError, match="forward only, not by -1000 ms; step sets the wall clock back"):
         clock.advance(-1)
     assert clock.ahead_ms == 25 * 3_600_000
     clock.reset()
     assert abs(clock.now_ms() - time.time() * 1000) < 5_000
+
+
+@pytest.mark.parametrize("hours", [-24 * 365, 24 * 365])
+async def test_a_step_of_the_wall_clock_lets_no_time_pass(hours: int) -> None:
+    clock = MovableClock()
+    clock.bind(asyncio.get_running_loop())
+    wall, ticks = clock.now_ms(), clock.ticks_ms()
+    ran: list[int] = []
+    clock.call_at(ticks + 60_000, lambda: ran.append(1))
+    clock.step(hours=hours)
+
+    assert abs(clock.now_ms() - wall - hours * 3_600_000) < 5_000
+    assert 0 <= clock.ticks_ms() - ticks < 5_000
+    await asyncio.to_thread(clock.advance, 50)
+    assert ran == []
+    await asyncio.to_thread(clock.advance, 10)
+    assert ran == [1]
+
+
+def test_the_machines_clock_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    ticks = clock.ticks_ms()
+    monkeypatch.setattr(time, "time_ns", lambda: 1_234_567_890_123_000_000)
+
+    assert clock.now_ms() == 1_234_567_890_123
+    assert 0 <= clock.ticks_ms() - ticks < 60_000
 
 
 async def test_a_clock_that_a_server_goes_by_is_not_set_back() -> None:
@@ -137,7 +164,7 @@ async def test_what_timers_set_going_is_waited_for_in_all_its_steps() -> None:
     """As of a group whose members go and which goes itself: one write after the other, and a timer between them."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
-    start = clock.now_ms()
+    start = clock.ticks_ms()
     steps: list[str] = []
     tasks: list[asyncio.Task[None]] = []
 

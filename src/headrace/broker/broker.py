@@ -139,7 +139,7 @@ class Broker:
             asks,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
-            deadline_ms=self.clock.now_ms() + max_wait_ms,
+            deadline_ms=self.clock.ticks_ms() + max_wait_ms,
             first=self._turn,
             clock=self.clock,
             wakeups=self._wakeups,

@@ -1,9 +1,16 @@
-"""Time as the broker sees it: one interface, so that tests can move it by hand."""
+"""Time as the broker sees it: one interface, so that tests can move it by hand.
+
+There are two times, and mixing them up is a fault. The wall clock says when something happened: in timestamps, in what
+is stored, in what others signed. It follows the machine's, which administrators, NTP and a resumed laptop set to and
+fro. Ticks say how long something takes: deadlines, time-outs, pauses, rates. They only go forward, one a millisecond.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+_NS_PER_MS = 1_000_000
 
 
 class Timer(Protocol):
@@ -14,30 +21,30 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Where the broker gets the time and its timers from."""
+    """Where the broker gets the times and its timers from."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch. Record timestamps and retention use it."""
+        """The wall clock: milliseconds since the epoch. It may go back, and may jump."""
+
+    def ticks_ms(self) -> int:
+        """Milliseconds since some time in the past, without jumps; never going back."""
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
-        """Run `callback` once `now_ms()` has reached `deadline_ms`."""
+        """Run `callback` once `ticks_ms()` has reached `deadline_ms`."""
 
 
 class SystemClock:
-    """The machine's clock and the event loop's timers.
-
-    The wall clock is read once; from then on the monotonic clock moves it, so that a clock set back
-    by an administrator never stops a session time-out.
-    """
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+    """The machine's clocks and the event loop's timers."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return int((time.monotonic() + self._offset) * 1000)
+        return time.time_ns() // _NS_PER_MS
+
+    def ticks_ms(self) -> int:
+        """Milliseconds of CLOCK_MONOTONIC: a machine that sleeps does not count, and nobody times out by it."""
+        return time.monotonic_ns() // _NS_PER_MS
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Arrange `callback` on the running event loop."""
-        delay = max(0, deadline_ms - self.now_ms()) / 1000
+        delay = max(0, deadline_ms - self.ticks_ms()) / 1000
         return asyncio.get_running_loop().call_later(delay, callback)

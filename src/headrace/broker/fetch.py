@@ -132,7 +132,7 @@ class Fetch:
             asks: the partitions, in the order of the request.
             min_bytes: wait until this much is there, or the deadline.
             max_bytes: bound for all partitions together; the first batch found is returned all the same (KIP-74).
-            deadline_ms: when to answer with what there is.
+            deadline_ms: when (ticks) to answer with what there is.
             first: index of the ask that is served first, so that a byte bound does not starve the last ones.
             clock: for the deadline.
             wakeups: goes on with it once enough was appended.
@@ -296,7 +296,7 @@ class Fetch:
             total += answer.size
             if answer.error is not None:
                 answer_now = True
-        if answer_now or total >= self._min_bytes or self._clock.now_ms() >= self._deadline_ms:
+        if answer_now or total >= self._min_bytes or self._clock.ticks_ms() >= self._deadline_ms:
             self._answer(found)
         else:
             self._wait(self._min_bytes - total)

@@ -20,6 +20,7 @@ from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Join, Leave, Request, TimerFired
 from headrace.groups.group import ConsumerGroup
 from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
@@ -74,12 +75,12 @@ class Runner:
         self._table = table
         self._snapshot = Snapshot(stored)
         self._queue: deque[tuple[Event, int]] = deque()
-        """Events with the time of their arrival."""
+        """Events with the time of their arrival (ticks)."""
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
         self._timers: dict[TimerKey, Timer] = {}
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
-        self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.clock.now_ms())
+        self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.now())
         self._carry_out(effects)
 
     # Events in
@@ -93,13 +94,13 @@ class Runner:
 
     def post(self, event: Event) -> None:
         """Queue an event nobody waits for, and work through the queue unless a write is under way."""
-        self._queue.append((event, self._table.clock.now_ms()))
+        self._queue.append((event, self._table.clock.ticks_ms()))
         self._work()
 
     def _work(self) -> None:
         while self._queue and self._writing is None:
             event, arrived_ms = self._queue.popleft()
-            self._carry_out(self.machine.handle(event, self._table.clock.now_ms(), arrived_ms))
+            self._carry_out(self.machine.handle(event, self._table.now(), arrived_ms))
         if self._writing is None:
             self._table.settled(self)
 
@@ -165,9 +166,7 @@ class Runner:
         # The write may have happened all the same: the next one says everything anew.
         self._rewrite = True
         self._writing = None
-        self.machine, effects = ConsumerGroup.restore(
-            self._snapshot.stored, self._table.settings, self._table.clock.now_ms()
-        )
+        self.machine, effects = ConsumerGroup.restore(self._snapshot.stored, self._table.settings, self._table.now())
         self._carry_out(effects)
 
     @property
@@ -183,7 +182,8 @@ class Runner:
         section = self._snapshot.sections.get(topic)
         if section is None:
             return None
-        until = {each.instance: each.reserved_until_ms for each in self.machine.reservations(topic) or ()}
+        present = self.machine.reservations(topic, self._table.now())
+        until = {each.instance: each.reserved_until_ms for each in present or ()}
         return [
             Reservation(
                 partition=index,
@@ -224,6 +224,10 @@ class GroupTable:
         self.stream_of = stream_of
         self.mirror = Mirror(storage, stream_of)
         self._runners: dict[str, Runner] = {}
+
+    def now(self) -> Now:
+        """The time, as groups' machines are told it."""
+        return Now(self.clock.now_ms(), self.clock.ticks_ms())
 
     async def load(self) -> int:
         """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped."""

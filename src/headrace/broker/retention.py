@@ -41,7 +41,7 @@ async def keep_enforcing(topics: TopicTable, storage: LogStorage, clock: Clock, 
     """Enforce for ever; a storage that is away for a moment is tried again at the next check."""
     while True:
         due = asyncio.Event()
-        clock.call_at(clock.now_ms() + interval_ms, due.set)
+        clock.call_at(clock.ticks_ms() + interval_ms, due.set)
         await due.wait()
         try:
             await enforce(topics, storage, clock)

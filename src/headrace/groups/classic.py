@@ -29,6 +29,7 @@ from headrace.groups.events import (
 from headrace.groups.member import Member
 from headrace.groups.membership import Membership, OtherDoors
 from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
+from headrace.groups.now import Now
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -63,14 +64,14 @@ class ClassicGroup:
         self._deadlines: Deadlines = {} if deadlines is None else deadlines
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now_ms: int) -> "tuple[ClassicGroup, list[Effect]]":
+    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[ClassicGroup, list[Effect]]":
         """The group as it was stored, and the timers it needs (no effect of another kind).
 
         A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
         its members to rejoin. Members that never return expire.
         """
         group = cls(stored.name, settings, Positions(stored.positions))
-        turn = Turn(now_ms, group._deadlines)
+        turn = Turn(now, group._deadlines)
         group.take_up(stored, turn)
         return group, turn.effects()
 
@@ -104,9 +105,9 @@ class ClassicGroup:
 
     # events
 
-    def handle(self, event: ClassicEvent, now_ms: int) -> list[Effect]:
-        """Take one event at `now_ms`; what is to be done about it, in order."""
-        turn = Turn(now_ms, self._deadlines)
+    def handle(self, event: ClassicEvent, now: Now) -> list[Effect]:
+        """Take one event; what is to be done about it, in order."""
+        turn = Turn(now, self._deadlines)
         self.take(event, turn)
         return turn.effects()
 

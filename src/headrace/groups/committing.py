@@ -91,7 +91,7 @@ def schedule_retention(group: Membership, positions: Positions, settings: GroupS
     if due is None:
         turn.cancel_timer(timers.retention())
     else:
-        turn.set_timer(timers.retention(), due - turn.now_ms)
+        turn.set_timer(timers.retention(), min(due - turn.now_ms, timers.LONGEST_MS))
 
 
 def retention_over(group: Membership, positions: Positions, settings: GroupSettings, turn: Turn) -> bool:

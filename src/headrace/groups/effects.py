@@ -96,7 +96,7 @@ class Persist(msgspec.Struct, frozen=True):
 
 
 class SetTimer(msgspec.Struct, frozen=True):
-    """Send `TimerFired(key)` at `deadline_ms`. Replaces a timer of the same key."""
+    """Send `TimerFired(key)` at `deadline_ms`, in ticks. Replaces a timer of the same key."""
 
     key: TimerKey
     deadline_ms: int

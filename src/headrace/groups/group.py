@@ -26,6 +26,7 @@ from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
 from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.now import Now
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -70,10 +71,10 @@ class ConsumerGroup:
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now_ms: int) -> "tuple[ConsumerGroup, list[Effect]]":
+    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[ConsumerGroup, list[Effect]]":
         """The group as it was stored, and the timers it needs (no effect of another kind)."""
         group = cls(stored.name, settings, stored.positions)
-        turn = Turn(now_ms, group._deadlines)
+        turn = Turn(now, group._deadlines)
         for section in stored.balanced:
             group.balanced[section.topic] = BalancedGroup.restore(
                 stored.name, section, group._positions, settings, turn
@@ -83,18 +84,18 @@ class ConsumerGroup:
 
     # events
 
-    def handle(self, event: Event, now_ms: int, arrived_ms: int | None = None) -> list[Effect]:
+    def handle(self, event: Event, now: Now, arrived_ms: int | None = None) -> list[Effect]:
         """Take one event; what is to be done about it, in order.
 
         Args:
             event: what happened.
-            now_ms: the time.
-            arrived_ms: when it arrived, if it had to wait for its turn since: an instance that asked in time is not
-                silent because storage was slow. None: now.
+            now: the time.
+            arrived_ms: when (ticks) it arrived, if it had to wait for its turn since: an instance that asked in time is
+                not silent because storage was slow. None: now.
         """
-        turn = Turn(now_ms, self._deadlines)
+        turn = Turn(now, self._deadlines)
         for section in self.balanced.values():
-            section.dismiss_silent(now_ms if arrived_ms is None else arrived_ms, turn)
+            section.dismiss_silent(now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         match event:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))
@@ -207,14 +208,14 @@ class ConsumerGroup:
         """How many generations there have been, of classic members and of instances together."""
         return self.classic.generation + sum(section.generation for section in self.balanced.values())
 
-    def reservations(self, topic: str) -> list[Reservation] | None:
+    def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
         """A section's partitions; None when there is no such section."""
         section = self.balanced.get(topic)
-        return None if section is None else section.reservations()
+        return None if section is None else section.reservations(now)
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:
-        """The timers that are set, with their deadlines (ms)."""
+        """The timers that are set, with their deadlines (ticks)."""
         return self._deadlines
 
     def held_tokens(self) -> tuple[Hashable, ...]:

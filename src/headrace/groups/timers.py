@@ -4,6 +4,9 @@ from enum import Enum
 
 import msgspec
 
+LONGEST_MS = 86_400_000
+"""For how long a timer that waits for a time of the wall clock may be set: that clock may be set meanwhile."""
+
 
 class TimerKind(Enum):
     """What a timer waits for."""

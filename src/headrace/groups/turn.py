@@ -6,21 +6,23 @@ from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result,
 from headrace.groups.errors import GroupError
 from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
+from headrace.groups.now import Now
 from headrace.groups.timers import TimerKey
 
 Deadlines = dict[TimerKey, int]
 
 
 class Turn:
-    """Collects changes, timers and replies of one event at `now_ms`.
+    """Collects changes, timers and replies of one event.
 
-    `deadlines` is the group's: which timers are set, and for when (ms).
+    `deadlines` is the group's: which timers are set, and for when (ticks).
     """
 
-    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms")
+    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms", "ticks_ms")
 
-    def __init__(self, now_ms: int, deadlines: Deadlines) -> None:
-        self.now_ms = now_ms
+    def __init__(self, now: Now, deadlines: Deadlines) -> None:
+        self.now_ms = now.wall_ms
+        self.ticks_ms = now.ticks_ms
         self.changes: list[GroupChange] = []
         self._deadlines = deadlines
         self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
@@ -32,7 +34,7 @@ class Turn:
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
         """Set or move a timer, `delay_ms` from now."""
-        deadline = self.now_ms + max(delay_ms, 0)
+        deadline = self.ticks_ms + max(delay_ms, 0)
         self._deadlines[key] = deadline
         self._timers[key] = SetTimer(key, deadline)
 
@@ -54,7 +56,7 @@ class Turn:
         deadline = self._deadlines.get(key)
         if deadline is None:
             return False
-        if deadline > self.now_ms:
+        if deadline > self.ticks_ms:
             self._timers[key] = SetTimer(key, deadline)
             return False
         del self._deadlines[key]

@@ -136,10 +136,10 @@ class Connection(asyncio.BufferedProtocol):
             tell("connection closed", client=self.client_host, reason=reason)
 
     def close_if_idle(self, oldest_ms: int) -> None:
-        """Close when no request has come since `oldest_ms`, as far as looks from time to time can tell."""
+        """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
         if self._requests != self._seen or self._waiting:
             self._seen = self._requests
-            self._idle_since_ms = self.broker.clock.now_ms()
+            self._idle_since_ms = self.broker.clock.ticks_ms()
         elif self._idle_since_ms <= oldest_ms:
             self.close("idle (connections.max.idle.ms)", expected=True)
 

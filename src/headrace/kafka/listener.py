@@ -80,11 +80,11 @@ class KafkaListener:
 
     def _sweep_later(self) -> None:
         clock = self.broker.clock
-        self._sweep = clock.call_at(clock.now_ms() + max(_LEAST_SWEEP_MS, self._max_idle_ms // 4), self._close_idle)
+        self._sweep = clock.call_at(clock.ticks_ms() + max(_LEAST_SWEEP_MS, self._max_idle_ms // 4), self._close_idle)
 
     def _close_idle(self) -> None:
         """Close the connections that are idle for too long, and come again."""
-        oldest = self.broker.clock.now_ms() - self._max_idle_ms
+        oldest = self.broker.clock.ticks_ms() - self._max_idle_ms
         for connection in tuple(self.connections):
             connection.close_if_idle(oldest)
         self._sweep_later()
@@ -110,7 +110,7 @@ class KafkaListener:
         """Somebody waits for memory: see from time to time who does not let go of it."""
         if self._look is None:
             clock = self.broker.clock
-            self._look = clock.call_at(clock.now_ms() + _LOOK_MS, self._close_stalled)
+            self._look = clock.call_at(clock.ticks_ms() + _LOOK_MS, self._close_stalled)
 
     def _close_stalled(self) -> None:
         """Close connections that hold memory others wait for, and have not moved for long."""
@@ -118,15 +118,15 @@ class KafkaListener:
         if not self.memory.short and not self.broker.reads.short:
             self._stalls.clear()
             return
-        now_ms = self.broker.clock.now_ms()
+        ticks_ms = self.broker.clock.ticks_ms()
         for connection in tuple(self.connections):
             progress = connection.progress
             known = self._stalls.get(connection)
             if progress is None:
                 self._stalls.pop(connection, None)
             elif known is None or known[0] != progress:
-                self._stalls[connection] = progress, now_ms
-            elif now_ms - known[1] >= _STALLED_MS:
+                self._stalls[connection] = progress, ticks_ms
+            elif ticks_ms - known[1] >= _STALLED_MS:
                 connection.abort(f"nothing sent or taken for {_STALLED_MS // 1000} s while others wait for memory")
         self._look_later()
 

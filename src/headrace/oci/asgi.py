@@ -168,7 +168,7 @@ class OciApp:
         )
         # Whether `principal` may have what `operation.needed(call)` tells would be asked here.
         if self._door.limits is not None:
-            self._door.limits.call(operation.name, principal.tenancy, self._door.clock.now_ms())
+            self._door.limits.call(operation.name, principal.tenancy, self._door.clock.ticks_ms())
         if injected.delay_ms:
             await self._door.sleep(injected.delay_ms)
         if injected.error is not None:

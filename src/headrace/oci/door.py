@@ -59,7 +59,7 @@ class Door:
             if not woken.done():
                 woken.set_result(None)
 
-        self.clock.call_at(self.clock.now_ms() + ms, wake)
+        self.clock.call_at(self.clock.ticks_ms() + ms, wake)
         await woken
 
     def cursor_expiry_ms(self) -> int:

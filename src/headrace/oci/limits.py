@@ -49,33 +49,33 @@ class Bucket:
 
     __slots__ = ("_left", "_rate", "_seen_ms")
 
-    def __init__(self, rate: int, now_ms: int) -> None:
+    def __init__(self, rate: int, ticks_ms: int) -> None:
         """Full: one second's worth.
 
         Args:
             rate: tokens per second.
-            now_ms: milliseconds.
+            ticks_ms: milliseconds, from anywhere, never going back.
         """
         self._rate = rate
         self._left = rate * 1000
-        self._seen_ms = now_ms
+        self._seen_ms = ticks_ms
 
-    def take(self, tokens: int, now_ms: int) -> int:
+    def take(self, tokens: int, ticks_ms: int) -> int:
         """Take tokens; 0, or after how many ms there will be some again when there are none, and nothing is taken."""
-        self._fill(now_ms)
+        self._fill(ticks_ms)
         if self._left <= 0:
             return -self._left // self._rate + 1
         self._left -= tokens * 1000
         return 0
 
-    def is_full(self, now_ms: int) -> bool:
+    def is_full(self, ticks_ms: int) -> bool:
         """Whether it might as well be forgotten."""
-        self._fill(now_ms)
+        self._fill(ticks_ms)
         return self._left == self._rate * 1000
 
-    def _fill(self, now_ms: int) -> None:
-        passed = max(0, now_ms - self._seen_ms)
-        self._seen_ms = max(self._seen_ms, now_ms)
+    def _fill(self, ticks_ms: int) -> None:
+        passed = max(0, ticks_ms - self._seen_ms)
+        self._seen_ms = max(self._seen_ms, ticks_ms)
         self._left = min(self._rate * 1000, self._left + passed * self._rate)
 
 
@@ -85,27 +85,27 @@ class Limits:
     def __init__(self) -> None:
         self._buckets: dict[Hashable, Bucket] = {}
 
-    def write(self, stream: bytes, partition: int, size: int, now_ms: int) -> int:
+    def write(self, stream: bytes, partition: int, size: int, ticks_ms: int) -> int:
         """Whether `size` bytes may be written to a partition: 0, or the ms to wait."""
-        return self._take(("write", stream, partition), WRITTEN_BYTES, size, now_ms)
+        return self._take(("write", stream, partition), WRITTEN_BYTES, size, ticks_ms)
 
-    def read(self, stream: bytes, reader: Hashable, now_ms: int) -> None:
+    def read(self, stream: bytes, reader: Hashable, ticks_ms: int) -> None:
         """Count a read of a reader: a partition, or a group's instance. Raises OciError 429."""
-        _check(self._take(("read", stream, reader), READS, 1, now_ms))
+        _check(self._take(("read", stream, reader), READS, 1, ticks_ms))
 
-    def call(self, operation: str, tenancy: str, now_ms: int) -> None:
+    def call(self, operation: str, tenancy: str, ticks_ms: int) -> None:
         """Count a request. Raises OciError 429."""
         kind = kind_of(operation)
         if kind is not None:
-            _check(self._take(("call", kind, tenancy), CALLS, 1, now_ms))
+            _check(self._take(("call", kind, tenancy), CALLS, 1, ticks_ms))
 
-    def _take(self, key: Hashable, rate: int, tokens: int, now_ms: int) -> int:
+    def _take(self, key: Hashable, rate: int, tokens: int, ticks_ms: int) -> int:
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _MOST_BUCKETS:
-                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_full(now_ms)}
-            bucket = self._buckets[key] = Bucket(rate, now_ms)
-        return bucket.take(tokens, now_ms)
+                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_full(ticks_ms)}
+            bucket = self._buckets[key] = Bucket(rate, ticks_ms)
+        return bucket.take(tokens, ticks_ms)
 
 
 def _check(wait_ms: int) -> None:

@@ -84,7 +84,7 @@ class Publication:
     def _append(self, share: _Share, batch: bytearray, size: int) -> None:
         topic = self._topic.topic
         if self._limits is not None:
-            wait_ms = self._limits.write(topic.id.bytes, share.partition, size, self._broker.clock.now_ms())
+            wait_ms = self._limits.write(topic.id.bytes, share.partition, size, self._broker.clock.ticks_ms())
             if wait_ms:
                 self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
                 return

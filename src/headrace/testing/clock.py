@@ -19,6 +19,10 @@ _STEP_S = 0.5
 Not for ever, since what clients ask for meanwhile looks the same."""
 
 
+def _ms(seconds: float, minutes: float, hours: float) -> int:
+    return round((seconds + 60 * minutes + 3600 * hours) * 1000)
+
+
 class ManualTimer(msgspec.Struct):
     """An arranged call; `cancel` calls it off."""
 
@@ -62,15 +66,24 @@ class _Timers:
 
 
 class ManualClock:
-    """Implements `headrace.broker.clock.Clock` by hand."""
+    """Implements `headrace.broker.clock.Clock` by hand. Until `step` both of its times are the same."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
+        self._ticks_ms = now_ms
+        self._stepped_ms = 0
         self._timers = _Timers()
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return self._now_ms
+        return self._ticks_ms + self._stepped_ms
+
+    def ticks_ms(self) -> int:
+        """Milliseconds that have passed, without steps."""
+        return self._ticks_ms
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock forward, or back; no time passes."""
+        self._stepped_ms += ms
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
         """Arrange `callback` for when `advance` reaches `deadline_ms`."""
@@ -78,11 +91,11 @@ class ManualClock:
 
     def advance(self, ms: int) -> None:
         """Let time pass, running what is due in order of its deadline, each at its own time."""
-        end = self._now_ms + ms
+        end = self._ticks_ms + ms
         while (deadline_ms := self._timers.first()) is not None and deadline_ms <= end:
-            self._now_ms = max(self._now_ms, deadline_ms)
+            self._ticks_ms = max(self._ticks_ms, deadline_ms)
             self._timers.run_first()
-        self._now_ms = end
+        self._ticks_ms = end
 
     @property
     def pending(self) -> int:
@@ -93,19 +106,31 @@ class ManualClock:
 class MovableClock(SystemClock):
     """The machine's clock, for a server in this process, that `advance` moves on from any thread.
 
-    It goes on by itself as every clock does, and only forward while a server goes by it.
+    It goes on by itself as every clock does. `step` sets it, as an administrator or NTP sets a machine's.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._ahead_ms = 0
+        self._stepped_ms = 0
         self._timers = _Timers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: tuple[int, asyncio.TimerHandle] | None = None
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return super().now_ms() + self._ahead_ms
+        return super().now_ms() + self._ahead_ms + self._stepped_ms
+
+    def ticks_ms(self) -> int:
+        """Milliseconds that have passed since some time, `advance` included and `step` not."""
+        return super().ticks_ms() + self._ahead_ms
+
+    def step(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
+        """Set the wall clock forward, or back when negative. No time passes: no timer fires, no session ends by it.
+
+        Timestamps, signatures, cursors and retention go by the wall clock.
+        """
+        self._stepped_ms += _ms(seconds, minutes, hours)
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
         """Arrange `callback` on the event loop that the clock is bound to; called from that loop only."""
@@ -115,14 +140,19 @@ class MovableClock(SystemClock):
 
     @property
     def ahead_ms(self) -> int:
-        """How far it is ahead of the machine's."""
+        """How much time `advance` has let pass."""
         return self._ahead_ms
+
+    @property
+    def moved(self) -> bool:
+        """Whether it shows another time than the machine's."""
+        return bool(self._ahead_ms or self._stepped_ms)
 
     def reset(self) -> None:
         """Go back to the machine's time; raises RuntimeError while a server goes by this clock."""
         if self._loop is not None:
             raise RuntimeError("stop the server first: time does not go back for one that runs")
-        self._ahead_ms = 0
+        self._ahead_ms = self._stepped_ms = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Work for this event loop from now on; timers of an earlier one are forgotten. None: for no loop."""
@@ -139,9 +169,9 @@ class MovableClock(SystemClock):
         Raises:
             ValueError: less than nothing: time does not go back.
         """
-        ms = round((seconds + 60 * minutes + 3600 * hours) * 1000)
+        ms = _ms(seconds, minutes, hours)
         if ms < 0:
-            raise ValueError(f"a clock goes forward only, not by {ms} ms")
+            raise ValueError(f"time passes forward only, not by {ms} ms; step sets the wall clock back")
         if self._loop is None:
             self._ahead_ms += ms
         else:
@@ -165,7 +195,7 @@ class MovableClock(SystemClock):
         end = self._ahead_ms + ms
         try:
             while (deadline_ms := self._timers.first()) is not None:
-                left = deadline_ms - self.now_ms()
+                left = deadline_ms - self.ticks_ms()
                 if self._ahead_ms + left > end:
                     break
                 self._ahead_ms += max(0, left)
@@ -184,7 +214,7 @@ class MovableClock(SystemClock):
             self._wake = None
         if first is not None:
             assert self._loop is not None, "bind the clock to an event loop first"
-            delay = max(0, first - self.now_ms()) / 1000
+            delay = max(0, first - self.ticks_ms()) / 1000
             self._wake = first, self._loop.call_later(delay, self._fire)
 
     def _fire(self) -> None:

@@ -35,14 +35,14 @@ def headrace_server(headrace_settings: dict[str, Any]) -> "Iterator[InProcessSer
 
 @pytest.fixture
 def headrace_clock(headrace_server: "InProcessServer") -> "Iterator[MovableClock]":
-    """The server's clock: `headrace_clock.advance(seconds=31)`.
+    """The server's clock: `headrace_clock.advance(seconds=31)` lets time pass, `step(hours=-1)` sets it.
 
     After a test that moved it the server is started anew, on the same addresses and with the machine's time: in the
     future, records that the next test's Kafka clients stamp with the present would be old ones.
     """
     clock = headrace_server.clock
     yield clock
-    if clock.ahead_ms:
+    if clock.moved:
         headrace_server.stop()
         clock.reset()
         headrace_server.start()

@@ -64,4 +64,12 @@ def test_a_work_request_that_takes_no_time() -> None:
         id="1", operation="CREATE_STREAM", resources=(), compartment="c", accepted_ms=1_000, finished_ms=1_000
     )
     assert (lifecycle.status_of(request, 1_000), lifecycle.percent_of(request, 1_000)) == ("SUCCEEDED", 100.0)
-    assert lifecycle.percent_of(request, 999) == 0.0
+
+
+def test_a_clock_that_is_set_back_makes_nothing_begin_again() -> None:
+    request = WorkRequestRecord(
+        id="1", operation="CREATE_STREAM", resources=(), compartment="c", accepted_ms=1_000, finished_ms=2_000
+    )
+    assert (lifecycle.status_of(request, 999), lifecycle.percent_of(request, 999)) == ("SUCCEEDED", 100.0)
+    began = HarnessRecord(id="1f", name="h", compartment="c", created_ms=0, phase=Phase("CREATING", 100, 50), version=3)
+    assert [lifecycle.state_of(began, now) for now in (49, 50, 99, 100)] == ["ACTIVE", "CREATING", "CREATING", "ACTIVE"]

@@ -8,7 +8,7 @@ from headrace.groups.turn import Turn
 
 
 def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
-    """Take out whoever had been silent for longer than its timeout at `at_ms`, and share out what it had."""
+    """Take out whoever had been silent for longer than its timeout at `at_ms` (ticks), and share out what it had."""
     silent = [member for member in section.instances.values() if member.is_silent(at_ms)]
     for member in silent:
         del section.instances[member.name]
@@ -25,20 +25,20 @@ def rebalance(section: Section, turn: Turn) -> None:
     """Grant what is free, and decide what its owners are to give up, and for whom."""
     if not section.instances:
         for holding in section.holdings:
-            holding.aim(None, turn.now_ms)
+            holding.aim(None, turn.ticks_ms)
         return
     for holding, due in zip(section.holdings, _shares(section), strict=True):
         if holding.owner is None:
             holding.grant(due, section.moved())
         else:
-            holding.aim(None if holding.owner == due else due, turn.now_ms)
+            holding.aim(None if holding.owner == due else due, turn.ticks_ms)
 
 
-def aim_again(section: Section, now_ms: int) -> None:
+def aim_again(section: Section, ticks_ms: int) -> None:
     """After a restart: find out anew who is to give up what. Nothing moves, so nothing has to be stored."""
     if section.instances:
         for holding, due in zip(section.holdings, _shares(section), strict=True):
-            holding.aim(None if holding.owner in (None, due) else due, now_ms)
+            holding.aim(None if holding.owner in (None, due) else due, ticks_ms)
 
 
 def _shares(section: Section) -> list[str]:
@@ -59,7 +59,7 @@ def hand_over(section: Section, member: Instance, turn: Turn) -> None:
         if holding.target is None:
             continue
         if not member.told or holding.in_flight(section.position(index)):
-            if turn.now_ms - max(holding.since_ms, member.extended_ms) <= member.timeout_ms:
+            if turn.ticks_ms - max(holding.since_ms, member.extended_ms) <= member.timeout_ms:
                 continue
             member.lost[index] = section.moved()
         section.moved()

@@ -25,6 +25,7 @@ from headrace.groups.balanced.holding import Holding
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.balanced.section import BEGINNING, Section
 from headrace.groups.model import StoredBalanced, StoredStart
+from headrace.groups.now import Now
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.turn import Turn
@@ -58,8 +59,8 @@ class BalancedGroup:
         cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
     ) -> "BalancedGroup":
         """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
-        section = Section.restore(group, stored, positions, settings, turn.now_ms)
-        balancing.aim_again(section, turn.now_ms)
+        section = Section.restore(group, stored, positions, settings, turn)
+        balancing.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
             joining.watch(section, member, turn)
         restored = cls(section)
@@ -152,11 +153,11 @@ class BalancedGroup:
     def _watch_use(self, turn: Turn) -> None:
         section = self._section
         if section.retention_ms >= 0:
-            due_ms = section.used_ms + section.retention_ms
+            left_ms = section.used_ms + section.retention_ms - turn.now_ms
             # An instance that is in keeps it, however long its timeout.
-            last_out_ms = max((each.seen_ms + each.timeout_ms + 1 for each in section.instances.values()), default=0)
-            due_ms = max(due_ms, last_out_ms)
-            turn.set_timer(timers.unused(section.topic), due_ms - turn.now_ms)
+            instances = section.instances.values()
+            last_out_ms = max((each.seen_ms + each.timeout_ms + 1 - turn.ticks_ms for each in instances), default=0)
+            turn.set_timer(timers.unused(section.topic), min(max(left_ms, last_out_ms), timers.LONGEST_MS))
 
     def _add(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
         section = self._section
@@ -214,7 +215,7 @@ class BalancedGroup:
         """Instance -> the partitions it holds, in the order in which they joined."""
         return {name: self._section.held_by(name) for name in self._section.instances}
 
-    def reservations(self) -> list[Reservation]:
+    def reservations(self, now: Now) -> list[Reservation]:
         """Every partition with its position and holder."""
         section = self._section
         found = []
@@ -225,7 +226,9 @@ class BalancedGroup:
                     partition=index,
                     committed=None if holding.start is not None else section.position(index),
                     instance=None if member is None else member.name,
-                    reserved_until_ms=None if member is None else member.seen_ms + member.timeout_ms,
+                    reserved_until_ms=None
+                    if member is None
+                    else now.wall_ms + member.seen_ms + member.timeout_ms - now.ticks_ms,
                 )
             )
         return found

@@ -20,7 +20,7 @@ class Holding:
         self.target: str | None = None
         """Who shall have it instead of the owner."""
         self.since_ms = 0
-        """Since when the owner is to give it up."""
+        """Since when (ticks) the owner is to give it up."""
         self.delivered = -1
         """Next offset after what was delivered in this tenure; -1: nothing was, as far as is known."""
         self.readers = 0
@@ -44,10 +44,10 @@ class Holding:
         """What is in flight can no longer be committed."""
         self.delivered, self.readers = -1, 0
 
-    def aim(self, target: str | None, now_ms: int) -> None:
+    def aim(self, target: str | None, ticks_ms: int) -> None:
         """Decide who shall have it next; None: the owner keeps it."""
         if self.target is None and target is not None:
-            self.since_ms = now_ms
+            self.since_ms = ticks_ms
         self.target = target
 
     def in_flight(self, position: int) -> bool:

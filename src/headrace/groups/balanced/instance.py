@@ -22,30 +22,31 @@ class Instance:
         "told",
     )
 
-    def __init__(self, cursor: GroupCursor, now_ms: int) -> None:
+    def __init__(self, cursor: GroupCursor, ticks_ms: int) -> None:
         self.name = cursor.instance
         self.joined = 0
-        self.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, now_ms)
+        self.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, ticks_ms)
 
     @classmethod
-    def restore(cls, stored: StoredInstance, now_ms: int) -> "Instance":
+    def restore(cls, stored: StoredInstance, ticks_ms: int) -> "Instance":
         """The member as it was stored; its wait begins anew, and what it has in hand is not known."""
         member = cls.__new__(cls)
         member.name = stored.name
         member.joined = stored.joined
-        member.begin(stored.incarnation, stored.timeout_ms, stored.commit_on_get, now_ms)
+        member.begin(stored.incarnation, stored.timeout_ms, stored.commit_on_get, ticks_ms)
         member.lost = dict(stored.lost)
         member.told = False
         return member
 
-    def begin(self, incarnation: int, timeout_ms: int, commit_on_get: bool, now_ms: int) -> None:
+    def begin(self, incarnation: int, timeout_ms: int, commit_on_get: bool, ticks_ms: int) -> None:
         """A life of the instance begins, with nothing in hand: it comes in, or a newer cursor takes over."""
         self.incarnation = incarnation
         self.timeout_ms = timeout_ms
         self.commit_on_get = commit_on_get
-        self.seen_ms = now_ms
-        self.extended_ms = now_ms
-        """When it last committed, or said by a heartbeat that it is at work on what it has in hand."""
+        self.seen_ms = ticks_ms
+        """When (ticks) its last request came."""
+        self.extended_ms = ticks_ms
+        """When (ticks) it last committed, or said by a heartbeat that it is at work on what it has in hand."""
         self.lost: dict[int, int] = {}
         self.told = True
         """Whether its cursors have told what it has in hand; not so after a restart of the server."""
@@ -67,6 +68,6 @@ class Instance:
             lost=dict(self.lost),
         )
 
-    def is_silent(self, now_ms: int) -> bool:
+    def is_silent(self, ticks_ms: int) -> bool:
         """Whether its last request lies further back than its timeout."""
-        return now_ms - self.seen_ms > self.timeout_ms
+        return ticks_ms - self.seen_ms > self.timeout_ms

@@ -45,7 +45,7 @@ def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
     """The member that a cursor speaks for, alive from now; taken in when it is none. The cursor is not outdated."""
     member = section.instances.get(cursor.instance)
     if member is None:
-        member = section.instances[cursor.instance] = Instance(cursor, turn.now_ms)
+        member = section.instances[cursor.instance] = Instance(cursor, turn.ticks_ms)
         section.changed()
         rebalance(section, turn)
         member.joined = section.generation
@@ -53,13 +53,13 @@ def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
     elif cursor.incarnation > member.incarnation:
         _take_over(section, member, cursor, turn)
     else:
-        member.seen_ms = turn.now_ms
+        member.seen_ms = turn.ticks_ms
     return member
 
 
 def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
     """The instance has restarted: what its earlier life had in hand it has no longer, and can no longer commit."""
-    member.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, turn.now_ms)
+    member.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, turn.ticks_ms)
     section.changed()
     for index in section.held_by(member.name):
         section.holdings[index].forget_flight()
@@ -69,4 +69,4 @@ def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Tu
 def watch(section: Section, member: Instance, turn: Turn) -> None:
     """Look again when the member may be silent for too long. Its requests do not move the timer: they are many."""
     overdue_ms = member.seen_ms + member.timeout_ms + 1
-    turn.set_timer(timers.instance(section.topic, member.name), overdue_ms - turn.now_ms)
+    turn.set_timer(timers.instance(section.topic, member.name), overdue_ms - turn.ticks_ms)

@@ -61,19 +61,19 @@ class Section:
 
     @classmethod
     def restore(
-        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, now_ms: int
+        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
     ) -> "Section":
         """The section as it was stored."""
         facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms)
-        section = cls(group, facts, positions, settings, now_ms)
+        section = cls(group, facts, positions, settings, turn.now_ms)
         section.created_ms = stored.created_ms
         section.epoch = stored.epoch
         section.generation = stored.generation
         section.incarnations = stored.incarnations
         # What was stored is at most this much too early.
-        section.used_ms = min(now_ms, stored.used_ms + section.grain_ms)
+        section.used_ms = min(turn.now_ms, stored.used_ms + section.grain_ms)
         section._stored_used_ms = stored.used_ms
-        section.instances = {each.name: Instance.restore(each, now_ms) for each in stored.instances}
+        section.instances = {each.name: Instance.restore(each, turn.ticks_ms) for each in stored.instances}
         section.holdings = [Holding(stored.starts.get(index), owner) for index, owner in enumerate(stored.owners)]
         return section
 
@@ -119,7 +119,7 @@ class Section:
             self.retention_ms = topic.retention_ms
             self._changed = True
         self.used_ms = now_ms
-        if now_ms - self._stored_used_ms > self.grain_ms:
+        if abs(now_ms - self._stored_used_ms) > self.grain_ms:
             self._changed = True
 
     @property

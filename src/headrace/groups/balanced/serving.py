@@ -24,7 +24,7 @@ def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
     member = enter(section, cursor, turn)
     if cursor.commit_on_get:
         committing.commit(section, member, cursor, turn)
-        member.extended_ms = turn.now_ms
+        member.extended_ms = turn.ticks_ms
     committing.learn_flight(section, member, cursor)
     member.told = True
     hand_over(section, member, turn)
@@ -43,7 +43,7 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
         # A commit does not make a member, but speaks for one.
         member = enter(section, cursor, turn)
         committing.commit(section, member, cursor, turn)
-        member.extended_ms = turn.now_ms
+        member.extended_ms = turn.ticks_ms
         committing.learn_flight(section, member, cursor)
         member.told = True
         hand_over(section, member, turn)
@@ -58,7 +58,7 @@ def beat(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
     check_cursor(section, cursor)
     if not is_outdated(section, cursor):
         member = enter(section, cursor, turn)
-        member.extended_ms = turn.now_ms
+        member.extended_ms = turn.ticks_ms
         hand_over(section, member, turn)
     return cursor
 

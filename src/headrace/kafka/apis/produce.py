@@ -182,12 +182,13 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
             exchange.answer(response)
         return
     known_acks = request.acks in _ACKS
+    now_ms = broker.clock.now_ms()
     for name, data, answer in work:
         if not known_acks:
             error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
             pending.settle(name, answer, -1, error)
             continue
-        _append(broker, name, data, answer, exchange, pending)
+        _append(broker, name, data, answer, now_ms, exchange, pending)
 
 
 def _append(
@@ -195,6 +196,7 @@ def _append(
     name: str,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
+    now_ms: int,
     exchange: Exchange,
     pending: _Pending,
 ) -> None:
@@ -206,15 +208,10 @@ def _append(
     batch = records if exchange.owned else bytearray(records)
     try:
         live = broker.topics.get(name)
-        if 0 <= data.index < len(live.partitions):
-            answer.log_start_offset = live.partitions[data.index].log_start
-        log_append_ms = broker.clock.now_ms() if live.config.log_append_time else -1
-        broker.append(
-            name,
-            data.index,
-            batch,
-            partial(pending.settle, name, answer, log_append_ms),
-            zstd_allowed=exchange.version >= 7,
-        )
+        index = data.index
+        answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
+        # What is stored and what is answered are one reading of the clock.
+        done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
+        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7)
     except TopicError as error:
         pending.settle(name, answer, -1, error)

@@ -69,7 +69,7 @@ async def get_messages(call: Call) -> Answer:
     sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes, door.openings)
     if door.limits is not None:
         reader = cursor.partition if isinstance(cursor, PartitionCursor) else (cursor.group, cursor.instance)
-        door.limits.read(cursor.stream, reader, door.clock.now_ms())
+        door.limits.read(cursor.stream, reader, door.clock.ticks_ms())
     if isinstance(cursor, PartitionCursor):
         following = await _read_partition(call, broker, topic, cursor, sink)
     else:

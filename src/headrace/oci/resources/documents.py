@@ -100,10 +100,11 @@ class Documents:
 
     def _forgotten(self) -> Changes:
         """What has been kept for long enough; looked for once an hour."""
-        now_ms = self.clock.now_ms()
-        if now_ms < self._purge_ms:
+        ticks_ms = self.clock.ticks_ms()
+        if ticks_ms < self._purge_ms:
             return {}
-        self._purge_ms = now_ms + _PURGE_MS
+        self._purge_ms = ticks_ms + _PURGE_MS
+        now_ms = self.clock.now_ms()
         records: list[Table[Any]] = [self.streams, self.pools, self.harnesses]
         gone: list[tuple[Table[Any], str]] = [
             (table, name)
@@ -126,7 +127,8 @@ class Documents:
         delay_ms = self.settings.lifecycle_delay_ms
         if not delay_ms and state != "DELETING":
             return None
-        return Phase(state, self.clock.now_ms() + delay_ms)
+        now_ms = self.clock.now_ms()
+        return Phase(state, now_ms + delay_ms, now_ms)
 
     def known(self, record: Record | None) -> bool:
         """Whether there is a record, and it was not deleted too long ago."""

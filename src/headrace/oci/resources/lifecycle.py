@@ -22,7 +22,8 @@ def state_of(record: Record, now_ms: int) -> str:
     phase = record.phase
     if phase is None:
         return "ACTIVE"
-    if now_ms < phase.until_ms:
+    # A clock that was set back behind its beginning says nothing of it, and must not have it begin again.
+    if phase.began_ms <= now_ms < phase.until_ms:
         return phase.state
     return "DELETED" if phase.state == "DELETING" else "ACTIVE"
 
@@ -59,15 +60,18 @@ def started_ms(request: WorkRequestRecord) -> int:
 
 def status_of(request: WorkRequestRecord, now_ms: int) -> str:
     """A work request's status."""
-    if now_ms >= request.finished_ms:
+    if _is_finished(request, now_ms):
         return "SUCCEEDED"
     return "IN_PROGRESS" if now_ms >= started_ms(request) else "ACCEPTED"
 
 
 def percent_of(request: WorkRequestRecord, now_ms: int) -> float:
     """How much of a work request is done."""
-    if now_ms >= request.finished_ms:
+    if _is_finished(request, now_ms):
         return 100.0
-    # A machine's clock may have been set back over a restart.
-    passed_ms = max(0, now_ms - request.accepted_ms)
-    return round(100 * passed_ms / (request.finished_ms - request.accepted_ms), 1) if passed_ms else 0.0
+    return round(100 * (now_ms - request.accepted_ms) / (request.finished_ms - request.accepted_ms), 1)
+
+
+def _is_finished(request: WorkRequestRecord, now_ms: int) -> bool:
+    """Also when the clock was set back behind its beginning: what is over must not begin again."""
+    return not request.accepted_ms <= now_ms < request.finished_ms

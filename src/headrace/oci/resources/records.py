@@ -17,6 +17,7 @@ class Phase(msgspec.Struct, frozen=True):
     state: State
     until_ms: int
     """When it is over: the resource is then ACTIVE, or DELETED."""
+    began_ms: int = 0
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -102,7 +102,7 @@ class Streams:
                 await self._documents.exclusively(self._write_once())
             except StorageUnavailable:
                 due = asyncio.Event()
-                self._documents.clock.call_at(self._documents.clock.now_ms() + _RETRY_MS, due.set)
+                self._documents.clock.call_at(self._documents.clock.ticks_ms() + _RETRY_MS, due.set)
                 await due.wait()
             except TopicError as error:
                 _log.warning("a deletion was not recorded", reason=str(error))
