@@ -108,25 +108,25 @@ class Connection(HttpToolsProtocol):
 
     def _rest(self, phase: Phase) -> None:
         self._phase = phase
-        self._since_ms = self.listener.now_ms()
+        self._since_ms = self.listener.ticks_ms()
 
     def _drop(self) -> None:
         self.transport.abort()
 
-    def look(self, now_ms: int, *, pressed: bool) -> None:
+    def look(self, ticks_ms: int, *, pressed: bool) -> None:
         """Close the connection if its client takes too long for what it is to do.
 
         Args:
-            now_ms: the time.
+            ticks_ms: the time, never going back.
             pressed: whether others wait for the memory that answers have.
         """
         if self.transport.is_closing():
             # What is left to be sent may never be taken.
-            self._check_leaving(now_ms, pressed=pressed)
+            self._check_leaving(ticks_ms, pressed=pressed)
             return
-        if self._check_leaving(now_ms, pressed=pressed):
+        if self._check_leaving(ticks_ms, pressed=pressed):
             return
-        passed = now_ms - self._since_ms
+        passed = ticks_ms - self._since_ms
         if self._phase is Phase.IDLE:
             if passed >= IDLE_MS:
                 self.transport.close()
@@ -136,22 +136,22 @@ class Connection(HttpToolsProtocol):
         elif self._phase is Phase.BODY:
             if self._stopped:
                 # It is not read just now: that is not the client's doing.
-                self._since_ms = now_ms
+                self._since_ms = ticks_ms
             elif passed >= BODY_MS + self._body_bytes * 1000 // BODY_RATE:
                 self._time_out("body", BODY_MS)
 
-    def _check_leaving(self, now_ms: int, *, pressed: bool) -> bool:
+    def _check_leaving(self, ticks_ms: int, *, pressed: bool) -> bool:
         """Whether an answer is still on its way; the connection ends when it is for too long."""
         left = self.transport.get_write_buffer_size()
         if not left:
             self._untaken = 0
             return False
         if not self._untaken:
-            self._leaving_ms = now_ms
+            self._leaving_ms = ticks_ms
         if left != self._untaken:
-            self._untaken, self._untaken_ms = left, now_ms
-        waited = now_ms - self._untaken_ms
-        if waited >= (PRESSED_MS if pressed else UNTAKEN_MS) or now_ms - self._leaving_ms >= ANSWER_MS:
+            self._untaken, self._untaken_ms = left, ticks_ms
+        waited = ticks_ms - self._untaken_ms
+        if waited >= (PRESSED_MS if pressed else UNTAKEN_MS) or ticks_ms - self._leaving_ms >= ANSWER_MS:
             _log.info("connection closed", client=self._host, reason=f"{left} bytes of an answer were not taken")
             self.transport.abort()
         return True

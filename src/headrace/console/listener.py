@@ -50,7 +50,7 @@ class HttpListener:
         self._pressed = pressed
         self._connections: set[Connection] = set()
         self._look: Timer | None = None
-        self.now_ms = self._clock.now_ms
+        self.ticks_ms = self._clock.ticks_ms
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -93,13 +93,13 @@ class HttpListener:
             self._limits.forget(host)
 
     def _look_later(self) -> None:
-        self._look = self._clock.call_at(self._clock.now_ms() + _LOOK_MS, self._look_at_all)
+        self._look = self._clock.call_at(self._clock.ticks_ms() + _LOOK_MS, self._look_at_all)
 
     def _look_at_all(self) -> None:
-        now_ms = self._clock.now_ms()
+        ticks_ms = self._clock.ticks_ms()
         pressed = self._pressed()
         for connection in tuple(self._connections):
-            connection.look(now_ms, pressed=pressed)
+            connection.look(ticks_ms, pressed=pressed)
         self._look_later()
 
     async def stop(self) -> None:
