@@ -10,6 +10,7 @@ BENCHES = {
     "native": "native topics beside log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI door",
     "groups": "a group of two and one of a thousand: from joining to assigned",
+    "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, and memory when idle",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads and the archive, local[2]",

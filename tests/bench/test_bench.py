@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("kafka", "native", "oci", "groups", "startup", "store", "spark", "records", "codec")
+NAMES = ("kafka", "native", "oci", "groups", "metrics", "startup", "store", "spark", "records", "codec")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +46,15 @@ def test_throughput(codec: str) -> None:
     found = rows(bench("kafka", "--quick", *given))
     assert [row[:4] for row in found] == [[name, "100 B", "16KB", codec] for name in ("produce", "consume", "catch up")]
     assert "-" not in [cell for row in found for cell in row]
+
+
+def test_metrics() -> None:
+    found = rows(bench("metrics", "--quick", "--rounds", "1", "--against", str(ROOT / "src")))
+    assert [row[0] for row in found] == [
+        *["request, 1 in a read"] * 2, "the difference; asked for 0.5",
+        *["request, 20 in a read"] * 2, "the difference; asked for 0.5",
+        "/metrics",
+    ]  # fmt: skip
 
 
 def test_several_load_generators_share_the_work() -> None:

@@ -76,6 +76,7 @@ class MetricsPage:
             store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
             page = Exposition(self._most_series)
             await in_pieces(self._write(page, store, process))
+            await asyncio.sleep(0)
             return page.finish()
 
     async def _store_facts(self) -> StoreFacts | None:

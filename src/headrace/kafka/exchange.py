@@ -8,7 +8,7 @@ import msgspec
 from headrace.access.principal import Principal
 from headrace.broker.logins import Admitted
 from headrace.kafka.codec.headers import encode_response_header
-from headrace.kafka.codec.outcome import error_codes
+from headrace.kafka.codec.outcome import FINDERS
 from headrace.kafka.login import Login
 from headrace.metrics.counters import ListenerCounters
 
@@ -98,7 +98,7 @@ class Exchange(msgspec.Struct, eq=False):
         self._send(response, body)
 
     def _send(self, response: Any, body: list[Any]) -> None:
-        errors = error_codes(response)
+        errors = FINDERS[type(response)](response)
         if errors:
             self.outlet.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)

@@ -7,7 +7,7 @@ from headrace.kafka.codec.messages import TABLES
 from headrace.kafka.codec.notation import Structure
 from headrace.kafka.codec.source import Source
 
-Find = Callable[[Any, set[int]], None]
+Find = Callable[[Any], set[int] | None]
 _FIELD = "error_code"
 
 
@@ -19,6 +19,7 @@ def _emit(source: Source, structure: Structure, name: str) -> None:
     for field in structure.fields:
         if field.name == _FIELD:
             source.indent(f"if {name}.{_FIELD}:")
+            source.line("found = found or set()")
             source.line(f"found.add({name}.{_FIELD})")
             source.dedent()
         elif field.struct is not None and field.is_array and _has_errors(field.struct):
@@ -30,26 +31,21 @@ def _emit(source: Source, structure: Structure, name: str) -> None:
 
 def _finder(structure: Structure) -> Find:
     source = Source()
+    source.line("found = None")
     _emit(source, structure, "m")
-    source.line("return")
-    find: Find = source.compile("def find(m, found):", f"errors of {structure.name}")
+    source.line("return found")
+    find: Find = source.compile("def find(m):", f"errors of {structure.name}")
     return find
 
 
-class _Finders(dict[str, Find]):
+class _Finders(dict[type[Any], Find]):
     """Response -> its finder, compiled when first asked for."""
 
-    def __missing__(self, name: str) -> Find:
-        [root] = [table.root for table in TABLES if table.root.name == name]
-        find = self[name] = _finder(root)
+    def __missing__(self, response: type[Any]) -> Find:
+        [root] = [table.root for table in TABLES if table.root.name == response.__name__]
+        find = self[response] = _finder(root)
         return find
 
 
-_FINDERS = _Finders()
-
-
-def error_codes(response: Any) -> set[int]:
-    """The error codes other than 0 that stand in a response, each once."""
-    found: set[int] = set()
-    _FINDERS[type(response).__name__](response, found)
-    return found
+FINDERS = _Finders()
+"""Class of a response -> what tells the error codes other than 0 in one, each once; None: there are none."""

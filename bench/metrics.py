@@ -1,0 +1,229 @@
+"""Metrics: what counting costs a request, and for how long a scrape holds the event loop.
+
+The first figure drives a real connection without sockets: as many ApiVersions requests as one read brings, the best of
+many turns. With `--against SRC` it is measured in turns with another source tree, such as one without the counting.
+The second is a page of about 10 000 series, written while a callback looks how long it was kept from the loop.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter_ns, thread_time_ns
+from typing import Any, cast
+from uuid import UUID
+
+import uvloop
+
+from bench.machine import describe
+from bench.table import Cell, table
+from headrace.broker.clock import SystemClock
+from headrace.broker.clusters import Clusters
+from headrace.broker.settings import BrokerSettings
+from headrace.console.metrics import MetricsPage
+from headrace.kafka.codec.headers import encode_request_header
+from headrace.kafka.codec.messages import ApiVersionsRequest
+from headrace.kafka.connection import Connection
+from headrace.kafka.errors import error_name
+from headrace.kafka.listener import KafkaListener
+from headrace.metrics.counters import Counters
+from headrace.metrics.facts import StoreFacts
+from headrace.topics.model import PartitionState, Topic
+
+_HOLD_MS, _COUNT_US = 2.0, 0.5
+"""What the project asks for."""
+REQUESTS = (1, 20)
+"""How many there are in one read."""
+_TOPICS, _PARTITIONS = 500, 8
+
+
+class _Memory:
+    """A storage that has these topics, empty, and does nothing."""
+
+    def __init__(self, topics: int) -> None:
+        self._topics = [
+            Topic(
+                name=f"topic-{number}",
+                id=UUID(int=number),
+                streams=tuple(f"stream-{number}-{index}" for index in range(_PARTITIONS)),
+                config={},
+                created_ms=0,
+            )
+            for number in range(topics)
+        ]
+
+    async def load_topics(self) -> list[Topic]:
+        return self._topics
+
+    async def load_groups(self) -> list[Any]:
+        return []
+
+    async def load_documents(self, _: str) -> dict[str, bytes]:
+        return {}
+
+    async def open_partition(self, _: str) -> PartitionState:
+        return PartitionState(log_start=0, next_offset=0, leader_epoch=0)
+
+
+def _clusters(topics: int) -> Clusters:
+    return Clusters(
+        cast("Any", _Memory(topics)),
+        BrokerSettings.of(),
+        SystemClock(),
+        cluster_id="bench",
+        stream_of=lambda *place: "-".join(map(str, place)),
+    )
+
+
+class _Sink(asyncio.Transport):
+    """Takes answers and forgets them."""
+
+    bytes = 0
+
+    def write(self, data: Any) -> None:
+        self.bytes += len(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.bytes += sum(map(len, list_of_data))
+
+    def close(self) -> None:
+        raise RuntimeError("the connection was closed")
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, help="turns of each tree (9; quick: 3)")
+    parser.add_argument("--against", type=Path, metavar="SRC", help="another tree's src/, measured in turns")
+    parser.add_argument("--requests-only", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.requests_only:
+        print(json.dumps(uvloop.run(_request_us(200 if options.quick else 2_000))))
+        return
+    rounds = options.rounds or (3 if options.quick else 9)
+    print(describe(fsync="no", median_of=f"{rounds} rounds"), end="\n\n", flush=True)
+    trees: dict[str, Path | None] = {"this one": None}
+    if options.against is not None:
+        trees["the other"] = options.against
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    for _ in range(rounds):
+        for name, source in trees.items():
+            found[name].append(_in_tree(source, quick=options.quick))
+    for many in map(str, REQUESTS):
+        best = {name: min(each[many] for each in turns) for name, turns in found.items()}
+        rows: list[list[Cell]] = [[f"request, {many} in a read", name, value] for name, value in best.items()]
+        if len(best) == 2:
+            this, other = best.values()
+            rows.append([f"the difference; asked for {_COUNT_US}", "", this - other])
+        print(table(["what", "tree", "us"], rows), end="\n\n", flush=True)
+    pages = [uvloop.run(_page()) for _ in range(rounds)]
+    series, size = pages[0][:2]
+    longest, whole = (statistics.median(page[field] for page in pages) for field in (2, 3))
+    print(
+        table(
+            ["page", "series", "kB", "CPU ms in all", "longest hold, ms", "asked for"],
+            [["/metrics", series, size / 1e3, whole, longest, _HOLD_MS]],
+        )
+    )
+
+
+def _in_tree(source: Path | None, *, quick: bool) -> dict[str, float]:
+    """Microseconds per request by requests in a read, measured in a process of its own."""
+    environment = dict(os.environ)
+    if source is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "bench", "metrics", "--requests-only", *["--quick"] * quick]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, timeout=300)
+    told: dict[str, float] = json.loads(done.stdout)
+    return told
+
+
+async def _request_us(turns: int, reads: int = 5) -> dict[str, float]:
+    """The best turn counts: what else goes on on the machine only ever adds."""
+    clusters = _clusters(0)
+    listener = KafkaListener(clusters.default, max_request_bytes=1 << 20)
+    connection = Connection(listener)
+    sink = _Sink()
+    connection.connection_made(sink)
+    head = encode_request_header(ApiVersionsRequest.API_KEY, 0, 7, "bench")
+    body = b"".join(ApiVersionsRequest().encode(0))
+    frame = (len(head) + len(body)).to_bytes(4, "big") + head + body
+    connection.get_buffer(-1)[: len(frame)] = frame
+    connection.buffer_updated(len(frame))
+    answer, sent = sink.bytes, 1
+    gc.collect()
+    gc.disable()
+    best: dict[str, float] = {}
+    for many in REQUESTS:
+        read = frame * many
+        for _ in range(turns):
+            began = perf_counter_ns()
+            for _ in range(reads):
+                connection.get_buffer(-1)[: len(read)] = read
+                connection.buffer_updated(len(read))
+                sent += many
+                while sink.bytes < sent * answer:
+                    await asyncio.sleep(0)  # a slow turn: some were put off
+            took = (perf_counter_ns() - began) / (reads * many) / 1e3
+            best[str(many)] = min(best.get(str(many), took), took)
+            await asyncio.sleep(0)
+    return best
+
+
+async def _page() -> tuple[int, int, float, float]:
+    """Series, bytes, the longest time in ms that another callback was kept waiting, and the time of the whole in ms."""
+    clusters = _clusters(_TOPICS)
+    await clusters.start()
+    counters = Counters()
+
+    async def facts() -> StoreFacts:
+        return StoreFacts(memory_bytes=1, memory_max_bytes=1, replicas=0, append_file_bytes=1, append_file_ok=True)
+
+    page = MetricsPage(
+        clusters,
+        counters,
+        connections={},
+        store=facts,
+        error_name=error_name,
+        may_see=lambda _: True,
+        data=Path("/"),
+        most_series=20_000,
+    )
+    gc.collect()
+    gc.freeze()
+    # The thread's own time: what other processes take is not the server's doing.
+    longest = 0
+    last = thread_time_ns()
+    loop = asyncio.get_running_loop()
+
+    handle: asyncio.Handle
+
+    def look() -> None:
+        nonlocal longest, last, handle
+        now = thread_time_ns()
+        longest, last = max(longest, now - last), now
+        handle = loop.call_soon(look)
+
+    handle = loop.call_soon(look)
+    began = thread_time_ns()
+    text = await page.render()
+    await asyncio.sleep(0)
+    whole = thread_time_ns() - began
+    handle.cancel()
+    await clusters.stop()
+    series = sum(not line.startswith(b"#") for line in text.splitlines())
+    return series, len(text), longest / 1e6, whole / 1e6
