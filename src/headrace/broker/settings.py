@@ -97,8 +97,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.LONG,
         default="268435456",
         minimum=-1,
-        doc="Memory for requests of all clients together, from their first byte until they are answered; beyond it "
-        "clients are not read from for a while. -1: no limit, which is Kafka's default.",
+        doc="Memory for requests of all clients of a listener, from their first byte until they are answered; beyond "
+        "it clients are not read from for a while. -1: no limit, which is Kafka's default.",
     ),
     ConfigKey(
         name="headrace.request.max.elements",

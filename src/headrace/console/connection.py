@@ -38,7 +38,7 @@ ANSWER_MS = 600_000
 
 _SLICE = 16 << 10
 """Bytes that are parsed at a time: as many as the shortest requests or chunks may fill without holding up others."""
-_SLICES = 4
+_SLICES = 2
 """Slices that are parsed in one turn of the event loop."""
 _TOO_LONG = f"The head of the request is longer than {MOST_HEAD >> 10} KiB, or has more than {MOST_FIELDS} headers."
 _log = structlog.get_logger("headrace.http")
@@ -94,6 +94,7 @@ class Connection(HttpToolsProtocol):
         """Take the client in, or tell it that there are too many."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
+        self._writer = _Writer(transport)
         self._host = self.client[0] if self.client else "local"
         self._rest(Phase.IDLE)
         refusal = self.listener.admit(self, self._host)
@@ -266,6 +267,7 @@ class Connection(HttpToolsProtocol):
         """The head is there: the application begins."""
         self._rest(Phase.BODY)
         super().on_headers_complete()
+        self.cycle.transport = self._writer  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
@@ -309,6 +311,20 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(STATUS_LINE[status] + head % (uuid4().hex.upper().encode(), len(body)) + body)
         self.transport.close()
+
+
+class _Writer:
+    """A connection's way out, which takes answers to clients that have just gone, and drops them."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.close = transport.close
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Send, if there is still somebody."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
 
 class _Flow(FlowControl):

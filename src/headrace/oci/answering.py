@@ -1,6 +1,5 @@
 """The answer of a GetMessages while it is being read: batches in, JSON out, no record touched in Python."""
 
-import asyncio
 from functools import partial
 
 import msgspec
@@ -8,7 +7,7 @@ import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.log import Partition
-from headrace.oci.opening import HERE, MOST, USUAL, Openings
+from headrace.oci.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.records import native
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
@@ -25,8 +24,6 @@ _LEAST_COST = 2048
 """Bytes that count for a batch even if it is empty: so long is it looked at."""
 _COMPRESSED = 64 << 10
 """Bytes of a compressed batch that is tried on the event loop."""
-_PLAIN = 1 << 20
-"""Bytes of one that is not compressed, and of all that are read there between two turns of it."""
 _log = structlog.get_logger("headrace.oci")
 
 
@@ -49,7 +46,6 @@ class MessageSink:
         self._name = msgspec.json.encode(stream_name)
         self._messages = native.open_messages(limit, most_bytes)
         self._opened = 0
-        self._here = 0
 
     @property
     def full(self) -> bool:
@@ -89,14 +85,15 @@ class MessageSink:
 
     async def _open(self, header: BatchHeader, write: "partial[int]") -> int:
         """Write a batch's messages: here if that is quick, else in a thread. Raises BatchError."""
-        if header.size <= (_COMPRESSED if header.codec else _PLAIN):
-            if self._here >= _PLAIN:
-                await asyncio.sleep(0)
-                self._here = 0
+        if header.size <= (_COMPRESSED if header.codec else A_TURN):
+            await self._openings.turn()
+            opened = self._opened
             try:
                 return write(HERE)
             except BatchTooLarge:
                 pass
+            finally:
+                self._openings.count(max(self._opened - opened, _LEAST_COST))
         elif not header.codec:
             return await self._openings.usual(partial(write, header.size))
         try:
@@ -114,7 +111,6 @@ class MessageSink:
             opened = len(records)
         finally:
             self._opened += opened
-            self._here += max(opened, _LEAST_COST)
         try:
             return self._messages.write(
                 records,

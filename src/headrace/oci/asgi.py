@@ -4,8 +4,10 @@ Plain ASGI, no framework: PutMessages and GetMessages come thousands of times a 
 form, every failure an error body with a code, and nothing that a client sends ends in a trace.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 from uuid import uuid4
@@ -24,7 +26,7 @@ from headrace.oci.faults import HEADER as FAULT_HEADER
 from headrace.oci.openapi import describe
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
-from headrace.oci.routing import BASE, Router
+from headrace.oci.routing import BASE, Match, Router
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Scope = MutableMapping[str, Any]
@@ -37,6 +39,11 @@ MOST_BODY = 1 << 20
 MOST_BODY_OF = {"PutMessages": 40 << 20}
 """Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
 
+_LARGE = 64 << 10
+"""Bytes of an answer from which on it counts as memory for reads (`headrace.reads.bytes`), and of a body likewise
+(`queued.max.request.bytes`)."""
+DRAIN = "headrace.drain"
+"""The ASGI extension that tells when answers have left: under `drain` it has a coroutine function."""
 DROP = "headrace.drop"
 """The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
 
@@ -127,8 +134,19 @@ class OciApp:
         counted = self._counted[scope.get(_OPERATION, _NONE)]
         if status >= 400:
             counted.failed((answer.body["code"],))
-        await _send(send, status, answer, request_id)
-        counted.add(int((perf_counter() - began) * TICKS))
+        content = b"" if answer.body is None else _json(answer.body)
+        large = len(content) > _LARGE
+        reads = self._door.broker.reads
+        if large:
+            reads.take(len(content))
+        try:
+            await _send(send, status, answer, content, request_id)
+            counted.add(int((perf_counter() - began) * TICKS))
+            if large:
+                await _drain(scope)
+        finally:
+            if large:
+                reads.release(len(content))
 
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
@@ -150,11 +168,38 @@ class OciApp:
                 now_ms=self._door.clock.now_ms(),
             )
         if method in _WITHOUT_BODY:
+            return await self._do(scope, receive, headers, match, principal, None)
+        most = MOST_BODY_OF.get(operation.name, MOST_BODY)
+        size = _announced(headers, most)
+        if size <= _LARGE:
+            content = await _body(receive, size)
+            return await self._do(scope, receive, headers, match, principal, content)
+        bodies = self._door.bodies
+        granted = await bodies.acquire(size, size)
+        try:
+            content = await _body(receive, size)
+            return await self._do(scope, receive, headers, match, principal, content)
+        finally:
+            bodies.release(granted)
+
+    async def _do(
+        self,
+        scope: Scope,
+        receive: Receive,
+        headers: dict[str, str],
+        match: Match,
+        principal: Principal,
+        content: bytes | None,
+    ) -> tuple[int, Answer]:
+        """Run the operation on a request that is whole; `content` None: its method has no body."""
+        operation = match.operation
+        query: bytes = scope["query_string"]
+        if content is None:
             content = b""
-        else:
-            content = await _body(receive, headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
-            if self._authenticator is not None:
-                self._authenticator.check_body(scope["headers"], content)
+        elif self._authenticator is not None:
+            check = partial(self._authenticator.check_body, scope["headers"], content)
+            # Its hash takes a while where there is much of it.
+            await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
         injected = self._door.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
             self._door,
@@ -211,12 +256,20 @@ def _query(operation: Operation, text: bytes) -> Any:
     return None if operation.query is Nothing else query_of(operation.query, text)
 
 
-async def _body(receive: Receive, headers: dict[str, str], most: int) -> bytes:
-    """The whole body. Raises OciError 400 as soon as it is known to be too large."""
+def _announced(headers: dict[str, str], most: int) -> int:
+    """Bytes that a body has, or may have where its head does not tell. Raises OciError 400 when it is too large."""
     length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
+    if not (length.isascii() and length.isdecimal()):
+        return most if "transfer-encoding" in headers else 0
+    size = int(length[:20])
+    if size > most:
         # A client that sends it all the same is heard out by the listener, so that the answer is not lost.
         raise OciError(400, REQUEST_TOO_LARGE)
+    return size
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    """The whole body. Raises OciError 400 when it is larger than `most`."""
     chunks = []
     size = 0
     more = True
@@ -243,11 +296,16 @@ def _json(body: Any) -> bytes:
     return body if isinstance(body, bytes) else _encode(body)
 
 
-async def _send(send: Send, status: int, answer: Answer, request_id: str) -> None:
-    body = answer.body
-    content = b"" if body is None else _json(body)
+async def _drain(scope: Scope) -> None:
+    """Wait until the client has taken its answer, or is gone, as far as the server below can tell."""
+    extension = scope.get("extensions", {}).get(DRAIN)
+    if extension is not None:
+        await extension["drain"]()
+
+
+async def _send(send: Send, status: int, answer: Answer, content: bytes, request_id: str) -> None:
     headers = [(b"opc-request-id", request_id.encode("latin-1"))]
-    if body is not None:
+    if answer.body is not None:
         headers.append(_JSON)
     if status != 204:
         headers.append((b"content-length", b"%d" % len(content)))

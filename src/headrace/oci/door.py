@@ -5,6 +5,7 @@ import secrets
 from random import Random
 
 from headrace.broker.broker import Broker
+from headrace.broker.budget import ReadBudget
 from headrace.broker.clusters import Clusters
 from headrace.broker.topics import LiveTopic
 from headrace.oci import ocids
@@ -16,6 +17,7 @@ from headrace.oci.opening import Openings
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 
+_UNLIMITED = 1 << 62
 _SECRETS = "oci.secrets"
 _CURSORS = "cursors"
 
@@ -35,6 +37,9 @@ class Door:
         self.limits = Limits() if settings.limits == "strict" else None
         self.faults = Faults(settings.faults)
         self.openings = Openings()
+        most = self.broker.settings.queued_max_request_bytes
+        self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
+        """Memory for bodies of requests, until they are answered."""
 
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""

@@ -14,7 +14,9 @@ from headrace.records.compression import LIMIT
 R = TypeVar("R")
 
 HERE = 256 << 10
-"""Bytes that a batch may open to on the event loop; many may be opened there in one turn, by as many requests."""
+"""Bytes that a batch may open to on the event loop."""
+A_TURN = 1 << 20
+"""Bytes that are opened or read there in one turn."""
 USUAL = 16 << 20
 """Bytes that a batch may open to beside others."""
 MOST = LIMIT
@@ -24,12 +26,27 @@ _THREADS = 2
 
 
 class Openings:
-    """Where a server opens large batches: at most one of `USUAL` and one of `MOST` bytes at a time."""
+    """Where batches are opened for answers: large ones in threads, one of `USUAL` and one of `MOST` bytes at a time."""
 
     def __init__(self) -> None:
+        self._here = 0
         self._threads = ThreadPoolExecutor(_THREADS, "headrace-open")
         self._usual = asyncio.Lock()
         self._large = asyncio.Lock()
+
+    def count(self, size: int) -> None:
+        """Bytes that were opened or read on the event loop, in its present turn."""
+        if not self._here:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._here += size
+
+    def _next_turn(self) -> None:
+        self._here = 0
+
+    async def turn(self) -> None:
+        """Wait for a turn of the event loop in which there is time for more, whoever else reads."""
+        while self._here >= A_TURN:
+            await asyncio.sleep(0)
 
     async def usual(self, work: Callable[[], R]) -> R:
         """Run in a thread what opens batches of up to `USUAL` bytes, one after another."""

@@ -142,7 +142,7 @@ extern PyTypeObject headrace_messages_type;
 void headrace_messages_prepare(void);
 
 /* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI door's PutMessages. */
-enum { LARGE_BODY = 2 << 20 };
+enum { LARGE_BODY = 256 << 10 };
 
 /* _publish.c */
 void headrace_publish_prepare(void);

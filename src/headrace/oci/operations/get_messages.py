@@ -19,6 +19,8 @@ from headrace.oci.needs import group_of_cursor, live_stream
 from headrace.oci.registry import operation
 
 MOST_MESSAGES = 10_000
+_AROUND_MESSAGE = 140
+"""Bytes of a message in JSON beside its key, its value and the stream's name."""
 
 
 class GetMessagesQuery(msgspec.Struct, rename="camel"):
@@ -66,17 +68,29 @@ async def get_messages(call: Call) -> Answer:
     door = call.door
     broker, topic = door.stream(call.path["streamId"])
     cursor = door.read_cursor(topic, query.cursor)
-    sink = MessageSink(topic.topic.name, query.limit or MOST_MESSAGES, door.settings.get_bytes, door.openings)
     if door.limits is not None:
         reader = cursor.partition if isinstance(cursor, PartitionCursor) else (cursor.group, cursor.instance)
         door.limits.read(cursor.stream, reader, door.clock.ticks_ms())
-    if isinstance(cursor, PartitionCursor):
-        following = await _read_partition(call, broker, topic, cursor, sink)
-    else:
-        following = await _read_group(call, broker, topic, cursor, sink)
+    name = topic.topic.name
+    count, size = query.limit or MOST_MESSAGES, door.settings.get_bytes
+    # As much as it may grow to: the batches that are read, and the messages in JSON. When memory is short it is less,
+    # and the answer too.
+    wanted = size + size * 4 // 3 + count * (_AROUND_MESSAGE + len(name))
+    granted = await broker.reads.acquire(wanted)
+    try:
+        share = min(granted, wanted)
+        sink = MessageSink(name, max(1, count * share // wanted), max(1, size * share // wanted), door.openings)
+        if isinstance(cursor, PartitionCursor):
+            following = await _read_partition(call, broker, topic, cursor, sink)
+        else:
+            following = await _read_group(call, broker, topic, cursor, sink)
+        content = sink.answer()
+    finally:
+        # What the answer has is counted until it has left, by whoever sends it.
+        broker.reads.release(granted)
     topic.counted.records_out += sink.count
     topic.counted.bytes_out += sink.size
-    return Answer(sink.answer(), {"opc-next-cursor": following})
+    return Answer(content, {"opc-next-cursor": following})
 
 
 async def _read_group(call: Call, broker: Broker, topic: LiveTopic, cursor: InstanceCursor, sink: MessageSink) -> str:

@@ -1,6 +1,7 @@
 """PutMessages: publish messages, each to the partition that its key decides."""
 
 import asyncio
+import contextlib
 from functools import partial
 
 import msgspec
@@ -22,11 +23,15 @@ MOST_KEY = 256
 """Bytes of its key, decoded."""
 MOST_REQUEST = 1 << 20
 """Bytes of all keys and values of a request together, decoded."""
-LARGE_BODY = 2 << 20
+LARGE_BODY = 256 << 10
 """Bytes of a body from which on it is read in a thread: so many messages are in it that others would have to wait."""
+MOST_UNUSUAL = 8 << 20
+"""Bytes of a body that is not in the usual form, objects of `key` and `value` in plain base64: that takes longer."""
+_AT_ONCE = 1000
+"""Messages of such a body that are read without letting others in."""
 
 
-class PutMessagesDetailsEntry(msgspec.Struct, rename="camel"):
+class PutMessagesDetailsEntry(msgspec.Struct, rename="camel", gc=False):
     """One message."""
 
     value: bytes
@@ -101,14 +106,40 @@ def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int)
     if shares is None:
         # Not in the usual form, or beyond a limit: read it with all that may be said about it, then build the batches
         # from the usual form, since building them here would hold everybody up for longer than all the rest.
-        details: PutMessagesDetails = _BODY.read(body)
-        _check(details.messages)
+        details = _read_unusual(body)
         usual = msgspec.json.encode(details)
         shares = native.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
         if shares is None:
             messages = [(message.key, message.value) for message in details.messages]
             shares = share(messages, partitions, now_ms, seed, left_out)
     return shares
+
+
+class _Unread(msgspec.Struct, gc=False):
+    messages: list[msgspec.Raw]
+
+
+_unread = msgspec.json.Decoder(_Unread).decode
+
+
+def _read_unusual(body: bytes) -> PutMessagesDetails:
+    """A body in whatever form; raises OciError 400."""
+    if len(body) > MOST_UNUSUAL:
+        raise OciError(400, REQUEST_TOO_LARGE)
+    if len(body) > LARGE_BODY:
+        # Piece by piece, since nothing else runs while one is read; what is wrong is then told by its true place.
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OciError):
+            found = _unread(body).messages
+            entries: list[PutMessagesDetailsEntry] = []
+            for start in range(0, len(found), _AT_ONCE):
+                piece = b",".join(found[start : start + _AT_ONCE])
+                entries += _BODY.read(b'{"messages":[%b]}' % piece).messages
+            details = PutMessagesDetails(entries)
+            _check(entries)
+            return details
+    read: PutMessagesDetails = _BODY.read(body)
+    _check(read.messages)
+    return read
 
 
 def _check(messages: list[PutMessagesDetailsEntry]) -> None:
