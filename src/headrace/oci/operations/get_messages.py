@@ -84,12 +84,12 @@ async def get_messages(call: Call) -> Answer:
             following = await _read_partition(call, broker, topic, cursor, sink)
         else:
             following = await _read_group(call, broker, topic, cursor, sink)
+        topic.counted.records_out += sink.count
+        topic.counted.bytes_out += sink.size
         content = sink.answer()
     finally:
         # What the answer has is counted until it has left, by whoever sends it.
         broker.reads.release(granted)
-    topic.counted.records_out += sink.count
-    topic.counted.bytes_out += sink.size
     return Answer(content, {"opc-next-cursor": following})
 
 
