@@ -34,7 +34,12 @@ def test_the_wheel_has_every_module_and_data_file_and_no_source_in_c(tmp_path: P
     with zipfile.ZipFile(wheels.build(tmp_path, "none")) as wheel:
         found = {name for name in wheel.namelist() if ".dist-info/" not in name}
 
-    assert {"pyspark_headrace.py", "headrace/py.typed", "headrace/keyspace/lua/open.lua"} <= found
+    assert {
+        "pyspark_headrace.py",
+        "pyspark_headrace_delta.py",
+        "headrace/py.typed",
+        "headrace/keyspace/lua/open.lua",
+    } <= found
     assert found == wanted
 
 
