@@ -31,6 +31,7 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.keyspace.urls import without_password
 from headrace.loop import DelayWatch
 from headrace.metrics.counters import Counters
 from headrace.oci import exposure
@@ -92,6 +93,9 @@ async def serve(
     """
     stop = guest or Stop()
     counters = Counters()
+    if options.redis is None and "headrace.adopt.prefixes" not in settings.given:
+        # In its own Valkey there is nothing that is not the server's.
+        settings = BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
     cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
         if settings.headrace_cache_bytes < 0:
@@ -268,7 +272,11 @@ async def _storage(options: ServerOptions, settings: BrokerSettings, stop: Stop)
             stack.push_async_callback(opened.close)
             yield opened
     except StoreError as error:
-        raise StartError(str(error)) from None
+        text = str(error)
+        if options.redis is not None:
+            # Storage names the Redis it was given by its URL.
+            text = text.replace(options.redis, without_password(options.redis))
+        raise StartError(text) from None
 
 
 async def _embedded(

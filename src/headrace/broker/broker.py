@@ -21,7 +21,7 @@ from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import InvalidConfig, UnknownTopic
 
 
 class Broker:
@@ -101,6 +101,22 @@ class Broker:
             return self.topics.partition(partition.topic, partition.partition).stream
         except UnknownTopic:
             return None
+
+    async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+        """Make a Redis Stream a partition of a topic; see `TopicTable.adopt`.
+
+        Raises:
+            InvalidConfig: `headrace.adopt.prefixes` does not have it. Whoever may create topics could else read, and
+                have trimmed, whatever else lies in that Redis.
+        """
+        allowed = self.settings.headrace_adopt_prefixes
+        prefixes = [prefix.strip() for prefix in allowed.split(",") if prefix.strip()]
+        if not any(prefix == "*" or stream.startswith(prefix) for prefix in prefixes):
+            raise InvalidConfig(
+                f"stream {stream!r} may not become a topic: headrace.adopt.prefixes is {allowed!r}; "
+                "start the server with --set headrace.adopt.prefixes=PREFIX for streams whose keys begin so"
+            )
+        return await self.topics.adopt(name, stream, partition, config)
 
     # Records
 

@@ -244,6 +244,13 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "loopback's and the listener's own; *: every name (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.adopt.prefixes",
+        type=ConfigType.LIST,
+        default="",
+        doc="Prefixes of the Redis Streams that may become topics (headrace topics adopt); *: every stream. Unless it "
+        "is set: every stream of the embedded Valkey, none of an external Redis (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.native.max.pending",
         type=ConfigType.INT,
         default="100000",
@@ -296,6 +303,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_stream_prefix: str
     headrace_insecure: bool
     headrace_http_hosts: str
+    headrace_adopt_prefixes: str
     headrace_native_max_pending: int
     topic_defaults: TopicDefaults
     given: dict[str, str]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -16,6 +15,7 @@ from redis.retry import Retry
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.keyspace.scripts import script
+from headrace.keyspace.urls import without_password
 from headrace.records.walk import find_timestamp
 from headrace.spark import native, plan
 from headrace.spark.decode import decode
@@ -47,7 +47,7 @@ class LogReader:
         Raises:
             StorageUnavailable: the URL is not one of Redis.
         """
-        self._place = _without_password(url)
+        self._place = without_password(url)
         try:
             self._redis = redis.Redis.from_url(
                 url,
@@ -283,8 +283,3 @@ def _lost(name: str, start: int, end: int) -> DataLoss:
         f"offsets {start} to {end - 1} of {name} are gone: deleted while they were being read; "
         "set failOnDataLoss=false to go on without them"
     )
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

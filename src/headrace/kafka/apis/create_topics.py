@@ -94,7 +94,7 @@ async def _adopt(
     stream, partition = config.pop(ADOPT_STREAM), config.pop(ADOPT_PARTITION, "0")
     if not partition.isdecimal():
         raise InvalidPartitions(f"{ADOPT_PARTITION}={partition}: expected a partition's number")
-    live = await broker.topics.adopt(topic.name, stream, int(partition), config)
+    live = await broker.adopt(topic.name, stream, int(partition), config)
     return _created(broker, live, len(live.partitions))
 
 
