@@ -198,9 +198,17 @@ def _record(message: Message) -> lines.Record:
     return lines.Record(
         key=message.key(),
         value=message.value(),
-        headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
+        headers=_headers(message),
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
     )
+
+
+def _headers(message: Message) -> lines.Headers | None:
+    try:
+        return tuple(cast("list[tuple[str, bytes | None]]", message.headers() or []))
+    except (SystemError, UnicodeDecodeError):
+        # The client library gives up on a name that is no UTF-8, by either error.
+        return None
 
 
 def _place(message: Message) -> tuple[str, int, int]:

@@ -4,6 +4,8 @@ Behavior
 - Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams. A
   native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
   group how many are not delivered and how many pending, by partition.
+- A value longer than 32 767 bytes, such as `headrace.streams` of 2 000 partitions, is left out before version 4, whose
+  strings may be longer.
 - The resource of another broker id is refused with INVALID_REQUEST, an unknown resource type too.
 
 Version notes
@@ -36,6 +38,9 @@ _STATIC_BROKER, _DEFAULT = 4, 5
 SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
 """Where a topic's value comes from -> the protocol's number."""
 _STRING, _LIST = 2, 7
+_FLEXIBLE = 4
+_LONGEST = 32_767
+"""Bytes of a string in versions that are not flexible."""
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -65,6 +70,8 @@ async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> Describ
             entries = await _entries(
                 exchange.broker, resource, synonyms=request.include_synonyms, doc=request.include_documentation
             )
+            if exchange.version < _FLEXIBLE:
+                entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
             results.append(
                 Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
             )
