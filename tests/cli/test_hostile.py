@@ -121,9 +121,12 @@ def test_a_header_whose_name_is_no_text(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "odd-headers", "--partitions", "1")
     batch = build([(b"k", b"v", 1_700_000_000_000, (("h~\x1b", b"x"),))]).replace(b"~", b"\xff")
     batch[17:21] = native.crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+    many = 50  # the interpreter looks less closely at what it has called often
     with Wire(running.kafka) as wire:
-        assert wire.produce("odd-headers", bytes(batch)).error_code == 0
-    (line,) = headrace.run("records", "tail", "odd-headers", "--from-beginning", "--exit", "--json").splitlines()
+        for _ in range(many):
+            assert wire.produce("odd-headers", bytes(batch)).error_code == 0
+    line, *rest = headrace.run("records", "tail", "odd-headers", "--from-beginning", "--exit", "--json").splitlines()
+    assert len(rest) == many - 1
     assert (json.loads(line)["value"], json.loads(line)["headers"]) == ("v", None)
-    assert headrace.run("records", "tail", "odd-headers", "--offset", "0", "--exit", "-f", "%h %v") == "? v"
+    assert headrace.run("records", "tail", "odd-headers", "--offset", "-1", "--exit", "-f", "%h %v") == "? v"
     assert headrace.run("records", "produce", "odd-headers", "--json", stdin=line)
