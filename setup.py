@@ -53,7 +53,6 @@ def extensions() -> list[Extension]:
         extension(
             "records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers[:1]
         ),
-        extension("store._resp", [ROOT / "store/_resp.c"]),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(
             "kafka.codec._produce",

@@ -46,6 +46,7 @@ from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
+from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import TopicError
 
@@ -302,6 +303,7 @@ async def _embedded(
         epoch,
         producer_expiry_ms=settings.producer_id_expiration_ms,
         alone=True,
+        disk=DiskRoom(options.data),
         journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
         journal_bytes=journal_bytes,
     )

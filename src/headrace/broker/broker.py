@@ -1,24 +1,23 @@
 """The broker: what every door talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.broker import offsets, retention
+from headrace.broker import retention
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
-from headrace.broker.log import Partition
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.readers import Reader
 from headrace.broker.offsets import FoundOffset
 from headrace.broker.pace import Lane
+from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import InvalidConfig, UnknownTopic
@@ -62,16 +61,19 @@ class Broker:
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.lane = lane or Lane()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
-        self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of, self.reads)
-        self.native = NativeGroups(storage, settings.headrace_native_max_pending)
-        self.groups = GroupTable(self.native, clock, settings.groups, self._stream)
+        self._snapshots = Snapshots()
+        self.topics = TopicTable(
+            storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads
+        )
+        self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed)
+        self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
         self.topics.deleted += (self.groups.topic_deleted, self.native.topic_deleted)
         self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
-        self._producer_ids = ProducerIds(storage)
+        self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0
         self._wakeups = Wakeups()
@@ -81,8 +83,8 @@ class Broker:
         await self.topics.load(progress)
         await self.groups.load()
         loop = asyncio.get_running_loop()
-        interval = self.settings.log_retention_check_interval_ms
-        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.storage, self.clock, interval)))
+        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.clock, self.settings)))
+        self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
@@ -95,10 +97,14 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.groups.stop()
+        await self._snapshots.save()
 
-    def _stream(self, partition: TopicPartition) -> str | None:
+    def _committed(self, group: str) -> Mapping[TopicPartition, Position]:
+        return self.groups.positions(group)
+
+    def _partition(self, partition: TopicPartition) -> Partition | None:
         try:
-            return self.topics.partition(partition.topic, partition.partition).stream
+            return self.topics.partition(partition.topic, partition.partition)
         except UnknownTopic:
             return None
 
@@ -165,7 +171,7 @@ class Broker:
         fetch.start()
         return fetch
 
-    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | Reader:
+    def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
         """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
         return self.native.reader(partition, client_id, host)
 
@@ -175,17 +181,12 @@ class Broker:
 
     async def find_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
-        if isinstance(partition, NativePartition):
-            return await partition.find_offset(timestamp)
-        return await offsets.find(self.storage, partition, timestamp)
+        return await partition.find_offset(timestamp)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""
         partition.check_readable(max(before_offset, partition.log_start))
-        if isinstance(partition, NativePartition):
-            await partition.delete_before(before_offset)
-            return partition.log_start
-        partition.trimmed(await self.storage.delete_records(partition.stream, before_offset))
+        await partition.delete_before(before_offset)
         return partition.log_start
 
     async def new_producer_id(self) -> int:

@@ -84,8 +84,8 @@ class Clusters:
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
-        self._moved = set(await self._storage.load_documents(_MOVED))
-        stored = await self._storage.load_documents(_CLUSTERS)
+        self._moved = set(await self._storage.documents.load(_MOVED))
+        stored = await self._storage.documents.load(_CLUSTERS)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
         self.default.configure(self._settings_of(DEFAULT))
         await self.default.start(progress)
@@ -172,7 +172,7 @@ class Clusters:
         async with self._changes:
             BrokerSettings.of(own)
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
-            await self._storage.save_documents({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
+            await self._storage.documents.save({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
             self._own[name] = own
             broker = self._brokers.get(name)
             if broker is not None:
@@ -201,11 +201,11 @@ class Clusters:
                 return
             await broker.topics.delete_all()
             await broker.stop()
-            for group in await broker.storage.load_groups():
-                await broker.storage.save_group(group.name, [DropGroup()])
+            for group in await broker.storage.groups.load():
+                await broker.storage.groups.save(group.name, [DropGroup()])
             # Its names never come back, nor do the keys that were to be avoided.
             moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
-            await self._storage.save_documents({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
+            await self._storage.documents.save({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
             self._moved -= moved
             del self._brokers[name]
             self._own.pop(name, None)
@@ -227,7 +227,7 @@ class Clusters:
     async def _move(self, topic: str, source: str, target: str) -> None:
         async def store(moving: Topic) -> None:
             # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
-            await self._storage.save_documents({(_MOVED, f"{source}/{topic}"): b""})
+            await self._storage.documents.save({(_MOVED, f"{source}/{topic}"): b""})
             self._moved.add(f"{source}/{topic}")
             await self._storage.move_topic(moving, source, target)
 

@@ -7,7 +7,6 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -15,43 +14,10 @@ import structlog
 from headrace.broker.budget import ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
-from headrace.broker.log import Watcher
+from headrace.broker.partition import Readable
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.fetch")
-
-
-class Readable(Protocol):
-    """A partition, as whoever fetches may read it."""
-
-    @property
-    def log_start(self) -> int:
-        """First offset that may be read."""
-
-    @property
-    def log_end(self) -> int:
-        """The offset behind the last record."""
-
-    def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange or UnknownTopic."""
-
-    def at_end(self, offset: int) -> bool:
-        """Whether a read would find nothing."""
-
-    def cached(self, offset: int) -> bool:
-        """Whether a read can be answered from memory."""
-
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Stamped batches from memory and their size."""
-
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Stamped batches from Redis and their size."""
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every batch from now on."""
-
-    def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling."""
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):

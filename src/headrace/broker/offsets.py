@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import msgspec
 
-from headrace.broker.log import Partition
+from headrace.broker.partition import Partition
 from headrace.broker.ports import LogStorage
 from headrace.records.walk import find_timestamp, max_timestamp, records
 from headrace.topics.model import StoredBatch

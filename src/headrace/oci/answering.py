@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from headrace.broker.cache import Buffer
-from headrace.broker.log import Partition
+from headrace.broker.partition import Partition
 from headrace.oci.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.records import native
 from headrace.records.batch import BatchHeader, peek

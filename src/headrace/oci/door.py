@@ -44,10 +44,10 @@ class Door:
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
         storage = self.broker.storage
-        secret = (await storage.load_documents(_SECRETS)).get(_CURSORS)
+        secret = (await storage.documents.load(_SECRETS)).get(_CURSORS)
         if secret is None:
             secret = secrets.token_bytes(SECRET_SIZE)
-            await storage.save_documents({(_SECRETS, _CURSORS): secret})
+            await storage.documents.save({(_SECRETS, _CURSORS): secret})
         self.signer = Signer(secret)
         await self.catalog.start()
 
