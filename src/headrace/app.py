@@ -75,6 +75,7 @@ async def serve(
     *,
     clock: Clock | None = None,
     guest: "Stop | None" = None,
+    log_lines_lost: Callable[[], int] = int,
 ) -> int:
     """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
 
@@ -85,6 +86,7 @@ async def serve(
         on_ready: called once every door answers.
         clock: the time that every door goes by; None: the machine's.
         guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
+        log_lines_lost: tells for the metrics how many lines of the log could not be written.
 
     Returns:
         The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
@@ -148,6 +150,7 @@ async def serve(
                 counters,
                 connections={kafka.name: lambda: len(kafka.connections), LISTENER: lambda: http.connections},
                 store=lambda: store_facts(look),
+                log_lines_lost=log_lines_lost,
                 error_name=error_name,
                 may_see=exposure.is_loopback,
                 data=None if options.redis else options.data,

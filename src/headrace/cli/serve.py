@@ -95,4 +95,4 @@ def run(
             _log.warning("the ready line cannot be written", reason=error.strerror)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(app.serve(options, broker, oci, on_ready))
+        return runner.run(app.serve(options, broker, oci, on_ready, log_lines_lost=lambda: log.lost))
