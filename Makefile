@@ -82,8 +82,9 @@ format: $(VENV)/.dev ## Format the code, and repair what the linter can
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.dev ## Write the generated pages of docs/
+docs: $(VENV)/.dev ## Write the generated pages of docs/ and the Grafana dashboard
 	$(BIN)/python docs/generate.py
+	$(BIN)/python monitoring/generate.py
 
 clean: ## Remove .venv, caches and build products; data directories stay
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
