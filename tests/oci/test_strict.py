@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.harness.memory import MemoryStorage
+from tests.broker.conftest import MemoryStorage
 from tests.oci.conftest import Api, details, new_stream
 
 from headrace.broker.broker import Broker
@@ -147,12 +147,11 @@ async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exc
 
     sending = asyncio.ensure_future(made.send())
     await asyncio.sleep(0)
-    logs = storage.logs
-    for stream, *_, done in list(logs.waiting):
+    for stream, _, done in list(storage.waiting):
         if stream in failing:
             done(failing[stream])
-    logs.waiting = [each for each in logs.waiting if each[0] not in failing]
-    logs.answer()
+    storage.waiting = [each for each in storage.waiting if each[0] not in failing]
+    storage.answer()
     await sending
 
 

@@ -22,8 +22,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     key: bytes | None = None
     value: bytes | None = None
-    headers: Headers | None = ()
-    """None: they cannot be read, as a name among them is no UTF-8."""
+    headers: Headers = ()
     timestamp: int | None = None
     """Milliseconds since the epoch; None: now."""
 
@@ -106,9 +105,7 @@ def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
             "timestamp": record.timestamp,
             "key": from_bytes(record.key),
             "value": from_bytes(record.value),
-            "headers": None
-            if record.headers is None
-            else [[name, from_bytes(value)] for name, value in record.headers],
+            "headers": [[name, from_bytes(value)] for name, value in record.headers],
         }
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import hiredis
 
-from headrace.store.errors import Stray
+from headrace.store.errors import Displaced
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
@@ -15,7 +15,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 
-_KINDS: dict[str, type[TopicError | Stray]] = {
+_KINDS: dict[str, type[TopicError | Displaced]] = {
     # What our scripts say
     "FENCED": Fenced,
     "GONE": UnknownTopic,
@@ -23,7 +23,8 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "EPOCH": InvalidProducerEpoch,
     "FULL": StorageFull,
     "FOREIGN": TopicError,
-    "STRAY": Stray,
+    "DISPLACED": Displaced,
+    "BEHIND": StorageUnavailable,
     # What Redis says
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
@@ -37,7 +38,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
 }
-_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
+_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "DISPLACED", "BEHIND"})
 
 
 def error_of(reply: Exception) -> Exception:
@@ -47,7 +48,7 @@ def error_of(reply: Exception) -> Exception:
     return error_of_text(str(reply))
 
 
-def error_of_text(reply: str) -> TopicError | Stray:
+def error_of_text(reply: str) -> TopicError | Displaced:
     """The same for the text of an error, such as scripts give for one of many things asked."""
     word, _, text = reply.partition(" ")
     if word in _OURS:

@@ -1,8 +1,7 @@
 """OffsetForLeaderEpoch (23), versions 2-4 (KIP-320).
 
 Behavior
-- The answer is the largest leader epoch up to the one asked for, and where it ended: at the first offset of the next
-  one, or at the log end. Epoch -1, offset -1: none is known. The epoch rises whenever a server opens the partition.
+- A log has had one leader epoch: the present one ends at the log end. Another one is not known: epoch -1, offset -1.
 
 Version notes
 - 3: replica id. 4: flexible.
@@ -33,18 +32,17 @@ Partition = OffsetForLeaderEpochResponse.EpochEndOffset
         ),
     ),
 )
-def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> None:
+async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""
-    exchange.answer(
-        OffsetForLeaderEpochResponse(
-            topics=[
-                Topic(
-                    topic=topic.topic,
-                    partitions=[_end(exchange.broker, topic.topic, asked) for asked in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+    pace = exchange.pace()
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            Topic(
+                topic=topic.topic,
+                partitions=[_end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)],
+            )
+            async for topic in pace.each(request.topics)
+        ]
     )
 
 
@@ -57,5 +55,6 @@ def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetFo
             raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
     except (TopicError, RequestError) as error:
         return Partition(partition=asked.partition, error_code=code_of(error))
-    epoch, end = partition.end_of_epoch(asked.leader_epoch)
-    return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+    if asked.leader_epoch != partition.leader_epoch:
+        return Partition(partition=asked.partition)
+    return Partition(partition=asked.partition, leader_epoch=partition.leader_epoch, end_offset=partition.log_end)
