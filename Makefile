@@ -33,12 +33,12 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
 	$(PYTEST) $(PYTHON_ONLY) $(ARGS)
 
-test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus and faketime; installs them when missing
-	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null || { \
-	  echo "Installing kcat, redis-server, prometheus and faketime with apt-get"; \
+test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh and fish; installs them when missing
+	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null || { \
+	  echo "Installing kcat, redis-server, prometheus, faketime, zsh and fish with apt-get"; \
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update --quiet --quiet && \
-	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime; }
+	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish; }
 	$(PYTEST) -m apt $(ARGS)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
@@ -82,8 +82,9 @@ format: $(VENV)/.dev ## Format the code, and repair what the linter can
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.dev ## Write the generated pages of docs/
+docs: $(VENV)/.dev ## Write the generated pages of docs/ and the Grafana dashboard
 	$(BIN)/python docs/generate.py
+	$(BIN)/python monitoring/generate.py
 
 clean: ## Remove .venv, caches and build products; data directories stay
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -45,7 +45,7 @@ def extensions() -> list[Extension]:
     """All of them."""
     native = (
         "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
-        "_receipts.c", "_find.c",
+        "_receipts.c",
     )  # fmt: skip
     headers = (RECORDS / "_native.h", RECORDS / "_header.h")
     return [
@@ -53,7 +53,6 @@ def extensions() -> list[Extension]:
         extension(
             "records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers[:1]
         ),
-        extension("store._resp", [ROOT / "store/_resp.c"]),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(
             "kafka.codec._produce",

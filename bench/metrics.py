@@ -198,6 +198,7 @@ async def _page() -> tuple[int, int, float, float]:
         counters,
         connections={},
         store=facts,
+        log_lines_lost=lambda: 0,
         error_name=error_name,
         may_see=lambda _: True,
         data=Path("/"),

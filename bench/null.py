@@ -37,7 +37,7 @@ from headrace.kafka.codec.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from headrace.records.batch import peek, stamp_prefix
+from headrace.records.batch import peek
 
 # The versions that the server has too: both are spoken to in the same words.
 OFFERED: dict[type[Message], tuple[int, int]] = {
@@ -71,7 +71,7 @@ class Log:
         self.end += peek(data).span
         if keep:
             self.ends.append(self.end)
-            self.batches.append(stamp_prefix(base, 0, data) + data[16:])
+            self.batches.append(_prefix(base, data) + data[16:])
         return base
 
     def read(self, offset: int, max_bytes: int) -> list[Any]:
@@ -80,11 +80,16 @@ class Log:
         if self.span:
             base, size = offset - offset % self.span, 0
             while base < self.end and (not chunks or size + len(self.sample) <= max_bytes):
-                chunks += [stamp_prefix(base, 0, self.sample), self.sample[16:]]
+                chunks += [_prefix(base, self.sample), self.sample[16:]]
                 base, size = base + self.span, size + len(self.sample)
         elif offset < self.end:
             chunks += self.batches[bisect_right(self.ends, offset) :]
         return chunks
+
+
+def _prefix(base_offset: int, batch: memoryview) -> bytes:
+    """The first 16 bytes of a batch, with this base offset."""
+    return base_offset.to_bytes(8, "big") + batch[8:16]
 
 
 class NullBroker:

@@ -16,7 +16,7 @@ from typing import Any
 from bench.machine import describe
 from bench.table import Cell, table
 from headrace.records import arrow, by_aiokafka, compression, native, plain, plain_columns, plain_encode
-from headrace.records.batch import check, peek, stamp_prefix
+from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.walk import records
 
@@ -91,7 +91,6 @@ def check_and_stamp(rounds: int) -> Iterator[list[Cell]]:
         yield line(f"check a batch of {len(batch):,} bytes", fast / loops * 1e6, slow / loops * 1e6, "us")
     for name, function in (
         ("peek", lambda: peek(buffer)),
-        ("stamp_prefix", lambda: stamp_prefix(5, 1, buffer)),
         ("stamp", lambda: native.stamp(buffer, 5, 1)),
     ):
         fast, slow = both(partial(repeated, 20_000, function), rounds)

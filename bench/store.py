@@ -1,4 +1,4 @@
-"""The storage alone: appends by the server's script and reads, on an embedded Valkey over one connection.
+"""The storage alone: appends by a log's owner and reads, on an embedded Valkey over one connection.
 
 CPU is counted for this process ("ours": encoding, sending, decoding) and for the Valkey, per GB of batches and per
 append. Nothing here touches the records, and there is no client: no server can be faster than this. Appends are those
@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import redis.asyncio
@@ -21,10 +20,14 @@ from tests.harness.valkey import running_valkey
 from bench.machine import describe
 from bench.processes import cpu_s
 from bench.table import Cell, table
+from headrace.broker.cache import CacheBudget
+from headrace.broker.clock import SystemClock
+from headrace.broker.log import LogPartition
+from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
-from headrace.topics.model import Append, Appended, Topic
+from headrace.topics.model import Append, Appended
 
 SIZES = (100, 16 << 10, 64 << 10, 1 << 20)
 _MOST_BATCHES = 40_000
@@ -76,16 +79,16 @@ async def _measure(size: int, quick: bool) -> list[Cell]:
     ]
 
 
-async def alone(batch: bytes | bytearray, count: int) -> tuple[Spent, Spent]:
+async def alone(batch: bytearray, count: int) -> tuple[Spent, Spent]:
     """Append a batch `count` times and read all of it, on a Valkey of its own; what the one and the other took."""
     async with running_valkey() as valkey:
         storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1, alone=True)
         try:
-            topic = Topic(name="bench", id=uuid4(), streams=(_STREAM,), config={}, created_ms=0)
-            await storage.create_topic(topic)
+            log = LogPartition("bench", 0, _STREAM, storage.logs, CacheBudget(0), SystemClock(), Snapshots())
+            await log.open(create=True)
             appending, reading = Spent(), Spent()
             with _spending(appending, valkey.pid):
-                await _append(storage, batch, count)
+                await _append(log, batch, count)
             with _spending(reading, valkey.pid):
                 await _read(storage, max(1, _READ_BYTES // len(batch)), count * peek(batch).span)
         finally:
@@ -109,7 +112,7 @@ def _spending(spent: Spent, pid: int) -> Iterator[None]:
     spent.valkey_s = cpu_s(pid) - valkey
 
 
-def _append(storage: RedisStorage, batch: bytes | bytearray, count: int) -> Awaitable[Any]:
+def _append(log: LogPartition, batch: bytearray, count: int) -> Awaitable[Any]:
     """Append `count` times, some at once; the sequence in the batch itself is left alone, nobody looks at it."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     sent = answered = 0
@@ -128,7 +131,7 @@ def _append(storage: RedisStorage, batch: bytes | bytearray, count: int) -> Awai
 
     def send() -> None:
         nonlocal sent
-        storage.append(_STREAM, Append(batch, span, 1_700_000_000_000, _PRODUCER, 0, sent * span), done)
+        log.append(Append(bytearray(batch), span, 1_700_000_000_000, _PRODUCER, 0, sent * span), done)
         sent += 1
 
     for _ in range(min(count, max(4, min(_MOST_UNDER_WAY, _UNDER_WAY_BYTES // len(batch))))):
@@ -138,7 +141,7 @@ def _append(storage: RedisStorage, batch: bytes | bytearray, count: int) -> Awai
 
 async def _read(storage: RedisStorage, at_once: int, records: int) -> None:
     offset = 0
-    while found := await storage.read(_STREAM, offset, at_once):
+    while found := await storage.logs.read(_STREAM, offset, at_once):
         offset = found[-1].next_offset
     if offset != records:
         raise RuntimeError(f"{records} records were appended, {offset} read")

@@ -10,6 +10,7 @@ import click
 from headrace.access.needs import told
 from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
+from headrace.cli.commands import Status
 from headrace.kafka import apis
 from headrace.kafka.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS
@@ -17,6 +18,7 @@ from headrace.oci import faults, limits, operations
 from headrace.oci.registry import OPERATIONS, Operation
 from headrace.oci.routing import BASE
 from headrace.oci.settings import OCI_KEYS
+from headrace.profiles import DEFAULT, Profile
 from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
 from headrace.topics.values import ConfigKey
@@ -117,8 +119,40 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def commands_page() -> str:
-    """The help of every command."""
-    sections = ["# Commands", NOTE]
+    """The help of every command, and what all of them share."""
+    keys = ", ".join(_code(key) for key in Profile.__struct_fields__)
+    sections = [
+        "# Commands",
+        NOTE,
+        "## Which server",
+        "",
+        "Client commands find the server by a flag (`--bootstrap HOST:PORT`), else by a variable",
+        "(`HEADRACE_BOOTSTRAP`), else by a profile, else at `127.0.0.1:9092`. Where a server listens",
+        "(`HEADRACE_KAFKA`) has no say in it. Profiles are tables of `~/.config/headrace/profiles.toml`, with any of",
+        f"{keys}; the one named `{DEFAULT}` counts unless `--profile NAME` or `HEADRACE_PROFILE` names another. A file",
+        "that holds a password must be its owner's alone (`chmod 600`).",
+        "",
+        "```toml",
+        "[default]",
+        'bootstrap = "127.0.0.1:9092"',
+        "",
+        "[staging]",
+        'bootstrap = "broker.example.org:9092"',
+        'username = "acme/jane/ocid1.streampool.oc1..aaaa"',
+        'password = "..."',
+        "```",
+        "",
+        "## How a command ends",
+        "",
+        "Answers go to standard output; errors, and what else a person should know, to standard error, a sentence",
+        "each. Scripts go by the exit code:",
+        "",
+        *_table(("code", "meaning"), ((str(status.value), status.meaning) for status in Status)),
+        "",
+        'With `--json`, bytes that are UTF-8 are text and others `{"base64": "..."}`. Tables and lines for people show',
+        "times in the local zone, with the zone said, and what would not print as an escape such as `\\x1b`.",
+        "",
+    ]
     for path, command in _commands(cli.root, "headrace"):
         context = click.Context(command, info_name=path, max_content_width=110, terminal_width=110)
         context.help_option_names = ["-h", "--help"]

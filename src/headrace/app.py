@@ -31,6 +31,7 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
+from headrace.keyspace.urls import without_password
 from headrace.loop import DelayWatch
 from headrace.metrics.counters import Counters
 from headrace.oci import exposure
@@ -45,6 +46,7 @@ from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
+from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import TopicError
 
@@ -73,6 +75,7 @@ async def serve(
     *,
     clock: Clock | None = None,
     guest: "Stop | None" = None,
+    log_lines_lost: Callable[[], int] = int,
 ) -> int:
     """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
 
@@ -83,6 +86,7 @@ async def serve(
         on_ready: called once every door answers.
         clock: the time that every door goes by; None: the machine's.
         guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
+        log_lines_lost: tells for the metrics how many lines of the log could not be written.
 
     Returns:
         The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
@@ -92,6 +96,9 @@ async def serve(
     """
     stop = guest or Stop()
     counters = Counters()
+    if options.redis is None and "headrace.adopt.prefixes" not in settings.given:
+        # In its own Valkey there is nothing that is not the server's.
+        settings = BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
     cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
         if settings.headrace_cache_bytes < 0:
@@ -143,6 +150,7 @@ async def serve(
                 counters,
                 connections={kafka.name: lambda: len(kafka.connections), LISTENER: lambda: http.connections},
                 store=lambda: store_facts(look),
+                log_lines_lost=log_lines_lost,
                 error_name=error_name,
                 may_see=exposure.is_loopback,
                 data=None if options.redis else options.data,
@@ -268,7 +276,11 @@ async def _storage(options: ServerOptions, settings: BrokerSettings, stop: Stop)
             stack.push_async_callback(opened.close)
             yield opened
     except StoreError as error:
-        raise StartError(str(error)) from None
+        text = str(error)
+        if options.redis is not None:
+            # Storage names the Redis it was given by its URL.
+            text = text.replace(options.redis, without_password(options.redis))
+        raise StartError(text) from None
 
 
 async def _embedded(
@@ -294,6 +306,7 @@ async def _embedded(
         epoch,
         producer_expiry_ms=settings.producer_id_expiration_ms,
         alone=True,
+        disk=DiskRoom(options.data),
         journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
         journal_bytes=journal_bytes,
     )

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -112,9 +113,20 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 
 
 def _redis_url(text: str) -> str:
-    if not text.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError(f"expected a URL like redis://HOST:6379/0 or unix:///PATH, found {text!r}")
+    try:
+        # A port that is no number is told of when it is asked for.
+        port = urlsplit(text).port
+    except ValueError:
+        port = -1
+    if port == -1 or not text.startswith(("redis://", "rediss://", "unix://")):
+        found = "one of another kind" if _may_be_secret(text) else repr(text)
+        raise ValueError(f"expected a URL like redis://HOST:6379/0 or unix:///PATH, found {found}")
     return text
+
+
+def _may_be_secret(url: str) -> bool:
+    """Whether there may be a password in what is, or should be, the URL of a Redis."""
+    return "@" in url or "password" in url
 
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
@@ -240,11 +252,16 @@ def load(
     given = file_options | _from_environment(environ)
     for name, text in (flags or {}).items():
         if text is not None:
-            given[name] = Given(text, f"--{name} {text}")
+            given[name] = Given(text, f"--{name}{_shown(name, text, ' ')}")
     settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
     broker = {name: value for name, value in settings.items() if not name.startswith(OCI_PREFIX)}
     oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
     return _options(given), _broker_settings(broker), _oci_settings(oci)
+
+
+def _shown(name: str, text: str, between: str) -> str:
+    """A value as messages repeat it; not that of --redis where it may hold a password."""
+    return "" if name == "redis" and _may_be_secret(text) else between + text
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -342,7 +359,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         if variable not in known:
             hint = suggestion(variable, [*known, *_OTHER_VARIABLES]) or "see headrace serve --help"
             raise SettingsError(f"unknown environment variable {variable}: {hint}")
-        given[known[variable].name] = Given(text, f"{variable}={text}")
+        name = known[variable].name
+        given[name] = Given(text, f"{variable}{_shown(name, text, '=')}")
     return given
 
 
@@ -361,7 +379,8 @@ def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
         if name == "set" and isinstance(value, dict):
             settings = {key: Given(text, path) for key, text in _flatten(value, path)}
         elif name in _BY_NAME and isinstance(value, str | int) and not isinstance(value, bool):
-            options[name] = Given(str(value), f'{name} = "{value}" in {path}')
+            shown = _shown(name, f'"{value}"', " = ")
+            options[name] = Given(str(value), f"{name}{shown} in {path}")
         elif name in _BY_NAME or name == "set":
             expected = "a table of broker settings" if name == "set" else "one value, as text"
             raise SettingsError(f"{name} in {path}: expected {expected}")

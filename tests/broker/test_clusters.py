@@ -84,15 +84,14 @@ async def test_all_clusters_cache_within_the_budget_given(world: World) -> None:
 async def append(broker: Broker, topic: str, value: bytes) -> int:
     answers: list[Appended | Exception] = []
     broker.append(topic, 0, build([(None, value, 1, ())]), answers.append)
-    await broker.storage.load_documents("nothing")  # behind it on the same connection
+    await broker.storage.documents.load("nothing")  # behind it on the same connection
     (answer,) = answers
     assert isinstance(answer, Appended)
     return answer.base_offset
 
 
 async def stored(broker: Broker, topic: str) -> int:
-    partition = broker.topics.partition(topic, 0)
-    return len(await broker.storage.read(partition.stream, 0, 1_000))
+    return len(await broker.storage.logs.read(broker.topics.partition(topic, 0).stream, 0, 1_000))
 
 
 async def test_clusters_and_their_settings_survive_a_restart(world: World) -> None:
@@ -156,7 +155,7 @@ async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisSe
         blue = await world.clusters.create("blue", {})
         await blue.topics.create("t", 3, {})
         await append(blue, "t", b"1")
-        await blue.storage.save_group("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+        await blue.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
         gone: list[str] = []
         world.clusters.removed.append(gone.append)
         await world.clusters.delete("blue")
@@ -172,7 +171,7 @@ async def test_a_moved_topic_takes_its_records_along_and_leaves_positions_behind
     blue = await world.clusters.create("blue", {"log.retention.hours": "1"})
     live = await default.topics.create("t", 1, {})
     await append(default, "t", b"1")
-    await default.storage.save_group("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+    await default.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
     await default.groups.load()
     world.told.clear()
 

@@ -2,15 +2,16 @@
 
 import asyncio
 
+from tests.harness.memory import MemoryStorage
+
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
-from headrace.broker.log import Partition
+from headrace.broker.log import LogPartition
+from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
-from headrace.topics.model import PartitionState
 
-from .conftest import MemoryStorage
 from .test_log import batch
 
 
@@ -45,17 +46,18 @@ class Reader:
         return [found.size for found in self.answers[-1]]
 
 
-def fill(partition: Partition, storage: MemoryStorage, batches: int = 1) -> int:
+def fill(partition: LogPartition, storage: MemoryStorage, batches: int = 1) -> int:
     """Append single-record batches; the size of each."""
     for _ in range(batches):
         partition.append(batch(), lambda _: None)
-    storage.answer()
+    storage.logs.answer()
     return len(batch().batch)
 
 
-def another(storage: MemoryStorage, budget: CacheBudget) -> Partition:
-    state = PartitionState(log_start=0, next_offset=0, leader_epoch=0)
-    return Partition("t", 1, "headrace:t:1", state, storage, budget)
+async def another(storage: MemoryStorage, budget: CacheBudget) -> LogPartition:
+    made = LogPartition("t", 1, "headrace:t:1", storage.logs, budget, ManualClock(), Snapshots())
+    await made.open(create=True)
+    return made
 
 
 async def turn() -> None:
@@ -64,7 +66,7 @@ async def turn() -> None:
 
 
 async def test_records_that_are_there_are_answered_at_once(
-    partition: Partition, storage: MemoryStorage, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     size = fill(partition, storage, 3)
     reader = Reader(clock)
@@ -76,7 +78,7 @@ async def test_records_that_are_there_are_answered_at_once(
 
 
 async def test_a_fetch_at_the_log_end_wakes_on_append(
-    partition: Partition, storage: MemoryStorage, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
@@ -91,7 +93,7 @@ async def test_a_fetch_at_the_log_end_wakes_on_append(
 
 
 async def test_who_waits_can_be_answered_before_the_end_of_the_turn_and_only_once(
-    partition: Partition, storage: MemoryStorage, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
@@ -120,7 +122,7 @@ async def test_a_fetch_that_cannot_be_answered_does_not_hold_up_the_others(clock
     assert answered == [1]
 
 
-async def test_nothing_new_is_answered_empty_at_the_deadline(partition: Partition, clock: ManualClock) -> None:
+async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LogPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
     clock.advance(499)
@@ -132,9 +134,9 @@ async def test_nothing_new_is_answered_empty_at_the_deadline(partition: Partitio
 
 
 async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
-    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
-    other = another(storage, budget)
+    other = await another(storage, budget)
     size = fill(partition, storage)
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), Ask(other, 0, 1 << 20), min_bytes=3 * size)
@@ -148,7 +150,7 @@ async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
     assert reader.sizes == [2 * size, size]
 
 
-async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: Partition, clock: ManualClock) -> None:
+async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LogPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=0)
     reader.fetch(Ask(partition, 0, 1 << 20), max_wait_ms=0)
@@ -157,9 +159,9 @@ async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: Partit
 
 
 async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
-    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
-    other = another(storage, budget)
+    other = await another(storage, budget)
     size = fill(partition, storage)
     reader = Reader(clock)
     reader.fetch(
@@ -177,9 +179,9 @@ async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
 
 
 async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
-    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
-    other = another(storage, budget)
+    other = await another(storage, budget)
     size = fill(partition, storage, 2)
     fill(other, storage)
     reader = Reader(clock)
@@ -189,9 +191,9 @@ async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
 
 
 async def test_under_a_byte_limit_another_partition_comes_first_each_time(
-    partition: Partition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
-    other = another(storage, budget)
+    other = await another(storage, budget)
     size = fill(partition, storage)
     fill(other, storage)
     reader = Reader(clock)
@@ -204,11 +206,10 @@ async def test_under_a_byte_limit_another_partition_comes_first_each_time(
 async def test_what_left_memory_is_read_from_redis(
     storage: MemoryStorage, clock: ManualClock, budget: CacheBudget
 ) -> None:
-    cold = Partition(
-        "t", 0, "headrace:t:0", PartitionState(log_start=0, next_offset=0, leader_epoch=0), storage, CacheBudget(0)
-    )
+    cold = LogPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, Snapshots())
+    await cold.open(create=True)
     size = fill(cold, storage, 3)
-    warm = another(storage, budget)
+    warm = await another(storage, budget)
     fill(warm, storage)
     reader = Reader(clock)
     reader.fetch(Ask(cold, 1, 1 << 20), Ask(warm, 0, 1 << 20))
@@ -219,7 +220,7 @@ async def test_what_left_memory_is_read_from_redis(
 
 
 async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
-    partition: Partition, storage: MemoryStorage, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     fetch = reader.fetch(Ask(partition, 0, 1 << 20))
@@ -231,7 +232,7 @@ async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
     assert clock.pending == 0
 
 
-async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(partition: Partition, clock: ManualClock) -> None:
+async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(partition: LogPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=1 << 20)
     partition.close()

@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from tests.harness.memory import MemoryStorage
 
 from headrace.broker.groups import GroupTable
+from headrace.broker.log import LogPartition
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Heartbeat, Join, Sync
@@ -13,14 +15,12 @@ from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.testing.clock import ManualClock
 
-from .conftest import MemoryStorage
-
 PARTITION = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock) -> GroupTable:
-    return GroupTable(storage, clock, GroupSettings(), lambda partition: f"headrace:{partition.topic}:0")
+def table(storage: MemoryStorage, clock: ManualClock, partition: LogPartition) -> GroupTable:
+    return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
 
 
 def join(member_id: str = "") -> Join:
@@ -81,9 +81,9 @@ async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(
 
     assert isinstance(result, CommitResult)
     assert result.partitions == {PARTITION: None}
-    assert storage.groups["g"].stored.positions[PARTITION].offset == 7
+    assert storage.groups.stored["g"].stored.positions[PARTITION].offset == 7
     await table.mirror.settle()
-    assert storage.mirrored == {("headrace:t:0", "g"): 7}
+    assert storage.logs.mirrored == {("headrace:t:0", "g"): 7}
 
 
 async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgotten(
@@ -105,18 +105,18 @@ async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgo
     )
     assert beat == HeartbeatResult()
     await table.request("g", commit(8, joined.generation, joined.member_id))
-    assert storage.groups["g"].stored.positions[PARTITION].offset == 8
-    assert [member.member_id for member in storage.groups["g"].stored.members] == [joined.member_id]
+    assert storage.groups.stored["g"].stored.positions[PARTITION].offset == 8
+    assert [member.member_id for member in storage.groups.stored["g"].stored.members] == [joined.member_id]
 
 
 async def test_a_stable_group_goes_on_after_a_restart(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LogPartition
 ) -> None:
     joined = await stable(table, clock)
     await table.request("g", commit(3, joined.generation, joined.member_id))
     await table.stop()
 
-    again = GroupTable(storage, clock, GroupSettings(), lambda _: "headrace:t:0")
+    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
     assert await again.load() == 1
     description = again.describe("g")
     assert description is not None
@@ -138,20 +138,20 @@ async def test_asking_a_group_that_does_not_exist_leaves_no_group_behind(
     assert beat == HeartbeatResult(error=GroupError.UNKNOWN_MEMBER_ID)
     assert not table.exists("g")
     assert list(table.describe_all()) == []
-    assert not storage.groups
+    assert not storage.groups.stored
 
 
 async def test_requests_that_come_during_a_write_wait_for_their_turn(table: GroupTable, storage: MemoryStorage) -> None:
     results = await asyncio.gather(*(table.request("g", commit(offset)) for offset in range(20)))
 
     assert all(isinstance(result, CommitResult) and result.partitions[PARTITION] is None for result in results)
-    assert storage.groups["g"].stored.positions[PARTITION].offset == 19
+    assert storage.groups.stored["g"].stored.positions[PARTITION].offset == 19
 
 
 async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
     await table.request("g", commit(5))
     table.topic_deleted("t")
-    while storage.groups["g"].stored.positions:
+    while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
 
     assert table.positions("g") == {}
@@ -161,12 +161,12 @@ async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
     table: GroupTable, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     await table.request("g", commit(5))
-    again = GroupTable(storage, clock, GroupSettings(), lambda _: None)
+    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None)
     await again.load()
     while again.positions("g"):
         await asyncio.sleep(0)
 
-    assert not storage.groups["g"].stored.positions
+    assert not storage.groups.stored["g"].stored.positions
 
 
 async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> None:

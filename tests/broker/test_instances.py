@@ -10,7 +10,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
-from headrace.broker.log import Partition
+from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import LiveTopic
 from headrace.groups.effects import CommitResult, DeleteGroupResult
@@ -20,6 +20,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.records.walk import records
+from headrace.store.groups import RedisGroups
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
@@ -65,20 +66,20 @@ class Basket:
         return [offset for _, offset, _ in self.kept]
 
 
-class FailingStorage(RedisStorage):
-    """A storage that can be told to refuse groups, or to keep them waiting, and counts what it writes."""
+class FailingGroups(RedisGroups):
+    """A storage of groups that can be told to refuse, or to keep waiting, and counts what it writes."""
 
     refuses = False
     saved = 0
     gate: asyncio.Event | None = None
 
-    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.refuses:
             raise StorageUnavailable("the connection was lost")
         self.saved += 1
-        await super().save_group(group, changes)
+        await super().save(group, changes)
 
 
 class World:
@@ -89,15 +90,15 @@ class World:
         self.epoch = 0
         self.clock = ManualClock()
         self.broker: Broker
-        self.storage: FailingStorage
+        self.storage: RedisStorage
+        self.groups: FailingGroups
 
     async def start(self) -> None:
         self.epoch += 1
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
-        storage = await FailingStorage.open(self.url, link, self.epoch)
-        assert isinstance(storage, FailingStorage)
-        self.storage = storage
+        self.storage = storage = await RedisStorage.open(self.url, link, self.epoch)
+        self.groups = storage.groups = FailingGroups(storage.scripts, Keyspace(), self.epoch)
         self.broker = Broker(
             storage,
             BrokerSettings.of({}),
@@ -315,7 +316,7 @@ async def test_an_unused_group_goes_and_makes_room(world: World) -> None:
         await asyncio.sleep(0.001)
 
     assert world.broker.instances.groups_of(world.flights) == []
-    assert await world.storage.load_groups() == []
+    assert await world.storage.groups.load() == []
     with pytest.raises(InstanceError) as caught:
         world.broker.instances.describe(world.flights, "g")
     assert caught.value.kind is InstanceProblem.UNKNOWN_GROUP
@@ -344,12 +345,12 @@ async def test_a_get_whose_client_goes_away_holds_nothing_back(world: World) -> 
     await world.put(3, 0)
     await world.put(3, 1)
     a = await world.cursor("a")
-    world.storage.gate = asyncio.Event()
+    world.groups.gate = asyncio.Event()
     going = asyncio.ensure_future(world.get(a))
     await asyncio.sleep(0)
     going.cancel()
     await asyncio.wait([going])
-    world.storage.gate.set()
+    world.groups.gate.set()
     await world.broker.instances.heartbeat(world.flights, await world.cursor("b"))
     # What it would have read was never delivered: a sign of life is enough to give up.
     await world.broker.instances.heartbeat(world.flights, a)
@@ -362,7 +363,7 @@ async def test_an_instance_that_asked_in_time_is_not_silent_because_storage_was_
     await world.topic(2)
     a, b, late = [(await world.get(await world.cursor(name)))[1] for name in ("a", "b", "late")]
     world.clock.advance(TIMEOUT_MS - 1)
-    world.storage.gate = asyncio.Event()
+    world.groups.gate = asyncio.Event()
     creating = asyncio.ensure_future(world.cursor("somebody else"))
     await asyncio.sleep(0)
     beats = [asyncio.ensure_future(world.broker.instances.heartbeat(world.flights, cursor)) for cursor in (a, b)]
@@ -370,7 +371,7 @@ async def test_an_instance_that_asked_in_time_is_not_silent_because_storage_was_
     world.clock.advance(TIMEOUT_MS)
     beats.append(asyncio.ensure_future(world.broker.instances.heartbeat(world.flights, late)))
     await asyncio.sleep(0)
-    world.storage.gate.set()
+    world.groups.gate.set()
     await asyncio.gather(creating, *beats)
 
     # Who came too late is out, and in again at once, behind those who waited.
@@ -385,7 +386,7 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
     await world.topic()
     await world.put(10)
     _, cursor = await world.get(await world.cursor(), 5)
-    world.storage.refuses = True
+    world.groups.refuses = True
     with pytest.raises(InstanceError) as caught:
         await world.get(cursor, 5)
     assert caught.value.kind is InstanceProblem.UNAVAILABLE
@@ -394,7 +395,7 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
         await world.broker.instances.create_cursor(world.flights, "h", "a", BEGINNING, TIMEOUT_MS, True)
     assert world.broker.instances.groups_of(world.flights) == ["g"]
 
-    world.storage.refuses = False
+    world.groups.refuses = False
     again, cursor = await world.get(cursor, 5)
     assert again.offsets == [5, 6, 7, 8, 9]
     assert world.broker.instances.describe(world.flights, "g")[0].committed == 5
@@ -403,16 +404,16 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
 async def test_reading_costs_no_write_but_for_commits(world: World) -> None:
     await world.topic()
     _, cursor = await world.get(await world.cursor())
-    before = world.storage.saved
+    before = world.groups.saved
     for _ in range(50):
         _, cursor = await world.get(cursor)
         await world.broker.instances.heartbeat(world.flights, cursor)
-    assert world.storage.saved == before
+    assert world.groups.saved == before
     await world.put(1)
     _, cursor = await world.get(cursor)
-    assert world.storage.saved == before
+    assert world.groups.saved == before
     await world.get(cursor)
-    assert world.storage.saved == before + 1
+    assert world.groups.saved == before + 1
 
 
 async def test_a_deleted_topic_ends_its_groups(world: World) -> None:
@@ -435,13 +436,13 @@ async def test_a_section_whose_topic_went_with_a_crash_is_dropped_at_the_start(w
     await world.stop()
     link = redis.asyncio.from_url(world.url)
     storage = await RedisStorage.open(world.url, link, world.epoch)
-    await storage.delete_topic(topic)
+    await storage.topics.delete(topic)
     await storage.close()
     await world.start()
     while world.broker.groups.exists("g"):
         await asyncio.sleep(0.001)
 
-    assert await world.storage.load_groups() == []
+    assert await world.storage.groups.load() == []
 
 
 async def test_a_group_made_while_it_is_being_deleted_is_made_anew(world: World) -> None:
@@ -489,4 +490,4 @@ async def test_positions_are_mirrored_for_those_who_look_into_redis(world: World
     async with redis.asyncio.from_url(world.url) as link:
         (group,) = await link.xinfo_groups(world.flights.topic.streams[0])
 
-    assert group["last-delivered-id"] == b"3-18446744073709551615"
+    assert group["last-delivered-id"].endswith(b"-3")

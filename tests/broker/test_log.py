@@ -3,14 +3,16 @@
 import asyncio
 
 import pytest
+from tests.harness.memory import MemoryStorage
 
-from headrace.broker.log import Partition
+from headrace.broker.cache import CacheBudget
+from headrace.broker.log import LogPartition
+from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.records.build import build
-from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
-
-from .conftest import MemoryStorage
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import OffsetOutOfRange, OutOfOrderSequence, StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append, Appended, StoredBatch
 
 
 def batch(count: int = 1, timestamp: int = 1_000) -> Append:
@@ -18,32 +20,36 @@ def batch(count: int = 1, timestamp: int = 1_000) -> Append:
     return Append(made, count, timestamp)
 
 
-async def test_a_record_is_readable_only_once_redis_has_answered(partition: Partition, storage: MemoryStorage) -> None:
+async def test_a_record_is_readable_only_once_redis_has_answered(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append)
     assert (partition.log_end, results) == (0, [])
 
-    storage.answer()
+    storage.logs.answer()
 
     assert partition.log_end == 3
     assert results == [Appended(0)]
 
 
-async def test_batches_in_memory_are_stamped_with_their_offsets(partition: Partition, storage: MemoryStorage) -> None:
+async def test_batches_in_memory_are_stamped_with_their_offsets(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
-    storage.answer()
+    storage.logs.answer()
 
     chunks, _ = partition.read_cached(0, 1 << 20, whole_first=True)
 
     assert [peek(chunk).base_offset for chunk in chunks] == [0, 3]
-    assert [peek(chunk).leader_epoch for chunk in chunks] == [0, 0]
+    assert [peek(chunk).leader_epoch for chunk in chunks] == [1, 1]
 
 
-async def test_batches_from_redis_are_stamped_too(partition: Partition, storage: MemoryStorage) -> None:
+async def test_batches_from_redis_are_stamped_too(partition: LogPartition, storage: MemoryStorage) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
-    storage.answer()
+    storage.logs.answer()
 
     chunks, size = await partition.read_stored(4, 1 << 20)
     answer = b"".join(chunks)
@@ -53,12 +59,12 @@ async def test_batches_from_redis_are_stamped_too(partition: Partition, storage:
 
 
 async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
-    partition: Partition, storage: MemoryStorage
+    partition: LogPartition, storage: MemoryStorage
 ) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
-    storage.answer()
-    log = storage.logs[partition.stream]
+    storage.logs.answer()
+    log = storage.logs.logs[partition.stream].batches
     copies = b"".join((await partition.read_stored(0, 1 << 20))[0])
     log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]
     partition._ahead = None
@@ -70,11 +76,11 @@ async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
 
 
 async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redis(
-    partition: Partition, storage: MemoryStorage
+    partition: LogPartition, storage: MemoryStorage
 ) -> None:
     for _ in range(3):
         partition.append(batch(10), lambda _: None)
-    storage.answer()
+    storage.logs.answer()
     partition._tail.clear(partition.log_end)  # as if memory had been needed for others
 
     bases = []
@@ -83,13 +89,13 @@ async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redi
         bases.append(peek(b"".join(chunks)).base_offset)
 
     assert bases == [0, 0, 0, 10, 10, 20, 20]
-    assert storage.reads <= 2
+    assert storage.logs.reads <= 2
 
 
-async def test_an_offset_outside_the_log_is_refused(partition: Partition, storage: MemoryStorage) -> None:
+async def test_an_offset_outside_the_log_is_refused(partition: LogPartition, storage: MemoryStorage) -> None:
     partition.append(batch(5), lambda _: None)
-    storage.answer()
-    partition.trimmed(2)
+    storage.logs.answer()
+    await partition.delete_before(2)
 
     partition.check_readable(2)
     partition.check_readable(5)
@@ -98,23 +104,22 @@ async def test_an_offset_outside_the_log_is_refused(partition: Partition, storag
             partition.check_readable(offset)
 
 
-async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: Partition, storage: MemoryStorage) -> None:
+async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: LogPartition, storage: MemoryStorage) -> None:
     results: list[Appended | Exception] = []
     grown: list[int] = []
     partition.append(batch(2), results.append)
-    storage.answer()
+    storage.logs.answer()
     partition.watch(grown.append)
     # Redis took this batch, and the connection broke before the answer.
     lost = batch(4)
     partition.append(lost, results.append)
     storage.unavailable = True
-    storage.answer()
+    storage.logs.answer()
     assert [type(result) for result in results] == [Appended, StorageUnavailable]
 
     with pytest.raises(StorageUnavailable):
         partition.append(batch(), results.append)
-    stream = partition.stream
-    storage.logs[stream].append(type(storage.logs[stream][0])(2, 6, bytes(lost.batch)))
+    storage.logs.logs[partition.stream].batches.append(StoredBatch(2, 6, bytes(lost.batch)))
     storage.unavailable = False
     while partition.log_end == 2:
         await asyncio.sleep(0)
@@ -123,12 +128,12 @@ async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: Partiti
     assert grown == [1]
     assert not partition.cached(5)
     partition.append(batch(), results.append)
-    storage.answer()
+    storage.logs.answer()
     assert results[-1] == Appended(6)
     assert partition.cached(6)
 
 
-async def test_a_deleted_partition_takes_and_gives_nothing(partition: Partition) -> None:
+async def test_a_deleted_partition_takes_and_gives_nothing(partition: LogPartition) -> None:
     grown: list[int] = []
     partition.watch(grown.append)
     partition.close()
@@ -140,30 +145,74 @@ async def test_a_deleted_partition_takes_and_gives_nothing(partition: Partition)
         partition.check_readable(0)
 
 
-async def test_an_append_answered_while_the_log_end_is_learnt_is_not_forgotten(
-    partition: Partition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_again(
+    partition: LogPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(2), results.append)
     partition.append(batch(3), results.append)  # on its way when the first one's fate becomes unknown
-    opened = storage.open_partition
-
-    async def answered_behind(stream: str) -> PartitionState:
-        state = await opened(stream)
-        storage.answer()
-        return state
-
-    monkeypatch.setattr(storage, "open_partition", answered_behind)
     storage.unavailable = True
-    storage.answer(1)
+    storage.logs.answer(1)
     storage.unavailable = False
-    while partition.log_end == 0:
-        await asyncio.sleep(0)
     for _ in range(5):
         await asyncio.sleep(0)
+    storage.logs.answer()
 
-    assert results[1:] == [Appended(0)]
-    assert partition.log_end == 3
+    assert [type(result) for result in results] == [StorageUnavailable, StorageUnavailable]
+    assert (partition.log_end, partition.leader_epoch) == (0, 2)
     partition.append(batch(), results.append)
-    storage.answer()
-    assert results[-1] == Appended(3)
+    storage.logs.answer()
+    assert results[-1] == Appended(0)
+
+
+def sent(sequence: int, count: int = 1, epoch: int = 0) -> Append:
+    made = build([(None, b"value", 1_000, ())] * count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+    return Append(made, count, 1_000, 7, epoch, sequence)
+
+
+async def test_a_repeated_batch_is_answered_when_its_first_copy_is_stored(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(sent(0, 2), results.append)
+    partition.append(sent(0, 2), results.append)
+    assert results == []
+    storage.logs.answer()
+    partition.append(sent(0, 2), results.append)
+
+    assert results == [Appended(0), Appended(0, duplicate=True), Appended(0, duplicate=True)]
+    assert partition.log_end == 2
+
+
+async def test_a_repeated_batch_fails_with_its_first_copy(partition: LogPartition, storage: MemoryStorage) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(sent(0), results.append)
+    partition.append(sent(0), results.append)
+    storage.unavailable = True
+    storage.logs.answer()
+    partition.close()
+
+    assert [type(result) for result in results] == [StorageUnavailable, StorageUnavailable]
+
+
+async def test_a_gap_is_refused_at_once(partition: LogPartition) -> None:
+    partition.append(sent(0), lambda _: None)
+    with pytest.raises(OutOfOrderSequence):
+        partition.append(sent(5), lambda _: None)
+
+
+async def test_another_owner_knows_the_producers(
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    partition.append(sent(0), lambda _: None)
+    storage.logs.answer()
+    await partition.save_producers()
+    other = LogPartition("t", 0, partition.stream, storage.logs, budget, clock, Snapshots())
+    await other.open()
+    results: list[Appended | Exception] = []
+
+    other.append(sent(0), results.append)
+
+    assert results == [Appended(0, duplicate=True)]
+    assert other.leader_epoch > partition.leader_epoch
+    assert other.end_of_epoch(partition.leader_epoch) == (partition.leader_epoch, 1)

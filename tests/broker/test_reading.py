@@ -1,17 +1,17 @@
 """Reading into a sink: whole batches, from memory or from storage, as far as the sink wants."""
 
 import pytest
+from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import Buffer
-from headrace.broker.log import Partition
+from headrace.broker.log import LogPartition
+from headrace.broker.partition import Partition
 from headrace.broker.reading import read
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append
-
-from .conftest import MemoryStorage
 
 
 class Sink:
@@ -40,15 +40,15 @@ class Sink:
         return offset
 
 
-def fill(partition: Partition, storage: MemoryStorage, *counts: int) -> None:
+def fill(partition: LogPartition, storage: MemoryStorage, *counts: int) -> None:
     for count in counts:
         batch = build([(None, b"x" * 100, 1, ()) for _ in range(count)])
         partition.append(Append(batch, count, 1), lambda _: None)
-    storage.answer()
+    storage.logs.answer()
 
 
 @pytest.fixture(params=["cached", "stored"])
-def log(request: pytest.FixtureRequest, partition: Partition, storage: MemoryStorage) -> Partition:
+def log(request: pytest.FixtureRequest, partition: LogPartition, storage: MemoryStorage) -> LogPartition:
     """Batches of 3, 1 and 4 records."""
     fill(partition, storage, 3, 1, 4)
     if request.param == "stored":
@@ -56,19 +56,19 @@ def log(request: pytest.FixtureRequest, partition: Partition, storage: MemorySto
     return partition
 
 
-async def test_everything_up_to_the_log_end(log: Partition) -> None:
+async def test_everything_up_to_the_log_end(log: LogPartition) -> None:
     sink = Sink()
     assert await read(log, 0, sink) == 8
     assert sink.offsets == list(range(8))
 
 
-async def test_from_within_a_batch(log: Partition) -> None:
+async def test_from_within_a_batch(log: LogPartition) -> None:
     sink = Sink()
     assert await read(log, 5, sink) == 8
     assert sink.offsets == [5, 6, 7]
 
 
-async def test_in_small_pieces(log: Partition) -> None:
+async def test_in_small_pieces(log: LogPartition) -> None:
     """A batch larger than what is wanted comes all the same: there is at least one record when there is one."""
     sink = Sink(room=1)
     assert await read(log, 0, sink) == 8
@@ -76,45 +76,45 @@ async def test_in_small_pieces(log: Partition) -> None:
     assert sink.calls == 3
 
 
-async def test_no_further_than_the_sink_wants(log: Partition) -> None:
+async def test_no_further_than_the_sink_wants(log: LogPartition) -> None:
     sink = Sink(limit=2)
     assert await read(log, 1, sink) == 3
     assert sink.offsets == [1, 2]
     assert await read(log, 3, sink) == 3
 
 
-async def test_nothing_at_the_log_end(log: Partition) -> None:
+async def test_nothing_at_the_log_end(log: LogPartition) -> None:
     sink = Sink()
     assert await read(log, 8, sink) == 8
     assert sink.calls == 0
 
 
-async def test_the_time_is_passed_on(log: Partition) -> None:
+async def test_the_time_is_passed_on(log: LogPartition) -> None:
     sink = Sink()
     await read(log, 0, sink, 5)
     assert sink.not_before_ms == 5
 
 
 @pytest.mark.parametrize("offset", [-1, 9])
-async def test_an_offset_that_is_not_there(log: Partition, offset: int) -> None:
+async def test_an_offset_that_is_not_there(log: LogPartition, offset: int) -> None:
     with pytest.raises(OffsetOutOfRange):
         await read(log, offset, Sink())
 
 
-async def test_behind_the_log_start(log: Partition) -> None:
-    log.trimmed(4)
+async def test_behind_the_log_start(log: LogPartition) -> None:
+    log.log_start = 4
     with pytest.raises(OffsetOutOfRange):
         await read(log, 3, Sink())
     assert await read(log, 4, Sink()) == 8
 
 
-async def test_a_deleted_topic(log: Partition) -> None:
+async def test_a_deleted_topic(log: LogPartition) -> None:
     log.close()
     with pytest.raises(UnknownTopic):
         await read(log, 0, Sink())
 
 
-async def test_storage_that_does_not_answer(partition: Partition, storage: MemoryStorage) -> None:
+async def test_storage_that_does_not_answer(partition: LogPartition, storage: MemoryStorage) -> None:
     fill(partition, storage, 1)
     partition._tail.clear(partition.log_end)
     storage.unavailable = True
@@ -122,11 +122,11 @@ async def test_storage_that_does_not_answer(partition: Partition, storage: Memor
         await read(partition, 0, Sink())
 
 
-async def test_what_retention_takes_while_it_is_being_read(partition: Partition, storage: MemoryStorage) -> None:
+async def test_what_retention_takes_while_it_is_being_read(partition: LogPartition, storage: MemoryStorage) -> None:
     fill(partition, storage, 3)
     partition._tail.clear(partition.log_end)
-    storage.logs[partition.stream].clear()
+    storage.logs.logs[partition.stream].batches.clear()
     assert await read(partition, 1, Sink()) == 1
-    partition.trimmed(3)
+    partition.log_start = 3
     with pytest.raises(OffsetOutOfRange):
         await read(partition, 1, Sink())

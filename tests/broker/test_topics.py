@@ -1,10 +1,13 @@
 """The table of topics: creation, deletion, what a storage that fails leaves behind."""
 
 import asyncio
+from uuid import UUID
 
 import pytest
+from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import TopicTable
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults
@@ -16,22 +19,26 @@ from headrace.topics.errors import (
     TopicExists,
     UnknownTopic,
 )
-from headrace.topics.model import PartitionState, Topic
-
-from .conftest import MemoryStorage
+from headrace.topics.model import OpenedLog, Topic
 
 BUDGET = CacheBudget(1 << 20)
 
 
+def stream_of(name: str, _: UUID, index: int) -> str:
+    return f"headrace:{name}:{index}"
+
+
 @pytest.fixture
 def table(storage: MemoryStorage, clock: ManualClock) -> TopicTable:
-    return TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda name, _, index: f"headrace:{name}:{index}")
+    return TopicTable(
+        storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda name, _, index: f"headrace:{name}:{index}"
+    )
 
 
 async def test_a_created_topic_is_stored_and_found_by_name_and_id(table: TopicTable, storage: MemoryStorage) -> None:
     live = await table.create("t", 3, {"retention.ms": "1000"})
 
-    assert storage.topics["t"] == live.topic
+    assert storage.topics.stored["t"] == live.topic
     assert table.get("t") is table.by_id(live.topic.id)
     assert [partition.stream for partition in live.partitions] == ["headrace:t:0", "headrace:t:1", "headrace:t:2"]
     assert live.config.retention_ms == 1000
@@ -51,7 +58,7 @@ async def test_what_cannot_be_created_leaves_nothing(table: TopicTable, storage:
     with pytest.raises(InvalidConfig):
         await table.create("u", 1, {"retention.ms": "soon"})
 
-    assert list(storage.topics) == table.names() == ["t"]
+    assert list(storage.topics.stored) == table.names() == ["t"]
 
 
 async def test_a_topic_created_again_has_another_id(table: TopicTable) -> None:
@@ -77,7 +84,7 @@ async def test_a_deletion_that_storage_refuses_leaves_a_topic_that_works(
     async def refuse(_: Topic) -> None:
         raise StorageUnavailable("no connection")
 
-    monkeypatch.setattr(storage, "delete_topic", refuse)
+    monkeypatch.setattr(storage.topics, "delete", refuse)
     with pytest.raises(StorageUnavailable):
         await table.delete("t")
 
@@ -90,7 +97,7 @@ async def test_a_changed_configuration_is_stored_and_in_force(table: TopicTable,
     await table.configure("t", {"max.message.bytes": "100"})
 
     assert table.get("t").config.max_message_bytes == 100
-    assert storage.topics["t"].config == {"max.message.bytes": "100"}
+    assert storage.topics.stored["t"].config == {"max.message.bytes": "100"}
 
 
 async def test_stored_topics_are_opened_at_the_start(
@@ -98,7 +105,7 @@ async def test_stored_topics_are_opened_at_the_start(
 ) -> None:
     await table.create("t", 2, {})
     await table.create("u", 1, {})
-    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda *_: "unused")
+    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda *_: "unused")
     seen: list[tuple[int, int]] = []
     await again.load(lambda opened, total: seen.append((opened, total)))
 
@@ -106,20 +113,20 @@ async def test_stored_topics_are_opened_at_the_start(
     assert seen == [(2, 3), (3, 3)]
 
 
-class SlowStorage(MemoryStorage):
+class SlowTopics(MemoryTopics):
     """Answers when it is told to."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, shared: MemoryStorage) -> None:
+        super().__init__(shared)
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def create_topic(self, topic: Topic) -> None:
-        await super().create_topic(topic)
+    async def create(self, topic: Topic) -> None:
+        await super().create(topic)
         await self._pause()
 
-    async def delete_topic(self, topic: Topic) -> None:
-        await super().delete_topic(topic)
+    async def delete(self, topic: Topic) -> None:
+        await super().delete(topic)
         await self._pause()
 
     async def _pause(self) -> None:
@@ -128,39 +135,42 @@ class SlowStorage(MemoryStorage):
 
 
 async def test_a_change_is_finished_when_the_one_who_asked_has_gone(clock: ManualClock) -> None:
-    storage = SlowStorage()
-    table = TopicTable(storage, clock, TopicDefaults(), BUDGET, lambda name, _, index: f"headrace:{name}:{index}")
+    storage = MemoryStorage()
+    topics = storage.topics = SlowTopics(storage)
+    table = TopicTable(
+        storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda name, _, index: f"headrace:{name}:{index}"
+    )
 
     for change in (table.create_if_missing("t", 1), table.delete("t")):
-        storage.asked.clear()
-        storage.go_on.clear()
+        topics.asked.clear()
+        topics.go_on.clear()
         asking = asyncio.ensure_future(change)
-        await storage.asked.wait()
+        await topics.asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        storage.go_on.set()
+        topics.go_on.set()
         # The next change waits for its turn, so the one before has ended after it.
         await table.create("next", 1, {})
         await table.delete("next")
 
-        assert table.names() == list(storage.topics)
+        assert table.names() == list(storage.topics.stored)
 
 
 async def test_a_topic_stored_without_an_answer_is_found_by_the_next_who_asks(
     table: TopicTable, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(_: str) -> PartitionState:
+    async def lost(*_: object, **__: object) -> OpenedLog:
         raise StorageUnavailable("the connection was lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "open_partition", lost)
+        patched.setattr(storage.logs, "open", lost)
         with pytest.raises(StorageUnavailable):
             await table.create_if_missing("t", 2)
     assert table.names() == []
 
     found = await table.create_if_missing("t", 5)
-    assert found.topic == storage.topics["t"]
+    assert found.topic == storage.topics.stored["t"]
     assert len(found.partitions) == 2
     with pytest.raises(TopicExists):
         await table.create("t", 1, {})
@@ -172,7 +182,7 @@ async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicT
     for name in ("a", "b"):
         await table.create(name, 1, {})
     await table.delete_all()
-    assert (gone, storage.topics, table.names()) == (["a", "b"], {}, [])
+    assert (gone, storage.topics.stored, table.names()) == (["a", "b"], {}, [])
     with pytest.raises(UnknownTopic, match="was deleted"):
         await table.create("a", 1, {})
 
@@ -182,7 +192,7 @@ async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: Me
         raise StorageUnavailable("away")
 
     await table.create("a", 1, {})
-    storage.delete_topic = refuse  # type: ignore[method-assign]
+    storage.topics.delete = refuse  # type: ignore[method-assign]
     with pytest.raises(StorageUnavailable):
         await table.delete_all()
     await table.create("b", 1, {})

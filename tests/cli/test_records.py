@@ -192,3 +192,125 @@ def test_tail_says_when_the_server_goes_away_and_goes_on_when_it_is_back(tmp_pat
                 assert tail.wait(20) == 0
             finally:
                 tail.kill()
+
+
+def test_files_are_sent_with_headers_and_a_key(headrace: Any, tmp_path: Path) -> None:
+    headrace.run("topics", "create", "from-files", "--partitions", "1")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("a\nb\n")
+    second.write_text("c")
+    arguments = ["--key", "k", "-H", "source=files", "-H", "empty="]
+    sent = headrace.run("records", "produce", "from-files", str(first), "-", str(second), *arguments, stdin="in\n")
+    assert sent == "4 records sent to from-files\n"
+    read = headrace.records("from-files")
+    assert [line["value"] for line in read] == ["a", "b", "in", "c"]
+    assert {line["key"] for line in read} == {"k"}
+    assert read[0]["headers"] == [["source", "files"], ["empty", ""]]
+
+
+def test_a_whole_file_may_be_one_record(headrace: Any, tmp_path: Path) -> None:
+    headrace.run("topics", "create", "whole", "--partitions", "1")
+    picture = tmp_path / "picture"
+    picture.write_bytes(b"\x00\n\xff\n")
+    assert headrace.run("records", "produce", "whole", "--whole", str(picture)) == "1 record sent to whole\n"
+    assert [line["value"] for line in headrace.records("whole")] == [{"base64": "AAr/Cg=="}]
+
+
+def test_json_lines_get_the_headers_too(headrace: Any) -> None:
+    headrace.run("topics", "create", "more-headers", "--partitions", "1")
+    line = '{"value": "v", "headers": {"h": "1"}}'
+    headrace.run("records", "produce", "more-headers", "--json", "--header", "n=2", stdin=line)
+    assert headrace.records("more-headers")[0]["headers"] == [["h", "1"], ["n", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        (["produce", "t", "/nonexistent/file"], 1, "no file '/nonexistent/file'; nothing was sent"),
+        (["produce", "t", "/proc/self/mem"], 1, "cannot read '/proc/self/mem': "),
+        (["produce", "t", "--key", "k", "--json"], 2, "--key is for plain lines"),
+        (["produce", "t", "--key", "k", "--key-separator", ":"], 2, "both name a key"),
+        (["produce", "t", "--whole", "--json"], 2, "--whole takes files as they are"),
+        (["produce", "t", "--header", "x"], 2, "--header x: expected NAME=VALUE"),
+        (["produce", "t", "--header", "=x"], 2, "--header =x: expected NAME=VALUE"),
+        (["tail", "t", "--offset", "soon"], 2, "--offset soon: expected earliest"),
+        (["tail", "t", "--since", "soon"], 2, "--since: expected a duration"),
+        (["tail", "t", "--since", "1h", "--offset", "1"], 2, "both say where to begin"),
+        (["tail", "t", "--from-beginning", "--offset", "1"], 2, "both say where to begin"),
+        (["tail", "t", "--format", "%q"], 2, "--format: expected one of"),
+        (["tail", "t", "--format", "%k", "--json"], 2, "both say how records are printed"),
+        (["trim", "t"], 2, "which records are to stay?"),
+        (["trim", "t", "-n", "1", "--offset", "1"], 2, "both say where to begin"),
+        (["trim", "t", "-n", "1", "--partition", "7"], 4, "has partitions 0 to 1, not 7"),
+        (["produce", "t", "--partition", "7"], 4, "has partitions 0 to 1, not 7"),
+    ],
+)
+def test_what_is_not_asked_correctly_is_one_line(headrace: Any, arguments: list[str], status: int, reason: str) -> None:
+    command, topic, *rest = arguments
+    if "asked" not in [line["topic"] for line in headrace.json("topics", "list")]:
+        headrace.run("topics", "create", topic.replace("t", "asked"))
+    assert headrace.run("records", command, "asked", *rest, stdin="a\n", status=status) == ""
+    assert reason in headrace.err
+    assert headrace.err.count("\n") == 1
+
+
+@pytest.fixture
+def timed(headrace: Any) -> str:
+    """A topic of one partition with the records 0 to 9, a second apart, of which the first two are gone."""
+    if "timed" not in [line["topic"] for line in headrace.json("topics", "list")]:
+        headrace.run("topics", "create", "timed", "--partitions", "1", "--config", "message.timestamp.type=CreateTime")
+        lines = "".join(
+            f'{{"key": "k{number % 3}", "value": "{number}", "timestamp": {1_700_000_000_000 + 1000 * number}}}\n'
+            for number in range(10)
+        )
+        headrace.run("records", "produce", "timed", "--json", stdin=lines)
+        headrace.run("records", "trim", "timed", "--offset", "2")
+    return "timed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (["--from-beginning"], "23456789"),
+        (["--offset", "earliest"], "23456789"),
+        (["--offset", "latest"], ""),
+        (["--offset", "7"], "789"),
+        (["--offset", "0"], "23456789"),
+        (["--offset", "99"], ""),
+        (["--offset", "-3"], "789"),
+        (["--offset", "-99"], "23456789"),
+        (["--offset", "+3"], "56789"),
+        (["--since", "@1700000006500"], "789"),
+        (["--since", "2023-11-14T22:13:28Z"], "89"),
+        (["--since", "1h"], ""),
+        (["--since", "9000d"], "23456789"),
+        (["--offset", "earliest", "-n", "2"], "23"),
+        (["--offset", "earliest", "--key", "k2"], "258"),
+        (["--offset", "earliest", "--key", "k2", "-n", "2"], "25"),
+        (["--offset", "earliest", "--key", "nobody"], ""),
+    ],
+)
+def test_where_tail_begins_and_what_it_shows(headrace: Any, timed: str, arguments: list[str], values: str) -> None:
+    assert headrace.run("records", "tail", timed, *arguments, "--exit", "--format", "%v") == values
+
+
+def test_trim_keeps_what_it_is_told(headrace: Any) -> None:
+    headrace.run("topics", "create", "trimmed", "--partitions", "2")
+    headrace.run("records", "produce", "trimmed", "--partition", "0", stdin="a\nb\nc\n")
+    headrace.run("records", "produce", "trimmed", "--partition", "1", stdin="d\ne\n")
+    answer = headrace.json("records", "trim", "trimmed", "-n", "1", "--partition", "0")
+    assert answer["partitions"] == [{"partition": 0, "log_start_before": 0, "log_start": 2, "log_end": 3}]
+    assert [line["value"] for line in headrace.records("trimmed")] == ["c", "d", "e"]
+    headrace.run("records", "trim", "trimmed", "--since", "1h")
+    assert [line["value"] for line in headrace.records("trimmed")] == ["c", "d", "e"]
+    headrace.run("records", "trim", "trimmed", "--offset", "latest")
+    assert headrace.records("trimmed") == []
+
+
+def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None:
+    headrace.run("topics", "create", "small-only", "--config", "max.message.bytes=1000")
+    headrace.run("records", "produce", "small-only", "--whole", stdin="x" * 2_000_000, status=1)
+    assert headrace.err == (
+        "headrace: 1 of 1 records were not taken by 'small-only': "
+        "a record is larger than the topic takes (max.message.bytes)\n"
+    )

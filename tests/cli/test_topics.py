@@ -76,3 +76,64 @@ def test_asking_for_a_missing_topic_does_not_create_it(headrace: Any) -> None:
     headrace.run("topics", "describe", "never", status=4)
     headrace.run("records", "tail", "never", status=4)
     assert "never" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_a_configuration_is_altered_and_shown_before_and_after(headrace: Any) -> None:
+    headrace.run("topics", "create", "altered", "--config", "max.message.bytes=5000")
+    arguments = ["--config", "retention.ms=60000", "--unset", "max.message.bytes"]
+    assert headrace.json("topics", "alter", "altered", *arguments) == {
+        "topic": "altered",
+        "config": {
+            "retention.ms": {"before": "604800000", "after": "60000"},
+            "max.message.bytes": {"before": "5000", "after": "1048588"},
+        },
+    }
+    shown = headrace.run("topics", "alter", "altered", "--unset", "retention.ms")
+    assert shown.splitlines()[-1].split() == ["retention.ms", "60000", "604800000"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        (["alter", "unaltered"], 2, "what is to change?"),
+        (["alter", "unaltered", "--config", "a=1", "--unset", "a"], 2, "a is both set and unset"),
+        (["alter", "unaltered", "--config", "retention.msec=1"], 1, "did you mean retention.ms?"),
+        (["alter", "unaltered", "--config", "retention.ms=soon"], 1, "cannot alter topic 'unaltered': "),
+        (["alter", "unatlered", "--config", "retention.ms=1"], 4, "did you mean unaltered?"),
+        (["grow", "unaltered", "--partitions", "2"], 1, "has 2 partitions already: their number can only grow"),
+        (["grow", "unatlered", "--partitions", "3"], 4, "did you mean unaltered?"),
+        (["describe", "unatlered"], 4, "no topic 'unatlered' at "),
+        (["delete", "unaltered", "unatlered"], 4, "no topic 'unatlered' at "),
+    ],
+)
+def test_what_cannot_be_changed_is_told_in_one_line(
+    headrace: Any, arguments: list[str], status: int, reason: str
+) -> None:
+    if "unaltered" not in [line["topic"] for line in headrace.json("topics", "list")]:
+        headrace.run("topics", "create", "unaltered")
+    assert headrace.run("topics", *arguments, status=status) == ""
+    assert reason in headrace.err
+    assert headrace.err.count("\n") == 1
+    assert headrace.json("topics", "describe", "unaltered")["config"]["retention.ms"] == "604800000"
+
+
+def test_a_topic_grows(headrace: Any) -> None:
+    headrace.run("topics", "create", "growing", "--partitions", "2")
+    headrace.run("records", "produce", "growing", "--partition", "1", stdin="a\n")
+    assert headrace.run("topics", "grow", "growing", "--partitions", "5") == (
+        "topic growing has 5 partitions, 3 of them new\n"
+    )
+    ends = [part["log_end"] for part in headrace.json("topics", "describe", "growing")["partitions"]]
+    assert ends == [0, 1, 0, 0, 0]
+
+
+def test_thousands_of_partitions_are_described(headrace: Any) -> None:
+    """More than the client library's version of DescribeConfigs has room for to name their streams."""
+    headrace.run("topics", "create", "wide", "--partitions", "3000")
+    described = headrace.json("topics", "describe", "wide")
+    assert len(described["partitions"]) == 3000
+    assert described["partitions"][2999]["stream"] is None
+    assert described["config"]["retention.ms"] == "604800000"
+    headrace.run("groups", "reset", "wide-group", "--topic", "wide", "--to-latest", "--execute")
+    assert len(headrace.json("groups", "describe", "wide-group")["positions"]) == 3000
+    headrace.run("topics", "delete", "wide")

@@ -190,6 +190,7 @@ def page_of(counters: Counters, *, store_answers: bool = True, most_series: int 
         counters,
         connections={},
         store=facts,
+        log_lines_lost=lambda: 7,
         error_name=error_name,
         may_see=is_loopback,
         data=Path("/"),
@@ -202,6 +203,7 @@ async def test_without_storage_the_page_says_so_and_tells_the_rest() -> None:
     assert value(samples, "store_up") == 0
     assert ("headrace_store_memory_bytes", frozenset()) not in samples
     assert value(samples, "disk_size_bytes") > 0
+    assert value(samples, "log_lines_lost_total") == 7
     samples = read(await page_of(Counters()).render())
     assert [value(samples, f"store_{name}") for name in ("up", "memory_bytes", "replicas", "append_file_ok")] == [
         1,

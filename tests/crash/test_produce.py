@@ -110,7 +110,7 @@ def keep_sending(ledger: Ledger, acknowledged: int) -> None:
 def in_journal(started: Server) -> int:
     """How many acknowledged batches the dead server may have left there."""
     found = Journal.open(Path(started.data, "journal"), 0)
-    count = len(found.waiting())
+    count = len(found.in_doubt())
     found.close()
     return count
 

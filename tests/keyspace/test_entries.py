@@ -1,47 +1,56 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace import entries
+from headrace.records.build import build
+from headrace.records.native import stamp
+from headrace.topics.epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import StoredBatch
 
-offsets = st.integers(0, 2**53 - 2)
+
+def as_numbers(entry_id: str) -> tuple[int, int]:
+    term, _, following = entry_id.partition("-")
+    return int(term), int(following)
 
 
-def as_number(entry_id: str) -> tuple[int, int]:
-    time, _, sequence = entry_id.partition("-")
-    return int(time), int(sequence)
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[LeaderEpochs, list[tuple[int, int, str]]]:
+    """Leader epochs, and batches under them as (base offset, next offset, entry id)."""
+    rows, batches, offset, term = [], [], draw(st.integers(0, 2**52)), 0
+    for _ in range(draw(st.integers(1, 4))):
+        term += draw(st.integers(1, 100))
+        rows.append(EpochRow(term, offset, term))
+        for span in draw(st.lists(st.integers(1, 1_000), max_size=4)):
+            batches.append((offset, offset + span, f"{term}-{offset + span}"))
+            offset += span
+    return LeaderEpochs(rows), batches
 
 
-@given(offsets, st.integers(1, 1_000), st.data())
-def test_the_first_entry_at_or_after_the_start_holds_the_offset(base: int, span: int, data: st.DataObject) -> None:
-    after = base + span
-    inside = data.draw(st.integers(base, after - 1))
-    assert as_number(entries.range_start(inside)) <= as_number(entries.id_of(base, after))
-    # The batch before it ends at its base, and is not found.
-    for earlier in (1, 7):
-        assert as_number(entries.id_of(base - earlier, base)) < as_number(entries.range_start(inside))
-    assert as_number(entries.id_of(base, after)) <= as_number(entries.range_end(after))
-    assert as_number(entries.id_of(base, after)) > as_number(entries.range_end(after - 1))
-
-
-@given(offsets, st.integers(1, 2**31))
-def test_an_id_tells_its_offsets(base: int, span: int) -> None:
-    assert entries.offsets_of(entries.id_of(base, base + span).encode()) == (base, base + span)
-
-
-@pytest.mark.parametrize("text", [b"", b"5", b"a-b", b"5-"])
-def test_an_id_of_something_else(text: bytes) -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
-        entries.offsets_of(text)
+@given(logs(), st.data())
+def test_the_first_entry_from_the_start_of_a_range_holds_the_offset(
+    log: tuple[LeaderEpochs, list[tuple[int, int, str]]], data: st.DataObject
+) -> None:
+    epochs, batches = log
+    for base, following, entry_id in batches:
+        inside = data.draw(st.integers(base, following - 1))
+        start = as_numbers(entries.range_start(epochs, inside))
+        found = [each for each in batches if as_numbers(each[2]) >= start]
+        assert found[0] == (base, following, entry_id)
+        end = as_numbers(entries.range_end(epochs, following))
+        assert [each for each in batches if as_numbers(each[2]) <= end][-1] == (base, following, entry_id)
+        assert as_numbers(entries.range_end(epochs, base)) < as_numbers(entry_id)
 
 
 def test_an_answer_is_decoded() -> None:
-    answer = [[b"3-3", [b"b", b"first", b"t", b"9", b"s", b"5"]], [b"4-1", [b"b", b"second", b"t", b"9", b"s", b"11"]]]
-    assert entries.decode(answer) == [StoredBatch(0, 3, b"first"), StoredBatch(3, 4, b"second")]
+    made = []
+    for base, count in ((0, 3), (3, 1)):
+        batch = build([(None, b"v", 1, ())] * count)
+        stamp(batch, base, 7)
+        made.append(bytes(batch))
+    answer = [[b"7-3", [b"b", made[0], b"t", b"9", b"s", b"5"]], [b"9-4", [b"b", made[1], b"t", b"9", b"s", b"11"]]]
+    assert entries.decode(answer) == [StoredBatch(0, 3, made[0]), StoredBatch(3, 4, made[1])]
     assert entries.decode([]) == []
 
 
-def test_a_position_reads_as_everything_below_it_delivered() -> None:
-    assert as_number(entries.position_id(5)) > as_number(entries.id_of(4, 5))
-    assert as_number(entries.position_id(5)) < as_number(entries.id_of(5, 6))
+def test_nothing_lies_before_the_first_offset() -> None:
+    assert entries.position_id(LeaderEpochs([EpochRow(5, 0, 5)]), 0) == "0-0"

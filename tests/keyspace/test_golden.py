@@ -9,12 +9,17 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
+import msgspec
 import redis
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
+from headrace.broker.cache import CacheBudget
+from headrace.broker.log import LogPartition
+from headrace.broker.snapshots import Snapshots
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
@@ -33,11 +38,14 @@ from headrace.groups.model import (
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
+from headrace.store.placing import OwnedLog
 from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append, Appended, Topic
 
 GOLDEN = Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json"
 NOW_MS = 1_700_000_000_000
+TERM = 2_000_000_000
 STREAMS = ("headrace:flights:0", "headrace:flights:1")
 TOPIC = Topic(
     name="flights",
@@ -104,22 +112,48 @@ async def write(url: str) -> None:
     await admin.set(keys.cluster_id, "AAAAAAAAAAAAAAAAAAAAAA")
     await admin.set(keys.epoch, 3)
     storage = await RedisStorage.open(url, admin, 3)
-    storage._now_ms = lambda: NOW_MS
-    await storage.create_topic(TOPIC)
-    answers: list[Appended | Exception] = []
-    for append in APPENDS:
-        storage.append(STREAMS[0], append, answers.append)
-    await storage.ping()
-    assert all(isinstance(answer, Appended) for answer in answers), answers
-    assert await storage.delete_records(STREAMS[0], 3) == 3
-    assert await storage.allocate_producer_ids(1_000) == 0
-    await storage.save_group(
+    await storage.topics.create(TOPIC)
+    first, second = await partitions(storage, TERM)
+    assert await append(first, *APPENDS[:3]) == [Appended(0), Appended(2), Appended(5)]
+    for earlier in (first, second):
+        earlier.close()
+    first, second = await partitions(storage, TERM + 1)
+    assert await append(first, *APPENDS[3:]) == [Appended(6), Appended(8)]
+    await first.delete_before(3)
+    assert first.log_start == 3
+    assert await storage.topics.allocate_producer_ids(1_000) == 0
+    await storage.groups.save(
         "board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS), SaveBalanced(SECTION)]
     )
-    await storage.save_documents(DOCUMENTS)
-    await storage.mirror_position(STREAMS[0], "board", 5)
-    await storage.mirror_position(STREAMS[1], "board", 0)
+    await storage.documents.save(DOCUMENTS)
+    await first.mirror_position("board", 5)
+    await second.mirror_position("board", 0)
     await storage.close()
+
+
+async def partitions(storage: RedisStorage, term: int) -> list[LogPartition]:
+    """Both partitions, opened under a term that is later than the present time gives, and so is always the same."""
+    storage.logs._now_ms = lambda: NOW_MS
+    storage.logs._placer._now_ms = lambda: NOW_MS
+    opened = []
+    for index, stream in enumerate(STREAMS):
+        storage.logs._logs.setdefault(stream, OwnedLog(stream)).term = term - 1
+        made = LogPartition(
+            "flights", index, stream, storage.logs, CacheBudget(1 << 20), ManualClock(NOW_MS), Snapshots()
+        )
+        with patch("headrace.store.logs.uuid4", return_value=UUID(int=0x1F << 120)):
+            await made.open(create=True)
+        opened.append(made)
+    return opened
+
+
+async def append(partition: LogPartition, *appends: Append) -> list[Appended | Exception]:
+    """Append copies, since they are stamped; what each was answered."""
+    answers: list[Appended | Exception] = []
+    for each in appends:
+        partition.append(msgspec.structs.replace(each, batch=bytearray(each.batch)), answers.append)
+    await partition.settle()
+    return answers
 
 
 def dump(url: str) -> dict[str, Any]:
@@ -194,32 +228,32 @@ def _bytes(text: str) -> bytes:
 
 
 def _without_epochs(found: dict[str, Any]) -> dict[str, Any]:
+    """But for what every opening changes: epochs, terms and their rows."""
+    changed = {"e", "v", "l", "last id"}
     return {
-        key: {name: text for name, text in value.items() if name != "e"} if isinstance(value, dict) else value
+        key: {name: text for name, text in value.items() if name not in changed} if isinstance(value, dict) else value
         for key, value in found.items()
     }
 
 
 async def _read_back(url: str) -> None:
     storage = await RedisStorage.open(url, redis.asyncio.from_url(url), 4)
-    storage._now_ms = lambda: NOW_MS
     assert storage.cluster_id == "AAAAAAAAAAAAAAAAAAAAAA"
-    assert await storage.load_topics() == [TOPIC]
-    state = await storage.open_partition(STREAMS[0])
-    assert (state.log_start, state.next_offset, state.leader_epoch) == (3, 9, 0)
-    found = await storage.read(STREAMS[0], 3, 100)
-    assert [each.batch for each in found] == [bytes(append.batch) for append in APPENDS[1:]]
-    assert (await storage.open_partition(STREAMS[1])).next_offset == 0
-    (group,) = await storage.load_groups()
+    assert await storage.topics.load() == [TOPIC]
+    first, second = await partitions(storage, TERM + 2)
+    assert (first.log_start, first.log_end, first.leader_epoch) == (3, 9, TERM + 2)
+    assert [first.end_of_epoch(epoch) for epoch in (TERM, TERM + 1)] == [(TERM, 6), (TERM + 1, 9)]
+    found = await storage.logs.read(STREAMS[0], 3, 100)
+    assert [bytes(each.batch[16:]) for each in found] == [bytes(each.batch[16:]) for each in APPENDS[1:]]
+    assert [each.base_offset for each in found] == [2, 5, 6, 8]
+    assert second.log_end == 0
+    (group,) = await storage.groups.load()
     assert (group.header, group.members, group.positions) == (HEADER, (MEMBER,), POSITIONS)
     assert group.balanced == (SECTION,)
     for kind in ("tags", "pools"):
-        assert await storage.load_documents(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
-    answers: list[Appended | Exception] = []
-    for append in APPENDS[1:4]:
-        storage.append(STREAMS[0], append, answers.append)
-    await storage.ping()
-    assert answers == [Appended(2, duplicate=True), Appended(5, duplicate=True), Appended(6, duplicate=True)]
+        assert await storage.documents.load(kind) == {name: v for (k, name), v in DOCUMENTS.items() if k == kind}
+    again = [Appended(2, duplicate=True), Appended(5, duplicate=True), Appended(6, duplicate=True)]
+    assert await append(first, *APPENDS[1:4]) == again
     await storage.close()
 
 

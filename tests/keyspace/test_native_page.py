@@ -85,8 +85,8 @@ def test_the_page_has_every_key_and_every_field_of_the_state(any_redis: RedisSer
         admin = redis.asyncio.from_url(any_redis.url)
         await admin.flushall()
         storage = await RedisStorage.open(any_redis.url, admin, 1)
-        await storage.open_native(NativeStream("s", 10))
-        await storage.enter(NativeStream("s", 10), "g", "m", 0)
+        await storage.native.open(NativeStream("s", 10))
+        await storage.native.enter(NativeStream("s", 10), "g", "m", 0)
         await storage.close()
 
     asyncio.run(use())

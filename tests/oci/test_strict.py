@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.broker.conftest import MemoryStorage
+from tests.harness.memory import MemoryStorage
 from tests.oci.conftest import Api, details, new_stream
 
 from headrace.broker.broker import Broker
@@ -147,11 +147,12 @@ async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exc
 
     sending = asyncio.ensure_future(made.send())
     await asyncio.sleep(0)
-    for stream, _, done in list(storage.waiting):
+    logs = storage.logs
+    for stream, *_, done in list(logs.waiting):
         if stream in failing:
             done(failing[stream])
-    storage.waiting = [each for each in storage.waiting if each[0] not in failing]
-    storage.answer()
+    logs.waiting = [each for each in logs.waiting if each[0] not in failing]
+    logs.answer()
     await sending
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 import redis
+from tests.harness.logs import appended, opened
 from tests.harness.redis import RedisServer
 
 from headrace.groups.model import Position, SavePositions, TopicPartition
@@ -28,57 +29,54 @@ def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
 async def test_each_cluster_has_its_own_topics_and_groups(open_storage: OpenStorage) -> None:
     storage = await open_storage()
     blue = storage.in_cluster("blue")
-    await storage.create_topic(FLIGHTS)
-    await blue.create_topic(BLUE)
-    await storage.save_group("g", [SavePositions({TopicPartition("flights", 0): Position(offset=1)})])
-    await blue.save_group("g", [SavePositions({TopicPartition("flights", 0): Position(offset=2)})])
+    await storage.topics.create(FLIGHTS)
+    await blue.topics.create(BLUE)
+    await storage.groups.save("g", [SavePositions({TopicPartition("flights", 0): Position(offset=1)})])
+    await blue.groups.save("g", [SavePositions({TopicPartition("flights", 0): Position(offset=2)})])
     restarted = await open_storage(epoch=2)
     for view, topic, offset in ((restarted, FLIGHTS, 1), (restarted.in_cluster("blue"), BLUE, 2)):
-        assert await view.load_topics() == [topic]
-        assert [group.positions for group in await view.load_groups()] == [
+        assert await view.topics.load() == [topic]
+        assert [group.positions for group in await view.groups.load()] == [
             {TopicPartition("flights", 0): Position(offset=offset)}
         ]
-    assert await restarted.in_cluster("default").load_topics() == [FLIGHTS]
-    assert await restarted.in_cluster("red").load_topics() == []
+    assert await restarted.in_cluster("default").topics.load() == [FLIGHTS]
+    assert await restarted.in_cluster("red").topics.load() == []
 
 
 async def test_a_deletion_in_one_cluster_leaves_the_other_alone(open_storage: OpenStorage) -> None:
     storage = await open_storage()
     blue = storage.in_cluster("blue")
-    await storage.create_topic(FLIGHTS)
-    await blue.create_topic(BLUE)
-    await blue.delete_topic(BLUE)
-    assert await storage.load_topics() == [FLIGHTS]
-    assert await blue.load_topics() == []
+    await storage.topics.create(FLIGHTS)
+    await blue.topics.create(BLUE)
+    await blue.topics.delete(BLUE)
+    assert await storage.topics.load() == [FLIGHTS]
+    assert await blue.topics.load() == []
 
 
 async def test_what_is_common(open_storage: OpenStorage) -> None:
     storage = await open_storage()
     blue = storage.in_cluster("blue")
-    assert [await view.allocate_producer_ids(10) for view in (storage, blue, storage)] == [0, 10, 20]
-    await blue.save_documents({("a", "1"): b"x"})
-    assert await storage.load_documents("a") == {"1": b"x"}
+    assert [await view.topics.allocate_producer_ids(10) for view in (storage, blue, storage)] == [0, 10, 20]
+    await blue.documents.save({("a", "1"): b"x"})
+    assert await storage.documents.load("a") == {"1": b"x"}
 
 
 async def test_a_topic_moves_with_its_records(open_storage: OpenStorage) -> None:
     storage = await open_storage()
     blue = storage.in_cluster("blue")
-    await storage.create_topic(FLIGHTS)
-    answers: list[Appended | Exception] = []
-    made = build([(None, b"x", 1, ())])
-    storage.append(FLIGHTS.streams[0], Append(made, 1, 1), answers.append)
+    await storage.topics.create(FLIGHTS)
+    log = await opened(storage, FLIGHTS.streams[0])
+    assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(0)]
     await storage.move_topic(FLIGHTS, "default", "blue")
-    blue.append(FLIGHTS.streams[0], Append(made, 1, 1), answers.append)
-    await storage.ping()
-    assert answers == [Appended(0), Appended(1)]
-    assert (await storage.load_topics(), await blue.load_topics()) == ([], [FLIGHTS])
-    assert len(await blue.read(FLIGHTS.streams[0], 0, 10)) == 2
+    assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(1)]
+    assert (await storage.topics.load(), await blue.topics.load()) == ([], [FLIGHTS])
+    assert len(await blue.logs.read(FLIGHTS.streams[0], 0, 10)) == 2
 
 
 async def test_moves_that_cannot_be(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     storage = await open_storage()
-    await storage.create_topic(FLIGHTS)
-    await storage.in_cluster("blue").create_topic(BLUE)
+    await storage.topics.create(FLIGHTS)
+    await storage.in_cluster("blue").topics.create(BLUE)
     with pytest.raises(TopicExists):
         await storage.move_topic(FLIGHTS, "default", "blue")
     with pytest.raises(UnknownTopic):
@@ -86,5 +84,5 @@ async def test_moves_that_cannot_be(open_storage: OpenStorage, raw: "redis.Redis
     raw.set("headrace:{meta}:epoch", 2)
     with pytest.raises(Fenced):
         await storage.move_topic(FLIGHTS, "default", "red")
-    assert await storage.load_topics() == [FLIGHTS]
-    assert await storage.in_cluster("blue").load_topics() == [BLUE]
+    assert await storage.topics.load() == [FLIGHTS]
+    assert await storage.in_cluster("blue").topics.load() == [BLUE]

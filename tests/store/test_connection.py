@@ -13,7 +13,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.errors import Unreachable
-from headrace.store.logs import load_commands
+from headrace.store.scripts import load_commands
 from headrace.topics.errors import StorageUnavailable
 
 _ECHO = "return ARGV[1]"

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import structlog
 
 from headrace.store import datadir
 from headrace.store.datadir import SOCKET_PATH_BYTES, DataDirectory, DataDirectoryBusy
@@ -166,3 +167,28 @@ def test_a_long_log_is_put_aside(short_path: Path, monkeypatch: pytest.MonkeyPat
     directory.put_log_aside()
     assert [file.name for file in short_path.glob("valkey.log*")] == ["valkey.log.old"]
     directory.close()
+
+
+def modes(path: Path) -> dict[str, int]:
+    return {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.iterdir()}
+
+
+def test_what_other_users_could_read_is_closed_to_them(short_path: Path) -> None:
+    """As of an earlier version, or of a copy made with another umask; the directory is its maker's to close."""
+    short_path.chmod(0o755)
+    (short_path / "appendonlydir").mkdir(0o755)
+    (short_path / "journal").touch(0o644)
+    (short_path / "valkey.log").touch(0o664)
+    (short_path / "notes.txt").touch(0o644)
+    for name, mode in (("journal", 0o644), ("valkey.log", 0o664), ("notes.txt", 0o644)):
+        (short_path / name).chmod(mode)
+    with structlog.testing.capture_logs() as logged:
+        DataDirectory.open(short_path).close()
+        DataDirectory.open(short_path).close()
+    assert modes(short_path) == {
+        "appendonlydir": 0o700, "journal": 0o600, "valkey.log": 0o600, "lock": 0o600, "notes.txt": 0o644,
+    }  # fmt: skip
+    first, *others = logged
+    assert first["files"] == ["appendonlydir", "valkey.log", "journal"]
+    assert [line["mode"] for line in others] == ["755", "755"]
+    assert stat.S_IMODE(short_path.stat().st_mode) == 0o755

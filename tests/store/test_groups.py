@@ -3,6 +3,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import msgspec
 import pytest
 import redis
+from tests.harness.logs import appended, opened
 from tests.harness.redis import RedisServer
 
 from headrace.groups.balanced.model import StartKind
@@ -103,10 +104,10 @@ HISTORY: list[list[GroupChange]] = [
 async def test_a_group_comes_back_as_its_changes_made_it(storage: RedisStorage, open_storage: OpenStorage) -> None:
     snapshot = Snapshot.empty("g")
     for epoch, changes in enumerate(HISTORY, 2):
-        await storage.save_group("g", changes)
+        await storage.groups.save("g", changes)
         snapshot.apply(changes)
         storage = await open_storage(epoch)
-        loaded = await storage.load_groups()
+        loaded = await storage.groups.load()
         if snapshot.nothing:
             assert loaded == []
         else:
@@ -120,23 +121,23 @@ def _sorted(group: StoredGroup) -> StoredGroup:
 
 @pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])
 async def test_any_name_will_do(storage: RedisStorage, name: str) -> None:
-    await storage.save_group(name, [SavePositions({T0: Position(offset=5)})])
-    await storage.save_group("other", [SavePositions({T0: Position(offset=6)})])
-    found = {group.name: group.positions[T0].offset for group in await storage.load_groups()}
+    await storage.groups.save(name, [SavePositions({T0: Position(offset=5)})])
+    await storage.groups.save("other", [SavePositions({T0: Position(offset=6)})])
+    found = {group.name: group.positions[T0].offset for group in await storage.groups.load()}
     assert found == {name: 5, "other": 6}
 
 
 async def test_many_groups_come_back_in_name_order(storage: RedisStorage) -> None:
     for number in range(150):
-        await storage.save_group(f"g{number:03}", [SaveHeader(HEADER)])
-    assert [group.name for group in await storage.load_groups()] == [f"g{number:03}" for number in range(150)]
+        await storage.groups.save(f"g{number:03}", [SaveHeader(HEADER)])
+    assert [group.name for group in await storage.groups.load()] == [f"g{number:03}" for number in range(150)]
 
 
 async def test_a_dropped_group_leaves_no_key(storage: RedisStorage, raw: "redis.Redis") -> None:
     before = set(raw.keys())
     for changes in HISTORY[:3]:
-        await storage.save_group("g", changes)
-    await storage.save_group("g", [SaveHeader(HEADER), DropGroup()])
+        await storage.groups.save("g", changes)
+    await storage.groups.save("g", [SaveHeader(HEADER), DropGroup()])
     assert set(raw.keys()) == before
 
 
@@ -144,26 +145,26 @@ async def test_a_drop_cut_short_is_finished_at_the_next_start(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:
     before = set(raw.keys())
-    await storage.save_group("g", [SaveHeader(HEADER)])
+    await storage.groups.save("g", [SaveHeader(HEADER)])
     raw.delete("headrace:group:{default/g}")
     restarted = await open_storage(epoch=2)
-    assert await restarted.load_groups() == []
+    assert await restarted.groups.load() == []
     assert set(raw.keys()) == before
 
 
 async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:
-    await storage.save_group("g", [SavePositions({T0: Position(offset=5)})])
+    await storage.groups.save("g", [SavePositions({T0: Position(offset=5)})])
     newer = await open_storage(epoch=2)
-    loaded = await newer.load_groups()
+    loaded = await newer.groups.load()
     raw.set("headrace:{meta}:epoch", 2)
     for group in ("g", "new"):
         with pytest.raises(Fenced):
-            await storage.save_group(group, [SavePositions({T0: Position(offset=6)})])
+            await storage.groups.save(group, [SavePositions({T0: Position(offset=6)})])
     with pytest.raises(Fenced):
-        await storage.load_groups()
-    assert await newer.load_groups() == loaded
+        await storage.groups.load()
+    assert await newer.groups.load() == loaded
 
 
 async def test_positions_are_kept_while_redis_is_full(
@@ -171,9 +172,9 @@ async def test_positions_are_kept_while_redis_is_full(
 ) -> None:
     raw.config_set("maxmemory", 1)
     try:
-        await storage.save_group("g", [SaveHeader(HEADER), SavePositions({T0: Position(offset=5)})])
+        await storage.groups.save("g", [SaveHeader(HEADER), SavePositions({T0: Position(offset=5)})])
         restarted = await open_storage(epoch=2)
-        assert [group.positions for group in await restarted.load_groups()] == [{T0: Position(offset=5)}]
+        assert [group.positions for group in await restarted.groups.load()] == [{T0: Position(offset=5)}]
     finally:
         raw.config_set("maxmemory", 0)
 
@@ -186,38 +187,31 @@ def shown(raw: "redis.Redis") -> dict[str, str]:
 
 
 async def test_positions_are_shown_as_redis_consumer_groups(storage: RedisStorage, raw: "redis.Redis") -> None:
-    await storage.open_partition(STREAM)
-    made = build([(None, b"x", 1, ())] * 10)
-    storage.append(STREAM, Append(made, 10, 1), _ignore)
-    await storage.mirror_position(STREAM, "g", 10)
-    await storage.mirror_position(STREAM, "h", 3)
-    assert shown(raw) == {"g": f"10-{LAST}", "h": f"3-{LAST}"}
-    await storage.mirror_position(STREAM, "g", 4)
-    assert shown(raw) == {"g": f"4-{LAST}", "h": f"3-{LAST}"}
-
-
-def _ignore(_: Appended | Exception) -> None:
-    """Whoever reads next waits for it: answers come in order."""
+    log = await opened(storage, STREAM)
+    await appended(log, Append(build([(None, b"x", 1, ())] * 10), 10, 1))
+    await log.mirror_position("g", 10)
+    await log.mirror_position("h", 3)
+    term = log.leader_epoch
+    assert shown(raw) == {"g": f"{term}-10", "h": f"{term}-3"}
+    await log.mirror_position("g", 4)
+    assert shown(raw) == {"g": f"{term}-4", "h": f"{term}-3"}
 
 
 async def test_positions_are_shown_before_the_first_record(storage: RedisStorage, raw: "redis.Redis") -> None:
-    await storage.open_partition(STREAM)
-    await storage.mirror_position(STREAM, "g", 0)
-    assert shown(raw) == {"g": f"0-{LAST}"}
-    appended: list[Appended | Exception] = []
-    storage.append(STREAM, Append(build([(None, b"x", 1, ())]), 1, 1), appended.append)
-    await storage.ping()
-    assert appended == [Appended(0)]
+    log = await opened(storage, STREAM)
+    await log.mirror_position("g", 0)
+    assert shown(raw) == {"g": "0-0"}
+    assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(0)]
 
 
 async def test_a_position_of_a_deleted_topic_makes_no_stream(storage: RedisStorage, raw: "redis.Redis") -> None:
     with pytest.raises(UnknownTopic):
-        await storage.mirror_position(STREAM, "g", 5)
+        await storage.logs.mirror_position(STREAM, "g", 5)
     assert not raw.exists(STREAM)
 
 
 async def test_a_key_that_is_no_stream_is_told(storage: RedisStorage, raw: "redis.Redis") -> None:
-    await storage.open_partition(STREAM)
+    await opened(storage, STREAM)
     raw.set(STREAM, "text")
     with pytest.raises(TopicError, match="WRONGTYPE"):
-        await storage.mirror_position(STREAM, "g", 5)
+        await storage.logs.mirror_position(STREAM, "g", 5)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import redis
+from tests.harness.logs import appended, opened
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
@@ -43,7 +44,7 @@ def raw(any_redis: RedisServer) -> Iterator[Any]:
 async def storage(open_storage: OpenStorage) -> RedisStorage:
     """A storage with one open native partition."""
     opened = await open_storage()
-    await opened.open_native(STREAM)
+    await opened.native.open(STREAM)
     return opened
 
 
@@ -62,7 +63,7 @@ async def append(storage: RedisStorage, *appends: Append, stream: NativeStream =
     """Send them all at once; what each was answered."""
     answers: list[Appended | Exception] = []
     for each in appends:
-        storage.append_native(stream, each, answers.append)
+        storage.native.append(stream, each, answers.append)
     await storage.ping()
     return answers
 
@@ -99,7 +100,7 @@ async def test_offsets_are_the_present_milliseconds(storage: RedisStorage, raw: 
 async def test_a_burst_rolls_into_the_next_millisecond(open_storage: OpenStorage, raw: Any, bits: int) -> None:
     stream = NativeStream(KEY, bits)
     storage = await open_storage()
-    await storage.open_native(stream)
+    await storage.native.open(stream)
     answers = await append(storage, batch(5_000), batch(3_000), batch(1), stream=stream)
     bases = [answer.base_offset for answer in answers if isinstance(answer, Appended)]
     expected = [
@@ -128,7 +129,7 @@ async def test_ids_never_go_back_after_everything_was_deleted(storage: RedisStor
 async def test_two_servers_clocks_are_one(storage: RedisStorage, open_storage: OpenStorage, raw: Any) -> None:
     await base(storage, batch(1))
     later = await open_storage(2)
-    await later.open_native(STREAM)
+    await later.native.open(STREAM)
     [refused] = await append(storage, batch(1))
     assert isinstance(refused, Fenced)
     assert await base(later, batch(1)) > 0
@@ -152,7 +153,7 @@ async def test_a_key_of_another_type_takes_nothing(storage: RedisStorage, raw: A
     [refused] = await append(storage, batch(2))
     assert isinstance(refused, NotAStream)
     with pytest.raises(NotAStream):
-        await storage.read_native(STREAM, 0, 10, 1_000)
+        await storage.native.read(STREAM, 0, 10, 1_000)
     assert raw.get(KEY) == "x"
 
 
@@ -170,9 +171,9 @@ async def test_offsets_end_below_2_53(storage: RedisStorage, raw: Any) -> None:
 
 async def test_records_that_cannot_be_read_are_refused_before_anything_is_sent(storage: RedisStorage, raw: Any) -> None:
     made = batch(2)
-    broken = Append(bytes(made.batch[:70]) + b"\xff" * (len(made.batch) - 70), 2, 1_000)
+    broken = Append(bytearray(made.batch[:70]) + b"\xff" * (len(made.batch) - 70), 2, 1_000)
     with pytest.raises(CorruptBatch):
-        storage.append_native(STREAM, broken, lambda _: None)
+        storage.native.append(STREAM, broken, lambda _: None)
     assert raw.exists(KEY) == 0
 
 
@@ -208,18 +209,18 @@ async def test_sequences_and_epochs_are_kept_in_order(storage: RedisStorage, raw
 
 async def test_reading_begins_at_the_next_entry(storage: RedisStorage) -> None:
     first = await base(storage, batch(5))
-    assert offsets(await storage.read_native(STREAM, 0, 100, 1 << 20)) == list(range(first, first + 5))
-    assert offsets(await storage.read_native(STREAM, first + 2, 2, 1 << 20)) == [first + 2, first + 3]
-    assert offsets(await storage.read_native(STREAM, first, 9, 1 << 20, first + 2)) == [first, first + 1]
-    assert offsets(await storage.read_last(STREAM, first + 4, 2, 1 << 20)) == [first + 2, first + 3]
-    end = await storage.read_native(STREAM, first + 5, 9, 1 << 20)
+    assert offsets(await storage.native.read(STREAM, 0, 100, 1 << 20)) == list(range(first, first + 5))
+    assert offsets(await storage.native.read(STREAM, first + 2, 2, 1 << 20)) == [first + 2, first + 3]
+    assert offsets(await storage.native.read(STREAM, first, 9, 1 << 20, first + 2)) == [first, first + 1]
+    assert offsets(await storage.native.read_last(STREAM, first + 4, 2, 1 << 20)) == [first + 2, first + 3]
+    end = await storage.native.read(STREAM, first + 5, 9, 1 << 20)
     assert (end.batches, end.extent.log_start, end.extent.log_end) == ([], 0, first + 5)
 
 
 async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
     await base(storage, batch(1))
     with pytest.raises(GroupGone):
-        await storage.read_new(STREAM, "nobody", "m", 10, 1_000)
+        await storage.native.read_new(STREAM, "nobody", "m", 10, 1_000)
 
 
 # Trimming
@@ -228,39 +229,39 @@ async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
 async def test_trim_by_time_knows_the_log_start_to_the_offset(storage: RedisStorage, raw: Any) -> None:
     for number in (1, 2, 5, 9):
         raw.xadd(KEY, {"a": "b"}, id=f"{number}000-3")
-    extent = await storage.trim_native(STREAM, before_ms=5_000)
+    extent = await storage.native.trim(STREAM, before_ms=5_000)
     assert ids(raw) == ["5000-3", "9000-3"]
     assert extent.log_start == (2000 << 10) + 4
-    assert (await storage.trim_native(STREAM, before_ms=5_000)).log_start == extent.log_start
-    everything = await storage.trim_native(STREAM, before_ms=10_000)
+    assert (await storage.native.trim(STREAM, before_ms=5_000)).log_start == extent.log_start
+    everything = await storage.native.trim(STREAM, before_ms=10_000)
     assert (everything.log_start, everything.log_end) == ((9000 << 10) + 4,) * 2
 
 
 async def test_nothing_to_trim_leaves_the_start_at_0(storage: RedisStorage, raw: Any) -> None:
     raw.xadd(KEY, {"a": "b"}, id="7000-0")
-    assert (await storage.trim_native(STREAM, before_ms=5_000, max_bytes=1_000)).log_start == 0
+    assert (await storage.native.trim(STREAM, before_ms=5_000, max_bytes=1_000)).log_start == 0
     assert ids(raw) == ["7000-0"]
 
 
 async def test_trim_by_bytes_keeps_at_least_so_many(storage: RedisStorage, raw: Any) -> None:
     for number in range(100):
         raw.xadd(KEY, {"value": "v" * 95}, id=f"{number + 1}-0")
-    extent = await storage.trim_native(STREAM, max_bytes=1_000)
+    extent = await storage.native.trim(STREAM, max_bytes=1_000)
     assert raw.xlen(KEY) == 10
     assert extent.log_start == (90 << 10) + 1
-    assert (await storage.trim_native(STREAM, max_bytes=1_000)).log_start == extent.log_start
+    assert (await storage.native.trim(STREAM, max_bytes=1_000)).log_start == extent.log_start
 
 
 async def test_trim_by_bytes_of_a_long_stream(storage: RedisStorage, raw: Any) -> None:
     await base(storage, batch(30_000))
     size = sum(len(part) for _, fields in raw.xrange(KEY) for pair in fields.items() for part in pair)
-    await storage.trim_native(STREAM, max_bytes=size * 2 // 3)
+    await storage.native.trim(STREAM, max_bytes=size * 2 // 3)
     assert 19_000 < raw.xlen(KEY) < 21_500
 
 
 async def test_delete_up_to_an_offset(storage: RedisStorage, raw: Any) -> None:
     first = await base(storage, batch(10))
-    extent = await storage.trim_native(STREAM, before_offset=first + 4)
+    extent = await storage.native.trim(STREAM, before_offset=first + 4)
     assert extent.log_start == first + 4
     assert len(ids(raw)) == 6
 
@@ -281,17 +282,17 @@ def topic(*streams: str, **config: str) -> Topic:
 async def test_a_topic_is_created_and_deleted_with_all_its_keys(open_storage: OpenStorage, raw: Any) -> None:
     storage = await open_storage()
     made = topic("headrace:t:0", "headrace:t:1")
-    await storage.create_topic(made)
+    await storage.topics.create(made)
     with pytest.raises(TopicExists):
-        await storage.create_topic(made)
-    assert await storage.load_topics() == [made]
+        await storage.topics.create(made)
+    assert await storage.topics.load() == [made]
     stream = NativeStream("headrace:t:0", 10)
     await base(storage, batch(2, producer=3, epoch=0, sequence=0), stream)
-    await storage.enter(stream, "g", "m", 0)
-    await storage.delete_topic(made)
+    await storage.native.enter(stream, "g", "m", 0)
+    await storage.topics.delete(made)
     names = ("headrace:t:0", "headrace:t:1")
     assert not raw.exists(*names, *map(state_of, names), *map(producers_of, names), *map(groups_of, names))
-    assert await storage.load_topics() == []
+    assert await storage.topics.load() == []
 
 
 async def test_a_stream_that_was_there_before_its_topic_is_kept_by_creation(
@@ -299,7 +300,7 @@ async def test_a_stream_that_was_there_before_its_topic_is_kept_by_creation(
 ) -> None:
     storage = await open_storage()
     raw.xadd("headrace:t:0", {"a": "b"}, id="5-0")
-    await storage.create_topic(topic("headrace:t:0"))
+    await storage.topics.create(topic("headrace:t:0"))
     assert raw.xlen("headrace:t:0") == 1
 
 
@@ -307,39 +308,36 @@ async def test_an_adopted_stream_must_be_one_and_outlives_the_topic(open_storage
     storage = await open_storage()
     made = topic("mine", headrace_adopted="0")
     with pytest.raises(TopicError, match="not there"):
-        await storage.create_topic(made)
+        await storage.topics.create(made)
     raw.set("mine", "x")
     with pytest.raises(TopicError, match="a string"):
-        await storage.create_topic(made)
+        await storage.topics.create(made)
     raw.delete("mine")
     raw.xadd("mine", {"a": "b"}, id="5-0")
     before = raw.dump("mine")
-    await storage.create_topic(made)
+    await storage.topics.create(made)
     assert raw.dump("mine") == before
-    await storage.delete_topic(made)
+    await storage.topics.delete(made)
     assert raw.dump("mine") == before
     assert not raw.exists(state_of("mine"))
 
 
 async def test_the_stream_of_a_log_topic_is_not_adopted(open_storage: OpenStorage, raw: Any) -> None:
     storage = await open_storage()
-    await storage.open_partition("headrace:log:0")
-    answers: list[Appended | Exception] = []
-    storage.append("headrace:log:0", batch(1), answers.append)
-    await storage.ping()
+    await appended(await opened(storage, "headrace:log:0"), batch(1))
     with pytest.raises(TopicError, match="log topic"):
-        await storage.open_native(NativeStream("headrace:log:0", 10), must_exist=True)
+        await storage.native.open(NativeStream("headrace:log:0", 10), must_exist=True)
 
 
 async def test_a_deletion_cut_short_is_finished_by_the_next_server(open_storage: OpenStorage, raw: Any) -> None:
     storage = await open_storage()
     made = topic("headrace:t:0", "mine", headrace_adopted="1")
     raw.xadd("mine", {"a": "b"})
-    await storage.create_topic(made)
+    await storage.topics.create(made)
     await base(storage, batch(2), NativeStream("headrace:t:0", 10))
-    await storage._remove_topic("begin", made)
+    await storage.topics._remove("begin", made)
     later = await open_storage(2)
-    assert await later.load_topics() == []
+    assert await later.topics.load() == []
     assert raw.exists("headrace:t:0") == 0
     assert raw.exists("mine") == 1
     assert raw.exists(state_of("mine")) == 0
@@ -350,7 +348,7 @@ async def test_a_deletion_cut_short_is_finished_by_the_next_server(open_storage:
 
 async def test_anybodys_xadd_wakes_who_waits(storage: RedisStorage, raw: Any) -> None:
     woken: list[int | None] = []
-    storage.watch(STREAM, 0, woken.append)
+    storage.native.watch(STREAM, 0, woken.append)
     await asyncio.sleep(0.05)
     assert woken == []
     raw.xadd(KEY, {"a": "b"}, id="5-0")
@@ -361,10 +359,10 @@ async def test_anybodys_xadd_wakes_who_waits(storage: RedisStorage, raw: Any) ->
 async def test_a_watch_from_before_an_entry_wakes_at_once(storage: RedisStorage, raw: Any) -> None:
     raw.xadd(KEY, {"a": "b"}, id="5-0")
     first: list[int | None] = []
-    storage.watch(STREAM, 0, first.append)
+    storage.native.watch(STREAM, 0, first.append)
     await _until(lambda: bool(first))
     second: list[int | None] = []
-    storage.watch(STREAM, 0, second.append)
+    storage.native.watch(STREAM, 0, second.append)
     await _until(lambda: bool(second))
 
 
@@ -372,7 +370,7 @@ async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage,
     before = raw.info("clients")["connected_clients"]
     woken: list[int | None] = []
     for number in range(50):
-        storage.watch(NativeStream(f"stream-{number}", 10), 0, woken.append)
+        storage.native.watch(NativeStream(f"stream-{number}", 10), 0, woken.append)
     await asyncio.sleep(0.05)
     assert raw.info("clients")["connected_clients"] <= before + 1
     for number in range(50):
@@ -382,14 +380,14 @@ async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage,
 
 async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: Any) -> None:
     woken: list[int | None] = []
-    storage.watch(STREAM, 0, woken.append)
+    storage.native.watch(STREAM, 0, woken.append)
     await asyncio.sleep(0.05)
     for client in raw.client_list():
         if client["cmd"] == "xread":
             raw.client_kill_filter(_id=client["id"])
     await _until(lambda: bool(woken))
     assert woken == [None], "whoever waits looks again"
-    storage.watch(STREAM, 0, woken.append)
+    storage.native.watch(STREAM, 0, woken.append)
     raw.xadd(KEY, {"a": "b"}, id="5-0")
     await _until(lambda: len(woken) > 1)
 
@@ -404,8 +402,8 @@ async def test_a_key_that_is_no_stream_spoils_the_waiting_for_no_other(storage: 
     raw.set("odd", "x")
     odd: list[int | None] = []
     fine: list[int | None] = []
-    storage.watch(NativeStream("odd", 10), 0, odd.append)
-    storage.watch(STREAM, 0, fine.append)
+    storage.native.watch(NativeStream("odd", 10), 0, odd.append)
+    storage.native.watch(STREAM, 0, fine.append)
     await asyncio.sleep(0.1)
     assert fine == []
     raw.xadd(KEY, {"a": "b"}, id="5-0")
@@ -419,14 +417,13 @@ async def test_a_key_that_is_no_stream_spoils_the_waiting_for_no_other(storage: 
 
 async def test_what_is_not_watched_any_more_is_not_asked_for(storage: RedisStorage, raw: Any) -> None:
     for number in range(5):
-        storage.watch(NativeStream(f"gone-{number}", 10), 0, lambda _: None)
-        storage.unwatch(NativeStream(f"gone-{number}", 10))
+        storage.native.watch(NativeStream(f"gone-{number}", 10), 0, lambda _: None)
+        storage.native.unwatch(NativeStream(f"gone-{number}", 10))
     woken: list[int | None] = []
-    storage.watch(STREAM, 0, woken.append)
+    storage.native.watch(STREAM, 0, woken.append)
     raw.xadd(KEY, {"a": "b"}, id="5-0")
     await _until(lambda: bool(woken))
-    assert storage._watcher is not None
-    assert list(storage._watcher._after) == [KEY]
+    assert list(storage.native._watcher._after) == [KEY]
 
 
 async def test_waiting_goes_on_where_client_unblock_is_not_allowed(
@@ -436,9 +433,9 @@ async def test_waiting_goes_on_where_client_unblock_is_not_allowed(
     try:
         storage = await open_storage()
         woken: list[str] = []
-        storage.watch(STREAM, 0, lambda _: woken.append(KEY))
+        storage.native.watch(STREAM, 0, lambda _: woken.append(KEY))
         await asyncio.sleep(0.05)
-        storage.watch(NativeStream("later", 10), 0, lambda _: woken.append("later"))
+        storage.native.watch(NativeStream("later", 10), 0, lambda _: woken.append("later"))
         await asyncio.sleep(0.05)
         raw.xadd("later", {"a": "b"})
         await _until(lambda: "later" in woken)

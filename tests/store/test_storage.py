@@ -30,11 +30,11 @@ async def test_the_layout_is_written_down_and_the_cluster_keeps_its_id(
     assert second.cluster_id == first.cluster_id
 
 
-@pytest.mark.parametrize("version", ["2", "1000", "", "two"])
+@pytest.mark.parametrize("version", ["3", "1000", "", "two"])
 async def test_a_newer_layout_is_refused(open_storage: OpenStorage, raw: "redis.Redis", version: str) -> None:
     raw.flushall()
     raw.set("headrace:{meta}:version", version)
-    with pytest.raises(WrongLayout, match=f"layout {version}, this Headrace knows 1: use a newer"):
+    with pytest.raises(WrongLayout, match=f"layout {version}, this Headrace knows 2: use a newer"):
         await open_storage()
     assert raw.keys() == ["headrace:{meta}:version"]
 

@@ -1,77 +1,95 @@
-"""Checklist E.5, idempotence."""
+"""Kafka's rule for idempotent producers (KIP-98)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
-from headrace.topics.sequences import Producer, SentBatch, find_duplicate, last_of, remember
-
-LAST = 2**31 - 1
+from headrace.topics.sequences import REMEMBERED, SEQUENCES, Producer, SentBatch, last_of
 
 
-def after(*spans: int, epoch: int = 0, first: int = 0) -> Producer:
-    """A producer that has appended batches of these spans, one after the other, from offset 100."""
-    known = None
-    base_offset = 100
+def producer(*spans: int, epoch: int = 0, first: int = 0, base_offset: int = 0) -> Producer:
+    """One that has sent batches of so many records, one after the other."""
+    known = Producer(epoch)
     for span in spans:
-        assert find_duplicate(known, epoch, first, span) is None
-        known = remember(known, epoch, first, span, base_offset)
-        first = last_of(first, span) + 1
-        base_offset += span
-    assert known is not None
+        known.take(epoch, first, span, base_offset, 1_000)
+        first, base_offset = (first + span) % SEQUENCES, base_offset + span
     return known
 
 
-@pytest.mark.parametrize("first", [0, 7, LAST])
-def test_an_unknown_producer_may_begin_anywhere(first: int) -> None:
-    assert find_duplicate(None, 3, first, 10) is None
+@pytest.mark.parametrize("first", [0, 1, 77, SEQUENCES - 1])
+def test_one_of_whom_nothing_is_known_begins_anywhere(first: int) -> None:
+    assert Producer(3).find(3, first, 2) == -1
 
 
 def test_the_next_sequence_is_new() -> None:
-    assert find_duplicate(after(10, 5), 0, 15, 3) is None
+    assert producer(3, 2).find(0, 5, 1) == -1
 
 
-@pytest.mark.parametrize("first", [16, 14, 0, LAST])
-def test_a_gap_or_a_step_back_is_out_of_order(first: int) -> None:
-    with pytest.raises(OutOfOrderSequence, match=f"expected 15, found {first}"):
-        find_duplicate(after(10, 5), 0, first, 3)
+@pytest.mark.parametrize("first", [4, 6, 0, 7])
+def test_another_one_is_out_of_order(first: int) -> None:
+    with pytest.raises(OutOfOrderSequence, match="expected 5"):
+        producer(3, 2).find(0, first, 1)
 
 
-def test_each_of_the_last_five_gets_its_offset_again_and_the_sixth_does_not() -> None:
-    known = after(1, 2, 3, 4, 5, 6)
-    assert len(known.batches) == 5
-    firsts = {1: (2, 101), 3: (3, 103), 6: (4, 106), 10: (5, 110), 15: (6, 115)}
-    for first, (span, base_offset) in firsts.items():
-        assert find_duplicate(known, 0, first, span) == SentBatch(first, first + span - 1, base_offset)
-    with pytest.raises(OutOfOrderSequence):
-        find_duplicate(known, 0, 0, 1)
+def test_the_last_five_batches_are_known_again() -> None:
+    known = producer(*[2] * 7)
+    assert [known.find(0, 2 * place, 2) for place in range(2, 7)] == [4, 6, 8, 10, 12]
+    assert len(known.batches) == REMEMBERED
+    for place in (0, 1):
+        with pytest.raises(OutOfOrderSequence):
+            known.find(0, 2 * place, 2)
 
 
-def test_a_batch_that_repeats_only_part_of_one_is_out_of_order() -> None:
-    with pytest.raises(OutOfOrderSequence):
-        find_duplicate(after(10, 5), 0, 10, 4)
-    with pytest.raises(OutOfOrderSequence):
-        find_duplicate(after(10, 5), 0, 11, 4)
+def test_a_repeated_batch_has_the_same_length() -> None:
+    known = producer(3, 2)
+    for first, span in ((0, 2), (0, 4), (3, 1), (3, 3), (1, 2)):
+        with pytest.raises(OutOfOrderSequence):
+            known.find(0, first, span)
 
 
-def test_sequences_wrap_between_batches_and_within_one() -> None:
-    known = after(1, first=LAST)
-    assert find_duplicate(known, 0, 0, 5) is None
-    known = after(4, first=LAST - 1)
-    assert known.batches[0] == SentBatch(LAST - 1, 1, 100)
-    assert find_duplicate(known, 0, 2, 1) is None
-    assert find_duplicate(known, 0, LAST - 1, 4) == known.batches[0]
-    with pytest.raises(OutOfOrderSequence, match="expected 2, found 0"):
-        find_duplicate(known, 0, 0, 1)
+def test_sequences_wrap() -> None:
+    known = producer(3, 3, first=SEQUENCES - 4)
+    assert known.batches == (SentBatch(SEQUENCES - 1, 1, 3), SentBatch(SEQUENCES - 4, SEQUENCES - 2, 0))
+    assert known.find(0, SEQUENCES - 1, 3) == 3
+    assert known.find(0, 2, 1) == -1
+    assert producer(4, first=SEQUENCES - 4).find(0, 0, 1) == -1
 
 
-def test_a_higher_epoch_begins_with_0_and_forgets_what_was_before() -> None:
-    known = after(10, 5, epoch=1)
-    with pytest.raises(OutOfOrderSequence, match="begins with sequence 0, found 15"):
-        find_duplicate(known, 2, 15, 1)
-    assert find_duplicate(known, 2, 0, 10) is None
-    assert remember(known, 2, 0, 10, 200) == Producer(2, (SentBatch(0, 9, 200),))
+def test_a_new_epoch_begins_with_zero_and_forgets_the_one_before() -> None:
+    known = producer(3, 2)
+    with pytest.raises(OutOfOrderSequence, match="begins with sequence 0"):
+        known.find(1, 5, 1)
+    assert known.find(1, 0, 3) == -1
+    known.take(1, 0, 3, 9, 2_000)
+    assert known.batches == (SentBatch(0, 2, 9),)
+    assert known.find(1, 0, 3) == 9
+    assert (known.epoch, known.expected, known.last_use_ms) == (1, 3, 2_000)
 
 
-def test_a_lower_epoch_is_over_even_for_a_repeated_batch() -> None:
-    with pytest.raises(InvalidProducerEpoch, match="epoch 0 is over, now 1"):
-        find_duplicate(after(10, epoch=1), 0, 0, 10)
+def test_an_old_epoch_is_over() -> None:
+    for first in (0, 5):
+        with pytest.raises(InvalidProducerEpoch, match="epoch 1 is over, now 2"):
+            producer(5, epoch=2).find(1, first, 1)
+
+
+def test_finding_changes_nothing_and_a_copy_is_another_one() -> None:
+    known = producer(3)
+    copied = known.copy()
+    assert copied == known
+    for first in (0, 3, 9):
+        try:
+            known.find(0, first, 3)
+        except OutOfOrderSequence:
+            continue
+    assert copied == known
+    known.take(0, 3, 1, 3, 1_000)
+    assert copied != known
+    assert copied.expected == 3
+
+
+@given(st.integers(0, SEQUENCES - 1), st.integers(1, 2**31 - 1))
+def test_the_next_sequence_follows_the_last(first: int, span: int) -> None:
+    known = producer(span, first=first)
+    assert known.expected == (first + span) % SEQUENCES == (last_of(first, span) + 1) % SEQUENCES
+    assert 0 <= last_of(first, span) < SEQUENCES

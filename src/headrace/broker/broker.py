@@ -1,28 +1,26 @@
 """The broker: what every door talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.broker import offsets, retention
+from headrace.broker import retention
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
-from headrace.broker.log import Partition
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.readers import Reader
-from headrace.broker.offsets import FoundOffset, Opener
-from headrace.broker.opening import Openings
+from headrace.broker.offsets import FoundOffset
 from headrace.broker.pace import Lane
+from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
+from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import InvalidConfig, UnknownTopic
 
 
 class Broker:
@@ -39,7 +37,6 @@ class Broker:
         cache: CacheBudget | None = None,
         reads: ReadBudget | None = None,
         lane: Lane | None = None,
-        openings: Openings | None = None,
         cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
@@ -53,7 +50,6 @@ class Broker:
             cache: budget of the cached tails where several brokers share one; None: one of its own.
             reads: budget of the answers under way, as `cache`.
             lane: where long work takes turns, as `cache`.
-            openings: where large batches are opened, as `cache`.
             cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
@@ -64,19 +60,20 @@ class Broker:
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.lane = lane or Lane()
-        self.openings = openings or Openings()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
-        self.topics = TopicTable(storage, clock, settings.topic_defaults, self.cache, stream_of, self.reads)
-        self.topics.most_partitions = settings.max_broker_partitions
-        self.native = NativeGroups(storage, settings.headrace_native_max_pending)
-        self.groups = GroupTable(self.native, clock, settings.groups, self._stream)
+        self._snapshots = Snapshots()
+        self.topics = TopicTable(
+            storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads
+        )
+        self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed)
+        self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
         self.topics.deleted += (self.groups.topic_deleted, self.native.topic_deleted)
         self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
-        self._producer_ids = ProducerIds(storage)
+        self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0
         self._wakeups = Wakeups()
@@ -86,8 +83,8 @@ class Broker:
         await self.topics.load(progress)
         await self.groups.load()
         loop = asyncio.get_running_loop()
-        interval = self.settings.log_retention_check_interval_ms
-        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.storage, self.clock, interval)))
+        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.clock, self.settings)))
+        self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
@@ -100,12 +97,32 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.groups.stop()
+        await self._snapshots.save()
 
-    def _stream(self, partition: TopicPartition) -> str | None:
+    def _committed(self, group: str) -> Mapping[TopicPartition, Position]:
+        return self.groups.positions(group)
+
+    def _partition(self, partition: TopicPartition) -> Partition | None:
         try:
-            return self.topics.partition(partition.topic, partition.partition).stream
+            return self.topics.partition(partition.topic, partition.partition)
         except UnknownTopic:
             return None
+
+    async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+        """Make a Redis Stream a partition of a topic; see `TopicTable.adopt`.
+
+        Raises:
+            InvalidConfig: `headrace.adopt.prefixes` does not have it. Whoever may create topics could else read, and
+                have trimmed, whatever else lies in that Redis.
+        """
+        allowed = self.settings.headrace_adopt_prefixes
+        prefixes = [prefix.strip() for prefix in allowed.split(",") if prefix.strip()]
+        if not any(prefix == "*" or stream.startswith(prefix) for prefix in prefixes):
+            raise InvalidConfig(
+                f"stream {stream!r} may not become a topic: headrace.adopt.prefixes is {allowed!r}; "
+                "start the server with --set headrace.adopt.prefixes=PREFIX for streams whose keys begin so"
+            )
+        return await self.topics.adopt(name, stream, partition, config)
 
     # Records
 
@@ -154,7 +171,7 @@ class Broker:
         fetch.start()
         return fetch
 
-    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | Reader:
+    def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
         """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
         return self.native.reader(partition, client_id, host)
 
@@ -162,23 +179,14 @@ class Broker:
         """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
         return await self.native.positions(group, self.groups.positions(group), asked)
 
-    def opener(self) -> Opener:
-        """Looks into batches for one request."""
-        return Opener(self.openings)
-
-    async def find_offset(self, partition: Partition, timestamp: int, opener: Opener | None = None) -> FoundOffset:
+    async def find_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
-        if isinstance(partition, NativePartition):
-            return await partition.find_offset(timestamp)
-        return await offsets.find(self.storage, partition, timestamp, opener or self.opener())
+        return await partition.find_offset(timestamp)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""
         partition.check_readable(max(before_offset, partition.log_start))
-        if isinstance(partition, NativePartition):
-            await partition.delete_before(before_offset)
-            return partition.log_start
-        partition.trimmed(await self.storage.delete_records(partition.stream, before_offset))
+        await partition.delete_before(before_offset)
         return partition.log_start
 
     async def new_producer_id(self) -> int:

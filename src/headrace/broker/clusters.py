@@ -14,7 +14,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.opening import Openings
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
@@ -71,8 +70,6 @@ class Clusters:
         """Of the answers under way to clients of any cluster."""
         self.lane = Lane()
         """Where long work takes turns."""
-        self.openings = Openings()
-        """Where large batches are opened."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -87,8 +84,8 @@ class Clusters:
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
-        self._moved = set(await self._storage.load_documents(_MOVED))
-        stored = await self._storage.load_documents(_CLUSTERS)
+        self._moved = set(await self._storage.documents.load(_MOVED))
+        stored = await self._storage.documents.load(_CLUSTERS)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
         self.default.configure(self._settings_of(DEFAULT))
         await self.default.start(progress)
@@ -98,7 +95,6 @@ class Clusters:
 
     async def stop(self) -> None:
         """Stop all of them."""
-        self.openings.close()
         for broker in self._brokers.values():
             await broker.stop()
 
@@ -112,16 +108,12 @@ class Clusters:
             cache=self._cache,
             reads=self.reads,
             lane=self.lane,
-            openings=self.openings,
             cluster=name,
         )
         if name != DEFAULT:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
-        broker.topics.partitions_elsewhere = lambda: sum(
-            each.topics.partitions for other, each in self._brokers.items() if other != name
-        )
         broker.topics.elsewhere = lambda: [
             live for other, each in self._brokers.items() if other != name for live in each.topics
         ]
@@ -180,7 +172,7 @@ class Clusters:
         async with self._changes:
             BrokerSettings.of(own)
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
-            await self._storage.save_documents({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
+            await self._storage.documents.save({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
             self._own[name] = own
             broker = self._brokers.get(name)
             if broker is not None:
@@ -209,11 +201,11 @@ class Clusters:
                 return
             await broker.topics.delete_all()
             await broker.stop()
-            for group in await broker.storage.load_groups():
-                await broker.storage.save_group(group.name, [DropGroup()])
+            for group in await broker.storage.groups.load():
+                await broker.storage.groups.save(group.name, [DropGroup()])
             # Its names never come back, nor do the keys that were to be avoided.
             moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
-            await self._storage.save_documents({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
+            await self._storage.documents.save({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
             self._moved -= moved
             del self._brokers[name]
             self._own.pop(name, None)
@@ -235,7 +227,7 @@ class Clusters:
     async def _move(self, topic: str, source: str, target: str) -> None:
         async def store(moving: Topic) -> None:
             # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
-            await self._storage.save_documents({(_MOVED, f"{source}/{topic}"): b""})
+            await self._storage.documents.save({(_MOVED, f"{source}/{topic}"): b""})
             self._moved.add(f"{source}/{topic}")
             await self._storage.move_topic(moving, source, target)
 

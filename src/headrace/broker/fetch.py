@@ -7,7 +7,6 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -15,44 +14,10 @@ import structlog
 from headrace.broker.budget import ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
-from headrace.broker.log import Watcher
+from headrace.broker.partition import Readable
 from headrace.topics.errors import TopicError
 
-_LEAST_WEIGHT = 2_048
 _log = structlog.get_logger("headrace.fetch")
-
-
-class Readable(Protocol):
-    """A partition, as whoever fetches may read it."""
-
-    @property
-    def log_start(self) -> int:
-        """First offset that may be read."""
-
-    @property
-    def log_end(self) -> int:
-        """The offset behind the last record."""
-
-    def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange or UnknownTopic."""
-
-    def at_end(self, offset: int) -> bool:
-        """Whether a read would find nothing."""
-
-    def cached(self, offset: int) -> bool:
-        """Whether a read can be answered from memory."""
-
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Stamped batches from memory and their size."""
-
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Stamped batches from Redis and their size."""
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every batch from now on."""
-
-    def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling."""
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -234,12 +199,12 @@ class Fetch:
             )
             if answer.size:
                 whole_first = False
-                left -= _weight(answer)
+                left -= answer.size
         return found, stored
 
     async def _from_storage(self, found: list[Found], stored: list[int]) -> None:
         """Read the partitions that memory has not got, as many at once as there is room for what may come."""
-        taken = sum(map(_weight, found))
+        taken = sum(answer.size for answer in found)
         waiting = deque(stored)
         while self._done is not None and (shares := self._shares(waiting, taken)):
             reads = (self._read_stored(index, share) for index, share in shares)
@@ -247,7 +212,7 @@ class Fetch:
                 found[index].error = error
                 if size and (size <= self._max_bytes - taken or not taken):
                     found[index].chunks, found[index].size = chunks, size
-                    taken += _weight(found[index])
+                    taken += size
         self._task = None
         self._settle(found)
 
@@ -348,8 +313,3 @@ class Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _weight(answer: Found) -> int:
-    """Bytes that an answer counts with where batches are many and tiny: each of them takes time."""
-    return max(answer.size, len(answer.chunks) * _LEAST_WEIGHT)

@@ -12,6 +12,7 @@ from uuid import uuid4
 import structlog
 
 from headrace.broker.clock import Clock, Timer
+from headrace.broker.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
@@ -28,20 +29,14 @@ from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.groups")
 
-_MOST_REASON = 255
-"""Characters of a member's reason that are logged, as in Kafka's clients."""
-_MOST_REASONS = 10
-"""Members of one request whose reasons are logged."""
-
-StreamOf = Callable[[TopicPartition], str | None]
+PartitionOf = Callable[[TopicPartition], Partition | None]
 
 
 class Mirror:
     """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
 
-    def __init__(self, storage: GroupStorage, stream_of: StreamOf) -> None:
-        self._storage = storage
-        self._stream_of = stream_of
+    def __init__(self, partition_of: PartitionOf) -> None:
+        self._partition_of = partition_of
         self._pending: dict[tuple[str, TopicPartition], int] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -55,14 +50,14 @@ class Mirror:
     async def _run(self) -> None:
         try:
             while self._pending:
-                (group, partition), offset = self._pending.popitem()
-                stream = self._stream_of(partition)
-                if stream is None:
+                (group, place), offset = self._pending.popitem()
+                partition = self._partition_of(place)
+                if partition is None:
                     continue
                 try:
-                    await self._storage.mirror_position(stream, group, offset)
+                    await partition.mirror_position(group, offset)
                 except TopicError as error:
-                    _log.warning("position not mirrored", group=group, stream=stream, reason=str(error))
+                    _log.warning("position not mirrored", group=group, stream=partition.stream, reason=str(error))
         finally:
             self._task = None
 
@@ -143,7 +138,7 @@ class Runner:
         changes: tuple[GroupChange, ...] = persist.changes
         try:
             before = self._snapshot.rewrite() if self._rewrite else ()
-            await self._table.storage.save_group(self.name, (*before, *changes))
+            await self._table.storage.save(self.name, (*before, *changes))
         except TopicError as error:
             self._start_over()
             _log.error("group not stored", group=self.name, reason=str(error))
@@ -222,12 +217,12 @@ class Runner:
 class GroupTable:
     """Every group of this server."""
 
-    def __init__(self, storage: GroupStorage, clock: Clock, settings: GroupSettings, stream_of: StreamOf) -> None:
+    def __init__(self, storage: GroupStorage, clock: Clock, settings: GroupSettings, partition_of: PartitionOf) -> None:
         self.storage = storage
         self.clock = clock
         self.settings = settings
-        self.stream_of = stream_of
-        self.mirror = Mirror(storage, stream_of)
+        self.partition_of = partition_of
+        self.mirror = Mirror(partition_of)
         self._runners: dict[str, Runner] = {}
 
     def now(self) -> Now:
@@ -236,12 +231,12 @@ class GroupTable:
 
     async def load(self) -> int:
         """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped."""
-        stored = await self.storage.load_groups()
+        stored = await self.storage.load()
         for group in stored:
             runner = self._runners[group.name] = Runner(group, self)
             # A crash may have come between a topic's deletion and that of the positions in it.
             partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
-            gone = {partition.topic for partition in partitions if self.stream_of(partition) is None}
+            gone = {partition.topic for partition in partitions if self.partition_of(partition) is None}
             for topic in sorted(gone):
                 runner.post(DropTopic(topic))
         return len(stored)
@@ -292,15 +287,6 @@ class GroupTable:
         """Whether the group is known."""
         return group in self._runners
 
-    def size(self, group: str) -> int:
-        """About how many bytes a description of the group takes; 0 for one that does not exist."""
-        runner = self._runners.get(group)
-        return 0 if runner is None else runner.machine.classic.described_bytes
-
-    def names(self) -> list[str]:
-        """All groups, sorted."""
-        return sorted(self._runners)
-
     def describe(self, group: str) -> GroupDescription | None:
         """The group as tools see it, None when there is none."""
         runner = self._runners.get(group)
@@ -320,8 +306,8 @@ class GroupTable:
 def _tell_reasons(group: str, event: Request) -> None:
     """Members may say why they come and go (KIP-800): the first thing to look for when a group never settles."""
     if isinstance(event, Join) and event.reason:
-        _log.info("member joins", group=group, member=event.member_id, reason=event.reason[:_MOST_REASON])
+        _log.info("member joins", group=group, member=event.member_id, reason=event.reason)
     elif isinstance(event, Leave):
-        for leaving in event.members[:_MOST_REASONS]:
+        for leaving in event.members:
             if leaving.reason:
-                _log.info("member leaves", group=group, member=leaving.member_id, reason=leaving.reason[:_MOST_REASON])
+                _log.info("member leaves", group=group, member=leaving.member_id, reason=leaving.reason)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import msgspec
 
 from headrace.broker.groups import GroupTable, Runner
-from headrace.broker.log import Partition
 from headrace.broker.offsets import FoundOffset, Special
+from headrace.broker.partition import Partition
 from headrace.broker.reading import Sink, read
 from headrace.broker.topics import LiveTopic
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem

@@ -1,33 +1,46 @@
-"""One partition of a topic in the running server: append, read, wait for more."""
+"""A partition whose records lie in a log that this server owns: it decides where a batch goes, reads, and waits."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
+from headrace.broker import offsets
 from headrace.broker.budget import ReadAhead, ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
+from headrace.broker.clock import Clock
 from headrace.broker.index import ColdReads, LogIndex
+from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
-from headrace.records.batch import stamp_prefix
+from headrace.broker.snapshots import Snapshots
 from headrace.records.native import stamp
-from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
-from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
-
-Watcher = Callable[[int], None]
-"""Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
+from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.errors import OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
+from headrace.topics.owner import LogOwner
 
 _MOST_BATCHES = 4096
 _RETRY_S = 0.05
+_FULL_RETRY_S = 0.5
+"""How long a log that Redis refused for want of room is left alone before it is opened anew."""
 _log = structlog.get_logger("headrace.log")
 
 
-class Partition:
-    """A partition's log end, log start, cached tail and those who wait for it.
+class _Repeated(NamedTuple):
+    """A repeated batch whose first copy is not acknowledged yet."""
 
-    The log end moves only when Redis has answered an append, so it is the high watermark too: what may be
-    read is always stored. It never moves back, unless Redis itself comes back with less than it had acknowledged.
+    end: int
+    appended: Appended
+    done: AppendDone
+
+
+class LogPartition:
+    """A partition's owner, its cached tail, and those who wait for it.
+
+    The log end is where the acknowledged batches end, so it is the high watermark too. It never moves back, unless
+    Redis itself comes back with less than it had acknowledged.
     """
 
     def __init__(
@@ -35,112 +48,196 @@ class Partition:
         topic: str,
         index: int,
         stream: str,
-        state: PartitionState,
         storage: LogStorage,
         budget: CacheBudget,
+        clock: Clock,
+        snapshots: Snapshots,
         reads: ReadBudget | None = None,
     ) -> None:
+        """Prepare; `open` must come before anything else.
+
+        Args:
+            topic: the topic's name.
+            index: the partition's number.
+            stream: the Redis key of its stream.
+            storage: where the log is.
+            budget: of all cached tails together.
+            clock: tells when a producer was last heard of.
+            snapshots: see to it that what changes of the producers is written down.
+            reads: budget of what is read ahead; None: one of its own.
+        """
         self.topic = topic
         self.index = index
         self.stream = stream
-        self.log_start = state.log_start
-        self.log_end = state.next_offset
-        self.leader_epoch = state.leader_epoch
+        self.log_start = 0
+        self.log_end = 0
+        self.leader_epoch = 0
         self.deleted = False
         self.paused = False
-        """Whether appends are refused for a moment: its records are about to be elsewhere."""
         self._storage = storage
-        self._tail = Tail(budget, state.next_offset)
-        self._watchers: set[Watcher] = set()
-        self._index = LogIndex(state.next_offset)
+        self._clock = clock
+        self._snapshots = snapshots
+        self._unsaved = False
+        self._tail = Tail(budget, 0)
+        self._watchers = Watchers()
+        self._index = LogIndex(0)
         self._cold = ColdReads()
+        self._owner = LogOwner(0)
+        self._epochs: LeaderEpochs | None = None
+        self._saved_to = 0
+        """Offset as of which the producers are written down."""
+        self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
+        """Why nothing can be appended just now."""
+        self._repeated: deque[_Repeated] = deque()
         self._recovery: asyncio.Task[None] | None = None
         self._reads = reads or ReadBudget()
         self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]], ReadAhead] | None = None
         """The last batch that was read, those after it, and their place in the budget."""
 
-    def append(self, append: Append, done: AppendDone) -> None:
-        """Store a checked batch; `done` gets its place in the log, or the error.
+    # Owning
 
-        The batch's buffer belongs to the log from here on: it is stamped in place once its offset is known,
-        and served from memory.
+    async def open(self, *, create: bool = False) -> None:
+        """Become the owner, and learn where the log starts and ends; `create` makes it where it is missing.
 
         Raises:
-            StorageUnavailable: Redis was lost and has not come back yet.
-            UnknownTopic: the topic has been deleted.
+            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
-        if self.deleted:
-            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
-        if self._recovery is not None or self.paused:
-            reason = "its storage is being changed" if self.paused else "Redis does not answer"
-            raise StorageUnavailable(f"{self.topic}-{self.index}: {reason}")
-        self._storage.append(self.stream, append, partial(self._appended, append, done))
+        self._take_over(await self._storage.open(self.stream, self._lost, create=create))
 
-    def _appended(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        if type(result) is Appended:
-            if not result.duplicate:
-                self._extend(append, result.base_offset)
-        elif isinstance(result, StorageUnavailable):
-            self._lost()
-        done(result)
+    def _take_over(self, opened: OpenedLog) -> None:
+        before, known = self.log_end, self._epochs is not None
+        self._owner = LogOwner(opened.next_offset, opened.producers)
+        self._saved_to = 0
+        self._epochs = opened.epochs
+        self.leader_epoch = opened.epochs.rows[-1].epoch
+        self._doubt = None
+        if known and opened.next_offset < before:
+            _log.error(
+                "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",
+                topic=self.topic,
+                partition=self.index,
+                lost=before - opened.next_offset,
+                leader_epoch=self.leader_epoch,
+            )
+        self.log_start, self.log_end = opened.log_start, opened.next_offset
+        if not known or opened.next_offset != before:
+            self._forget_tail()
+        if known and opened.next_offset != before:
+            self._watchers.tell(1 if opened.next_offset > before else 0)
 
-    def _extend(self, append: Append, base_offset: int) -> None:
-        batch = append.batch
-        size = len(batch)
-        next_offset = base_offset + append.span
-        if base_offset != self.log_end or isinstance(batch, bytes):
-            # Another writer's batches lie between (or the buffer cannot be stamped): Redis has them, memory does not.
-            self._tail.clear(next_offset)
-            self._index = LogIndex(next_offset)
-        else:
-            self._index.append(base_offset, size)
-            stamp(batch, base_offset, self.leader_epoch)
-            self._tail.append(next_offset, batch)
-        self.log_end = next_offset
-        if self._watchers:
-            for watcher in tuple(self._watchers):
-                watcher(size)
+    def _forget_tail(self) -> None:
+        self._tail.clear(self.log_end)
+        self._index = LogIndex(self.log_end)
+        self._forget_ahead()
 
-    def _lost(self) -> None:
-        """An append's fate is unknown: learn the log end anew before anything else is written."""
-        if self._recovery is None and not self.deleted:
-            self._recovery = asyncio.get_running_loop().create_task(self._recover())
+    def _lost(self, error: Exception) -> None:
+        """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
+        if self._doubt is not None or self.deleted:
+            return
+        self._doubt = error
+        repeated, self._repeated = self._repeated, deque()
+        for each in repeated:
+            each.done(error)
+        self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
-    async def _recover(self) -> None:
+    async def _recover(self, reason: Exception) -> None:
+        if isinstance(reason, StorageFull):
+            await asyncio.sleep(_FULL_RETRY_S)
         while True:
-            before = self.log_end
             try:
-                state = await self._storage.open_partition(self.stream)
-                if self.log_end == before:
-                    break
-                # An append that was already on its way was answered meanwhile: this state may be older than that.
-            except StorageUnavailable:
+                opened = await self._storage.open(self.stream, self._lost)
+                break
+            except (StorageUnavailable, StorageFull):
                 await asyncio.sleep(_RETRY_S)
             except TopicError as error:
-                # Fenced, above all: this partition takes nothing any more, and the server is about to stop.
+                # Another server has it, or it was deleted: this partition takes nothing any more.
+                self._doubt = error
                 _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
                 return
         self._recovery = None
-        self._take_over(state)
+        self._take_over(opened)
 
-    def _take_over(self, state: PartitionState) -> None:
-        """Go on from what Redis has: more than was answered, or less if it lost what it had answered."""
-        before = self.log_end
-        if state.next_offset == before:
+    # Appending
+
+    def append(self, append: Append, done: AppendDone) -> None:
+        """Decide where a checked batch goes and have it stored there; see `Partition.append`.
+
+        Raises:
+            StorageUnavailable, StorageFull: just now nothing can be stored. UnknownTopic: the topic has been deleted.
+            OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
+        """
+        if self._doubt is not None or self.paused or self.deleted:
+            raise self._refusal()
+        placed = self._owner.place(append, self._clock.now_ms())
+        base_offset = placed.base_offset
+        if placed.duplicate:
+            end = base_offset + append.span
+            if end <= self.log_end:
+                done(placed)
+            else:
+                self._repeated.append(_Repeated(end, placed, done))
             return
-        if state.next_offset < before:
-            _log.error(
-                "Redis came back without records that it had acknowledged",
-                topic=self.topic,
-                partition=self.index,
-                lost=before - state.next_offset,
-            )
-        self.log_start, self.log_end = state.log_start, state.next_offset
-        self._tail.clear(state.next_offset)
-        self._index = LogIndex(state.next_offset)
-        self._forget_ahead()
-        for watcher in tuple(self._watchers):
-            watcher(1 if state.next_offset > before else 0)
+        if not self._unsaved:
+            self._unsaved = True
+            self._snapshots.add(self)
+        stamp(append.batch, base_offset, self.leader_epoch)
+        self._storage.place(self.stream, append, base_offset, partial(self._placed, append, placed, done))
+
+    def _refusal(self) -> Exception:
+        name = f"{self.topic}-{self.index}"
+        if self.deleted:
+            return UnknownTopic(f"{name} has been deleted")
+        if self.paused:
+            return StorageUnavailable(f"{name}: its storage is being changed")
+        assert self._doubt is not None
+        # A new one each time: what is raised keeps where it was raised.
+        return type(self._doubt)(f"{name}: {self._doubt}")
+
+    def _placed(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
+        if error is not None:
+            done(error)
+            return
+        batch = append.batch
+        size = len(batch)
+        self._index.append(placed.base_offset, size)
+        self.log_end = log_end = placed.base_offset + append.span
+        self._tail.append(log_end, batch)
+        if self._watchers:
+            self._watchers.tell(size)
+        done(placed)
+        while self._repeated and self._repeated[0].end <= log_end:
+            repeated = self._repeated.popleft()
+            repeated.done(repeated.appended)
+
+    # Producers
+
+    async def save_producers(self) -> None:
+        """Write down what has changed of the producers, so that the next opening reads few batches.
+
+        Raises:
+            StorageUnavailable, StorageFull: the log is opened anew where it has to be. Fenced, UnknownTopic.
+        """
+        owner = self._owner
+        offset = owner.next_offset
+        self._unsaved = False
+        if self._doubt is not None or self.deleted or (offset == self._saved_to and not owner.unsaved):
+            return
+        changes = owner.take_changes()
+        try:
+            await self._storage.save_producers(self.stream, offset, changes)
+        except TopicError:
+            owner.keep_changes(changes)
+            raise
+        if owner is self._owner:
+            self._saved_to = offset
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget producers that were last heard of before this time."""
+        self._owner.expire(before_ms)
+        if self._owner.unsaved:
+            self._snapshots.add(self)
+
+    # Reading
 
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange unless `log_start <= offset <= log_end`; UnknownTopic once it is deleted."""
@@ -160,27 +257,21 @@ class Partition:
         return offset >= self._tail.start
 
     def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Stamped batches from memory and their size; see `Tail.read`."""
+        """Batches from memory and their size; see `Tail.read`."""
         return self._tail.read(offset, limit, whole_first=whole_first)
 
     async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Stamped batches from Redis, the one holding `offset` first, at least one if there is one, and their size."""
+        """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size."""
         stored = await self._stored(offset, limit)
         chunks: list[Buffer] = []
         total = 0
-        taken = 0
         for found in stored:
             size = len(found.batch)
-            if taken and total + size > limit:
+            if chunks and total + size > limit:
                 break
-            if isinstance(found.batch, memoryview):
-                stamp(found.batch, found.base_offset, self.leader_epoch)
-                chunks.append(found.batch)
-            else:
-                chunks.append(stamp_prefix(found.base_offset, self.leader_epoch, found.batch))
-                chunks.append(memoryview(found.batch)[16:])
+            chunks.append(found.batch)
             total += size
-            taken += 1
+        taken = len(chunks)
         if taken:
             self._keep_ahead(stored[taken - 1], stored[taken:], limit)
         return chunks, total
@@ -188,7 +279,7 @@ class Partition:
     async def _stored(self, offset: int, limit: int) -> list[StoredBatch]:
         """Batches from `offset` on: those that the last read left over, or was followed by, if it ended here.
 
-        It may have ended in the middle of its last batch, where a door hands out records and not batches.
+        It may have ended in the middle of its last batch, where somebody takes records and not batches.
         """
         if self._ahead is not None:
             last, following, _ = self._ahead
@@ -235,6 +326,18 @@ class Partition:
             return left
         return left + await self._read(left[-1].next_offset if left else following, limit)
 
+    async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
+        """About `limit` bytes of batches from Redis."""
+        return await self._read(offset, limit)
+
+    async def find_offset(self, timestamp: int) -> offsets.FoundOffset:
+        """See `broker.offsets.find`."""
+        return await offsets.find(self._storage, self, timestamp)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch up to this one, and where it ends; -1 and -1 for none."""
+        return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
+
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every batch from now on."""
         self._watchers.add(watcher)
@@ -243,19 +346,46 @@ class Partition:
         """Stop telling; harmless when it was not watching."""
         self._watchers.discard(watcher)
 
-    def trimmed(self, log_start: int) -> None:
-        """Take over a log start that retention or DeleteRecords moved."""
+    # Removing, and what lies beside
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
+        """Retention; what the producers of trimmed batches sent last is written down first."""
+        if before_ms is None and max_bytes is None:
+            return
+        await self.save_producers()
+        self._trimmed(await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes))
+
+    async def delete_before(self, offset: int) -> None:
+        """Move the log start up to `offset`, also into the middle of a batch."""
+        await self._storage.settle(self.stream)
+        await self.save_producers()
+        self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
+
+    def _trimmed(self, log_start: int) -> None:
         self.log_start = max(self.log_start, log_start)
+
+    async def size(self) -> int:
+        """Bytes of the record batches in the log."""
+        return await self._storage.size(self.stream)
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer and can be read from storage."""
+        await self.save_producers()
+        await self._storage.settle(self.stream)
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        """Show a group's position in the Redis consumer group of the stream."""
+        if offset >= 0:
+            await self._storage.mirror_position(self.stream, group, offset)
 
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
-        self._tail.clear(self.log_end)
-        self._forget_ahead()
+        self._forget_tail()
+        self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()
-        for watcher in tuple(self._watchers):
-            watcher(0)
+        self._watchers.tell(0)
 
 
 def _bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:

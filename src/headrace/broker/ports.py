@@ -7,40 +7,62 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
-from headrace.topics.model import Append, Appended, PartitionState, StoredBatch, Topic
+from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch, Topic
+from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
+from headrace.topics.sequences import Producer
 
 AppendDone = Callable[[Appended | Exception], None]
+PlaceDone = Callable[[Exception | None], None]
+Lost = Callable[[Exception], None]
+
+
+class TopicStorage(Protocol):
+    """The registry of one virtual cluster's topics."""
+
+    async def load(self) -> list[Topic]:
+        """Every topic, in name order."""
+
+    async def find(self, name: str) -> Topic | None:
+        """The topic of that name as it is stored; None when there is none."""
+
+    async def create(self, topic: Topic) -> None:
+        """Raises TopicExists when the name is taken."""
+
+    async def replace(self, topic: Topic) -> None:
+        """Store a changed topic (configuration, more partitions) under its name."""
+
+    async def delete(self, topic: Topic) -> None:
+        """Remove the registry entry first, then the streams and side keys."""
+
+    async def drop_streams(self, topic: Topic) -> None:
+        """Remove a topic's streams and what is kept beside them; adopted ones stay, and so does the registry."""
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids nobody was given before, in any virtual cluster."""
 
 
 class LogStorage(Protocol):
-    """Topics and their logs."""
+    """The logs that this server owns. It decides where a batch goes; the storage places it there, or nowhere."""
 
-    async def load_topics(self) -> list[Topic]:
-        """Every topic, in name order."""
+    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+        """Shut earlier owners out of a log and learn where it starts and ends.
 
-    async def create_topic(self, topic: Topic) -> None:
-        """Raises TopicExists when the name is taken."""
-
-    async def replace_topic(self, topic: Topic) -> None:
-        """Store a changed topic (configuration, more partitions) under its name."""
-
-    async def delete_topic(self, topic: Topic) -> None:
-        """Remove the registry entry first, then the streams and side keys."""
-
-    async def open_partition(self, stream: str) -> PartitionState:
-        """Fence older servers off the partition and tell where its log starts and ends. Creates what is missing."""
-
-    def append(self, stream: str, append: Append, done: AppendDone) -> None:
-        """Send an append now.
-
-        `done` is called before this returns where the answer is certain, else from the connection's reader, in order
-        and without a task between. Appends go out in the order of the calls; those of one event loop turn leave in one
-        write. The errors given to `done`: OutOfOrderSequence, InvalidProducerEpoch, StorageFull, StorageUnavailable,
-        Fenced.
+        Args:
+            stream: the log's key.
+            lost: told once when the ownership is in doubt: the log must be opened again before anything is placed.
+            create: make it where it is missing; else UnknownTopic is raised.
         """
 
-    async def settle(self) -> None:
-        """Return when every append given before has its answer, those included that waited to be sent."""
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a batch, stamped with its place, at the offset that follows the one placed before it.
+
+        `done` is called before this returns where the answer is certain, else from the connection's reader, in order
+        and without a task between: with None once the batch is acknowledged, else with the error, after which the
+        ownership is in doubt. The batches of one event loop turn leave in one write.
+        """
+
+    async def settle(self, stream: str) -> None:
+        """Return when everything that was acknowledged can be read from the storage."""
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches that end at or before offset `end` (None: no such bound).
@@ -54,39 +76,124 @@ class LogStorage(Protocol):
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
         """The first batch that holds the log's largest timestamp."""
 
-    async def trim(self, stream: str, *, before_ms: int | None, max_bytes: int | None) -> int:
-        """Retention: drop leading batches older than `before_ms` and beyond `max_bytes`; the new log start."""
+    async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
+        """Write down what has changed of the producers as of `offset`; None removes one."""
 
-    async def delete_records(self, stream: str, before_offset: int) -> int:
-        """Move the log start up to `before_offset`, also into the middle of a batch; the new log start."""
+    async def trim(
+        self,
+        stream: str,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        before_offset: int | None = None,
+    ) -> int:
+        """Drop leading batches older than `before_ms`, beyond `max_bytes` or before an offset; the new log start.
+
+        The log start never moves beyond the offset of the last `save_producers`.
+        """
 
     async def size(self, stream: str) -> int:
         """Bytes of the record batches in the log."""
 
-    async def allocate_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids nobody was given before."""
+    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+        """Show a position as the last delivered id of a Redis consumer group."""
+
+
+class NativeStorage(Protocol):
+    """Plain streams and their consumer groups. Also raises `NotAStream` for a key that is no stream any more."""
+
+    async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
+        """Fence older servers off a partition; where it starts and ends."""
+
+    async def extent(self, stream: NativeStream) -> Extent:
+        """Where the log starts and ends just now."""
+
+    async def size(self, stream: NativeStream) -> int:
+        """Bytes that the stream takes in Redis, about; 0 when it is gone."""
+
+    async def ahead_ms(self, stream: NativeStream) -> int:
+        """How many ms a record's timestamp has been ahead of its offset's at most."""
+
+    def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
+        """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read."""
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer."""
+
+    async def read(
+        self, stream: NativeStream, offset: int, count: int, limit: int, before: int | None = None
+    ) -> NativeRead:
+        """At most `count` entries from `offset` on, below `before`, as batches of about `limit` bytes at most."""
+
+    async def read_last(self, stream: NativeStream, before: int, count: int, limit: int) -> NativeRead:
+        """The last `count` entries below an offset, in order."""
+
+    async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
+        """Entries nobody in the group was given yet; they are pending for `member` then. Raises GroupGone."""
+
+    async def read_pending(
+        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int, before: int
+    ) -> NativeRead:
+        """Entries from `offset` on, below `before`, that are pending for `member`. Raises GroupGone."""
+
+    async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
+        """Whether no entry lies from an offset, or behind an id, to before another offset."""
+
+    async def trim(
+        self,
+        stream: NativeStream,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        before_offset: int | None = None,
+    ) -> Extent:
+        """Retention by time and bytes, or up to an offset."""
+
+    def watch(self, stream: NativeStream, after: int, woken: Callable[[int | None], None]) -> None:
+        """Call `woken` once when there is an entry at or after an offset, whoever adds it.
+
+        It is told where the log ends then, or None when that has to be asked.
+        """
+
+    def unwatch(self, stream: NativeStream) -> None:
+        """Stop that."""
+
+    async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
+        """A member begins to read: the group is there, and what earlier owners left pending is the member's."""
+
+    async def commit(self, stream: NativeStream, group: str, offset: int, kind: str = "") -> tuple[int, bool]:
+        """Acknowledge below an offset; entries acknowledged, and whether the group was moved."""
+
+    async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
+        """Where a group stands, whoever moved it; None when it has not begun."""
+
+    async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
+        """Remove a member's consumer where nothing is pending for it."""
+
+    async def forget_group(self, stream: NativeStream, group: str) -> bool:
+        """Destroy the Redis group unless a Redis program is in it."""
+
+    async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
+        """Every Redis consumer group of the stream, with its lag."""
 
 
 class GroupStorage(Protocol):
-    """Consumer groups: members and positions."""
+    """Consumer groups of one virtual cluster: members and positions."""
 
-    async def load_groups(self) -> list[StoredGroup]:
+    async def load(self) -> list[StoredGroup]:
         """Every group with its members and positions."""
 
-    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
         """Apply all changes atomically, durable when this returns."""
-
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
-        """Show a position as the Redis consumer group's last delivered id: `<offset>-18446744073709551615`."""
 
 
 class DocumentStorage(Protocol):
-    """Small values that doors keep, such as the OCI door's stream pools: by kind and id, whatever is in them."""
+    """Small values that listeners keep, such as OCI's stream pools: by kind and id, whatever is in them."""
 
-    async def load_documents(self, kind: str) -> dict[str, bytes]:
+    async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id. A kind is a word of letters, digits, `.`, `_` and `-`."""
 
-    async def save_documents(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Apply all changes atomically, over several kinds too; durable when this returns.
 
         Args:
@@ -94,8 +201,28 @@ class DocumentStorage(Protocol):
         """
 
 
-class Storage(LogStorage, GroupStorage, DocumentStorage, Protocol):
-    """All that one virtual cluster keeps. Documents, producer ids and the fence are common to all clusters."""
+class Storage(Protocol):
+    """All that one virtual cluster keeps. Logs, native streams and documents are common to all clusters."""
+
+    @property
+    def topics(self) -> TopicStorage:
+        """The registry of topics."""
+
+    @property
+    def logs(self) -> LogStorage:
+        """The logs."""
+
+    @property
+    def native(self) -> NativeStorage:
+        """Native topics' streams."""
+
+    @property
+    def groups(self) -> GroupStorage:
+        """Consumer groups."""
+
+    @property
+    def documents(self) -> DocumentStorage:
+        """What listeners keep."""
 
 
 class ClusterStorage(Storage, Protocol):

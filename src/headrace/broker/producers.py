@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headrace.broker.ports import LogStorage
+from headrace.broker.ports import TopicStorage
 
 BLOCK = 1_000
 """Ids taken at once, as in Kafka; what a server does not use before it stops is lost, and there are 2^63."""
@@ -11,7 +11,7 @@ BLOCK = 1_000
 class ProducerIds:
     """Gives out producer ids."""
 
-    def __init__(self, storage: LogStorage) -> None:
+    def __init__(self, storage: TopicStorage) -> None:
         self._storage = storage
         self._next = 0
         self._end = 0

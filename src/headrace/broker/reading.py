@@ -1,15 +1,10 @@
 """Reads a partition piece by piece into a sink: a door's half-built answer, which says how much it still wants."""
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
 from headrace.broker.cache import Buffer
-from headrace.broker.log import Partition
-from headrace.records.batch import ATTRIBUTES_AT
-
-_PREFIX = 16
-"""Bytes of a stored batch's stamped beginning, which `read_stored` gives as a piece of its own."""
+from headrace.broker.partition import Partition
 
 _COUNT_AT = 57
 _COUNT = Struct(">i")
@@ -54,47 +49,13 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
             # Retention, or a deletion, came between.
             partition.check_readable(offset)
             break
-        following = await sink.take(partition, _whole(pieces), offset, not_before_ms)
+        following = await sink.take(partition, pieces, offset, not_before_ms)
         if following <= offset:
             break
         offset = following
     return offset
 
 
-def count_records(pieces: list[Buffer]) -> int:
-    """How many records are in batches as `read_cached` and `read_stored` give them, by what their headers say."""
-    total = 0
-    at = _COUNT_AT
-    for piece in pieces:
-        if len(piece) == _PREFIX:
-            at = _COUNT_AT - _PREFIX
-        else:
-            total += _COUNT.unpack_from(piece, at)[0]
-            at = _COUNT_AT
-    return total
-
-
-def codecs(pieces: list[Buffer]) -> Iterator[int]:
-    """The compression of each of these batches, by its number."""
-    at = ATTRIBUTES_AT
-    for piece in pieces:
-        if len(piece) == _PREFIX:
-            at = ATTRIBUTES_AT - _PREFIX
-        else:
-            yield piece[at + 1] & 7
-            at = ATTRIBUTES_AT
-
-
-def _whole(pieces: list[Buffer]) -> list[Buffer]:
-    """One buffer for each batch: a stored batch comes in two pieces, a cached one in one."""
-    batches: list[Buffer] = []
-    prefix: Buffer | None = None
-    for piece in pieces:
-        if prefix is not None:
-            batches.append(b"".join((prefix, piece)))
-            prefix = None
-        elif len(piece) == _PREFIX:
-            prefix = piece
-        else:
-            batches.append(piece)
-    return batches
+def count_records(batches: list[Buffer]) -> int:
+    """How many records are in batches, by what their headers say."""
+    return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)

@@ -5,30 +5,34 @@ import asyncio
 import structlog
 
 from headrace.broker.clock import Clock
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import LogStorage
-from headrace.broker.topics import TopicTable
+from headrace.broker.partition import Partition
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.topics import LiveTopic, TopicTable
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.retention")
 
 
-async def enforce(topics: TopicTable, storage: LogStorage, clock: Clock) -> int:
-    """Trim every partition once; how many log starts moved."""
+async def enforce(topics: TopicTable, clock: Clock, producer_expiry_ms: int) -> int:
+    """Trim every partition once; how many log starts moved. One that cannot be trimmed does not hold up the others.
+
+    Args:
+        topics: whose partitions.
+        clock: the time.
+        producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+    """
     moved = 0
     for live in topics:
-        config = live.config
-        before_ms = None if config.retention_ms < 0 else clock.now_ms() - config.retention_ms
-        max_bytes = None if config.retention_bytes < 0 else config.retention_bytes
-        for partition in live.partitions:
+        for partition in list(live.partitions):
             if partition.deleted:
                 continue
-            # Also where nothing can be trimmed: storage forgets idle producers on this occasion.
             before = partition.log_start
-            if isinstance(partition, NativePartition):
-                await partition.trim(before_ms, max_bytes)
-            else:
-                partition.trimmed(await storage.trim(partition.stream, before_ms=before_ms, max_bytes=max_bytes))
+            try:
+                await _enforce(live, partition, clock.now_ms(), producer_expiry_ms)
+            except TopicError as error:
+                _log.warning(
+                    "retention not enforced", topic=partition.topic, partition=partition.index, reason=str(error)
+                )
             if partition.log_start > before:
                 moved += 1
                 _log.info(
@@ -37,13 +41,18 @@ async def enforce(topics: TopicTable, storage: LogStorage, clock: Clock) -> int:
     return moved
 
 
-async def keep_enforcing(topics: TopicTable, storage: LogStorage, clock: Clock, interval_ms: int) -> None:
-    """Enforce for ever; a storage that is away for a moment is tried again at the next check."""
+async def _enforce(live: LiveTopic, partition: Partition, now_ms: int, producer_expiry_ms: int) -> None:
+    config = live.config
+    before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
+    max_bytes = None if config.retention_bytes < 0 else config.retention_bytes
+    partition.expire_producers(now_ms - producer_expiry_ms)
+    await partition.trim(before_ms, max_bytes)
+
+
+async def keep_enforcing(topics: TopicTable, clock: Clock, settings: BrokerSettings) -> None:
+    """Enforce for ever."""
     while True:
         due = asyncio.Event()
-        clock.call_at(clock.ticks_ms() + interval_ms, due.set)
+        clock.call_at(clock.ticks_ms() + settings.log_retention_check_interval_ms, due.set)
         await due.wait()
-        try:
-            await enforce(topics, storage, clock)
-        except TopicError as error:
-            _log.warning("retention not enforced", reason=str(error))
+        await enforce(topics, clock, settings.producer_id_expiration_ms)

@@ -3,23 +3,15 @@
 import asyncio
 from collections.abc import Iterable
 
-from headrace.broker.log import Partition
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import LogStorage
+from headrace.broker.partition import Partition
 
 _AT_ONCE = 64
 
 
-async def of(storage: LogStorage, partitions: Iterable[Partition]) -> list[int]:
+async def of(partitions: Iterable[Partition]) -> list[int]:
     """Bytes of each partition: of the record batches in a log, of a native topic what Redis says of its stream."""
     chosen = list(partitions)
     sizes: list[int] = []
     for first in range(0, len(chosen), _AT_ONCE):
-        sizes += await asyncio.gather(*(_size(storage, each) for each in chosen[first : first + _AT_ONCE]))
+        sizes += await asyncio.gather(*(each.size() for each in chosen[first : first + _AT_ONCE]))
     return sizes
-
-
-async def _size(storage: LogStorage, partition: Partition) -> int:
-    if isinstance(partition, NativePartition):
-        return await partition.native.native_size(partition.place)
-    return await storage.size(partition.stream)

@@ -10,10 +10,13 @@ import msgspec
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.log import Partition
-from headrace.broker.native.converting import Conversion, MovePositions, drop_streams, target_of
+from headrace.broker.log import LogPartition
+from headrace.broker.native.converting import Conversion, MovePositions, target_of
 from headrace.broker.native.opening import open_partition, open_partitions
-from headrace.broker.ports import AppendDone, LogStorage
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.partition import Partition
+from headrace.broker.ports import AppendDone, Storage
+from headrace.broker.snapshots import Snapshots
 from headrace.metrics.counters import TopicCounters
 from headrace.records.plain import HeaderFields
 from headrace.topics.accept import accept
@@ -24,19 +27,19 @@ from headrace.topics.errors import (
     InvalidPartitions,
     StorageFull,
     StorageUnavailable,
-    TooManyPartitions,
     TopicError,
     TopicExists,
     UnknownTopic,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import MAX_LENGTH, check_name
+from headrace.topics.names import check_name
 from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
 
 T = TypeVar("T")
 
 _OPENED_AT_ONCE = 64
-_NO_LIMIT = 1 << 62
+_ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
+"""How long a storage that did not answer a change is asked what became of it."""
 Progress = Callable[[int, int], None]
 StreamName = Callable[[str, UUID, int], str]
 """(topic name, topic id, partition) -> Redis key of a new partition's stream."""
@@ -48,14 +51,9 @@ class LiveTopic(msgspec.Struct):
     topic: Topic
     config: TopicConfig
     partitions: list[Partition]
+    natives: list[NativePartition] = []
+    """The same, where it is a native topic."""
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
-
-    def partition(self, index: int) -> Partition:
-        """Raises UnknownTopic when there is no such partition."""
-        partitions = self.partitions
-        if not 0 <= index < len(partitions):
-            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
-        return partitions[index]
 
     def append(
         self,
@@ -73,9 +71,11 @@ class LiveTopic(msgspec.Struct):
         Raises:
             UnknownTopic: there is no such partition.
         """
-        partition = self.partition(index)
+        partitions = self.partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
-        partition.append(append, done)
+        partitions[index].append(append, done)
         counted = self.counted
         counted.records_in += append.span
         counted.bytes_in += len(batch)
@@ -86,10 +86,11 @@ class TopicTable:
 
     def __init__(
         self,
-        storage: LogStorage,
+        storage: Storage,
         clock: Clock,
         defaults: TopicDefaults,
         budget: CacheBudget,
+        snapshots: Snapshots,
         stream_of: StreamName,
         reads: ReadBudget | None = None,
     ) -> None:
@@ -100,6 +101,7 @@ class TopicTable:
             clock: for the time of creation.
             defaults: what a topic's configuration falls back to.
             budget: of all cached tails together.
+            snapshots: writes down what changes of logs' producers.
             stream_of: names a new partition's stream.
             reads: budget of what is read ahead; None: one of each partition's own.
         """
@@ -107,18 +109,13 @@ class TopicTable:
         self._clock = clock
         self._defaults = defaults
         self._budget = budget
+        self._snapshots = snapshots
         self._stream_of = stream_of
         self._reads = reads
         self._by_name: dict[str, LiveTopic] = {}
         self._by_id: dict[UUID, LiveTopic] = {}
         self._changes = asyncio.Lock()
         self._closed = False
-        self.most_partitions = _NO_LIMIT
-        """How many partitions there may be, those of other virtual clusters included."""
-        self.partitions_elsewhere: Callable[[], int] = int
-        """Tells how many partitions other virtual clusters have."""
-        self.partitions = 0
-        """How many there are here."""
         self.deleted: list[Callable[[str], None]] = []
         """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
@@ -132,7 +129,7 @@ class TopicTable:
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
-        topics = await self._storage.load_topics()
+        topics = await self._storage.topics.load()
         total = sum(topic.partitions for topic in topics)
         opened = 0
         for topic in topics:
@@ -143,47 +140,48 @@ class TopicTable:
 
     async def _open(self, topic: Topic) -> LiveTopic:
         config = resolve(topic.config, self._defaults)
-        live = LiveTopic(topic, config, await self._open_partitions(topic, config, 0))
+        live = LiveTopic(topic, config, *await self._open_partitions(topic, config, 0))
         self._add(live)
         return live
 
-    async def _open_partitions(self, topic: Topic, config: TopicConfig, first: int) -> list[Partition]:
-        """The partitions from `first` on."""
+    async def _open_partitions(
+        self, topic: Topic, config: TopicConfig, first: int
+    ) -> tuple[list[Partition], list[NativePartition]]:
+        """The partitions from `first` on; the same once more where they are native."""
         if config.native:
-            return await open_partitions(topic, self._storage, first)
-        partitions: list[Partition] = []
-        for start in range(first, topic.partitions, _OPENED_AT_ONCE):
-            streams = topic.streams[start : start + _OPENED_AT_ONCE]
-            states = await asyncio.gather(*(self._storage.open_partition(stream) for stream in streams))
-            for index, (stream, state) in enumerate(zip(streams, states, strict=True), start):
-                opened = Partition(topic.name, index, stream, state, self._storage, self._budget, self._reads)
-                partitions.append(opened)
-        return partitions
+            natives = await open_partitions(topic, self._storage.native, first)
+            return [*natives], natives
+        logs = [
+            LogPartition(
+                topic.name,
+                index,
+                topic.streams[index],
+                self._storage.logs,
+                self._budget,
+                self._clock,
+                self._snapshots,
+                self._reads,
+            )
+            for index in range(first, topic.partitions)
+        ]
+        for start in range(0, len(logs), _OPENED_AT_ONCE):
+            await asyncio.gather(*(log.open(create=True) for log in logs[start : start + _OPENED_AT_ONCE]))
+        return [*logs], []
 
     def _add(self, live: LiveTopic) -> None:
         self._by_name[live.topic.name] = live
         self._by_id[live.topic.id] = live
-        self.partitions += len(live.partitions)
         for listener in self.added:
             listener(live)
 
     def _remove(self, live: LiveTopic) -> None:
         del self._by_name[live.topic.name]
         del self._by_id[live.topic.id]
-        self.partitions -= len(live.partitions)
         for listener in self.deleted:
             listener(live.topic.name)
 
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(list(self._by_name.values()))
-
-    def in_order(self) -> Iterator[LiveTopic]:
-        """All topics that there are now and still when their turn comes, by name."""
-        return (live for name in self.names() if (live := self._by_name.get(name)) is not None)
-
-    def find(self, name: str | None, topic_id: UUID) -> LiveTopic | None:
-        """A topic by its name or, where that is None, by its id; None: there is none."""
-        return self._by_id.get(topic_id) if name is None else self._by_name.get(name)
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -198,8 +196,7 @@ class TopicTable:
         try:
             return self._by_name[name]
         except KeyError:
-            # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
-            raise UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}") from None
+            raise UnknownTopic(f"no topic {name!r}") from None
 
     def by_id(self, topic_id: UUID) -> LiveTopic:
         """Raises UnknownTopic."""
@@ -210,13 +207,16 @@ class TopicTable:
 
     def partition(self, name: str, index: int) -> Partition:
         """Raises UnknownTopic, also when the topic has no such partition."""
-        return self.get(name).partition(index)
+        partitions = self.get(name).partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {name!r} has {len(partitions)} partitions, no partition {index}")
+        return partitions[index]
 
     def validate(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Everything `create` would refuse, without creating.
 
         Raises:
-            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig, TooManyPartitions.
+            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig.
         """
         check_name(name)
         if self._closed:
@@ -226,16 +226,6 @@ class TopicTable:
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
         resolve(config, self._defaults)
-        self._check_room(partitions)
-
-    def _check_room(self, added: int) -> None:
-        """Raise TooManyPartitions when there may not be so many more."""
-        present = self.partitions + self.partitions_elsewhere()
-        if present + added > self.most_partitions:
-            raise TooManyPartitions(
-                f"{added} more partitions than the {present} that are there would be too many: there may be "
-                f"{self.most_partitions} (max.broker.partitions)"
-            )
 
     async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         """Create a topic, stored when this returns; raises what `validate` names."""
@@ -248,7 +238,7 @@ class TopicTable:
             streams = tuple(self._stream_of(name, topic_id, index) for index in range(partitions))
             topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self._clock.now_ms())
             try:
-                await self._storage.create_topic(topic)
+                await self._storage.topics.create(topic)
             except TopicExists:
                 await self._open_stored(name)
                 raise
@@ -291,22 +281,21 @@ class TopicTable:
             streams[partition : partition + 1] = [stream]
             topic = msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
             try:
-                opened = await open_partition(topic, partition, self._storage, must_exist=True)
+                opened = await open_partition(topic, partition, self._storage.native, must_exist=True)
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except TopicError as error:
                 raise InvalidConfig(f"cannot adopt: {error}") from None
             if known is None:
-                await self._storage.create_topic(topic)
-                live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened])
+                await self._storage.topics.create(topic)
+                live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened], [opened])
                 self._add(live)
                 return live
-            await self._storage.replace_topic(topic)
+            await self._storage.topics.replace(topic)
             for replaced in known.partitions[partition : partition + 1]:
                 replaced.close()
-            self.partitions -= len(known.partitions)
             known.partitions[partition : partition + 1] = [opened]
-            self.partitions += len(known.partitions)
+            known.natives[partition : partition + 1] = [opened]
             known.topic = topic
             for listener in self.adopted:
                 listener(known)
@@ -314,7 +303,7 @@ class TopicTable:
 
     async def _open_stored(self, name: str) -> None:
         """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
-        for topic in await self._storage.load_topics():
+        for topic in await self._storage.topics.load():
             if topic.name == name:
                 await self._open(topic)
 
@@ -340,7 +329,7 @@ class TopicTable:
             if validate_only:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)
-            await self._storage.replace_topic(topic)
+            await self._storage.topics.replace(topic)
             live.topic, live.config = topic, resolved
 
     async def convert(self, name: str, storage: str, move: "MovePositions") -> int:
@@ -360,8 +349,12 @@ class TopicTable:
         async with self._changes:
             live = self.get(name)
             before, target = live.topic, target_of(live.topic, storage)
-            conversion = Conversion(before, live.partitions, target, self._storage, await move.wanted(live))
-            await conversion.open_target()
+            wanted = await move.wanted(live)
+            # What a try before left there goes first.
+            await self._storage.topics.drop_streams(target)
+            config = resolve(target.config, self._defaults)
+            converted = LiveTopic(target, config, *await self._open_partitions(target, config, 0))
+            conversion = Conversion(live.partitions, converted.partitions, wanted)
             try:
                 await conversion.copy(last=False)
                 for partition in live.partitions:
@@ -370,30 +363,30 @@ class TopicTable:
                 # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
                 if storage == "log":
                     await move.carry(live, conversion.moved)
-                await self._storage.replace_topic(target)
+                await self._storage.topics.replace(target)
             except TopicError:
                 for partition in live.partitions:
                     partition.paused = False
+                for partition in converted.partitions:
+                    partition.close()
                 raise
-            config = resolve(target.config, self._defaults)
-            opened = await self._open_partitions(target, config, 0)
-            closed, live.partitions = live.partitions, opened
-            live.topic, live.config = target, config
+            closed = live.partitions
+            live.partitions, live.natives = converted.partitions, converted.natives
+            live.topic, live.config = target, converted.config
             for partition in closed:
                 partition.close()
             for listener in self.adopted:
                 listener(live)
             if storage == "native":
                 await move.carry(live, conversion.moved)
-            await drop_streams(before, self._storage)
+            await self._storage.topics.drop_streams(before)
             return conversion.copied
 
     def validate_growth(self, name: str, partitions: int) -> None:
-        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
+        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions."""
         present = len(self.get(name).partitions)
         if partitions <= present:
             raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
-        self._check_room(partitions - present)
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
@@ -407,11 +400,11 @@ class TopicTable:
             added = tuple(self._stream_of(name, live.topic.id, index) for index in range(present, partitions))
             topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
             # Stored first: a partition that clients were told of is there after a restart too.
-            await self._storage.replace_topic(topic)
-            opened = await self._open_partitions(topic, live.config, present)
+            await self._storage.topics.replace(topic)
+            opened, natives = await self._open_partitions(topic, live.config, present)
             live.topic = topic
             live.partitions += opened
-            self.partitions += len(opened)
+            live.natives += natives
             for listener in self.adopted:
                 listener(live)
 
@@ -425,12 +418,27 @@ class TopicTable:
 
     async def _delete_live(self, live: LiveTopic) -> None:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
-        await self._storage.delete_topic(live.topic)
+        try:
+            await self._storage.topics.delete(live.topic)
+        except StorageUnavailable:
+            if await self._still_stored(live.topic):
+                raise
         for partition in live.partitions:
             partition.close()
         self._remove(live)
         for listener in self.removed:
             listener(live)
+
+    async def _still_stored(self, topic: Topic) -> bool:
+        """Whether a topic is still in the registry, after a change whose answer was lost; waits for the storage."""
+        for _ in range(_ASKED_AGAIN):
+            try:
+                stored = await self._storage.topics.find(topic.name)
+            except StorageUnavailable:
+                await asyncio.sleep(_ASK_AGAIN_S)
+            else:
+                return stored is not None and stored.id == topic.id
+        return True
 
     async def delete_all(self) -> None:
         """Delete every topic. Unless this raises, no other can be created from here on."""
@@ -468,7 +476,11 @@ class TopicTable:
             if name in target._by_name:
                 raise TopicExists(f"topic {name!r} exists already")
             config = resolve(live.topic.config, target._defaults)
-            await store(live.topic)
+            try:
+                await store(live.topic)
+            except StorageUnavailable:
+                if await self._still_stored(live.topic):
+                    raise
             self._remove(live)
             live.config = config
             target._add(live)

@@ -220,8 +220,12 @@ class Client:
         found = {}
         for resource, future in self.admin.describe_configs(list(resources)).items():
             entries = self.result(future, "read the configuration of topics")
-            if "headrace.native" in entries:
-                found[resources[resource]] = json.loads(entries["headrace.native"].value or "{}")
+            told = entries.get("headrace.native")
+            if told is not None:
+                found[resources[resource]] = json.loads(told.value or "{}")
+            elif "headrace.storage" in entries and entries["headrace.storage"].value == "native":
+                # So many partitions that the client library's version of the request has no room for it.
+                found[resources[resource]] = {"records": [], "groups": {}}
         return found
 
     def offsets(

@@ -2,27 +2,30 @@
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import click
 
 
 class Status(IntEnum):
-    """How a command ended, for scripts. These numbers are documented (docs/commands.md) and stay."""
+    """How a command ended, for scripts. The numbers are documented with their meanings (docs/commands.md) and stay."""
 
-    DONE = 0
-    FAILED = 1
-    """It could not be done, and none of the reasons below says why."""
-    USAGE = 2
-    """The command line, a variable or a profile is not right: nothing was tried."""
-    UNREACHABLE = 3
-    """No server answers there, or it went away."""
-    MISSING = 4
-    """The topic, partition or group that was named is not there."""
-    REFUSED = 5
-    """The server does not let this user in, or not do this."""
-    INTERRUPTED = 130
-    """Ctrl-C, as shells count it: 128 and the number of the signal."""
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """A status, and what it says to whoever reads the manual."""
+        made = int.__new__(cls, value)
+        made._value_ = value
+        made.meaning = meaning
+        return made
+
+    DONE = 0, "Done. `tail` and `--watch` end so on Ctrl-C too."
+    FAILED = 1, "It could not be done, for another reason than these."
+    USAGE = 2, "The command line, a variable or a profile is not right; nothing was tried."
+    UNREACHABLE = 3, "No server answers there, or it went away."
+    MISSING = 4, "The topic, partition or group that was named is not there."
+    REFUSED = 5, "The server does not let this user in, or not do this."
+    INTERRUPTED = 130, "Ctrl-C."
 
 
 class CommandFailed(Exception):

@@ -17,6 +17,8 @@ def _size(data: bytes | None) -> bytes:
 
 
 def _headers(record: Record) -> bytes:
+    if record.headers is None:
+        return b"?"
     return b",".join(name.encode("utf-8", "surrogateescape") + b"=" + (value or b"") for name, value in record.headers)
 
 

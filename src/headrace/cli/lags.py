@@ -91,6 +91,8 @@ def _lag(position: int | None, start: int | None, end: int | None) -> int | None
 def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int | None, int]:
     """The lag in a native topic: records not yet delivered and those not yet committed; and the latter alone."""
     found = native["groups"].get(group, {}).get(str(partition))
+    if not native["records"]:
+        return None, 0
     if found is None:
         # The Redis group is made by the first fetch.
         return native["records"][partition], 0

@@ -22,7 +22,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     key: bytes | None = None
     value: bytes | None = None
-    headers: Headers = ()
+    headers: Headers | None = ()
+    """None: they cannot be read, as a name among them is no UTF-8."""
     timestamp: int | None = None
     """Milliseconds since the epoch; None: now."""
 
@@ -105,7 +106,9 @@ def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
             "timestamp": record.timestamp,
             "key": from_bytes(record.key),
             "value": from_bytes(record.value),
-            "headers": [[name, from_bytes(value)] for name, value in record.headers],
+            "headers": None
+            if record.headers is None
+            else [[name, from_bytes(value)] for name, value in record.headers],
         }
     )
 

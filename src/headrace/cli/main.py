@@ -21,8 +21,11 @@ COMMANDS = {
     "topics": ("headrace.cli.topics:topics", "Create, list, describe, change and delete topics."),
     "groups": ("headrace.cli.groups:groups", "Show who reads what and how far behind, reset and delete groups."),
     "records": ("headrace.cli.records:records", "Send records, show them, and delete old ones."),
+    "brokers": ("headrace.cli.brokers:brokers", "List the brokers of the cluster."),
     "archive": ("headrace.cli.archive:archive", "Archive a topic into a Delta table, every record exactly once."),
     "oci-config": ("headrace.cli.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
+    "doctor": ("headrace.cli.doctor:doctor", "Look for what would keep a server from working here."),
+    "completion": ("headrace.cli.completion:completion", "Print what makes a shell complete names."),
 }
 
 

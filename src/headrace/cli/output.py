@@ -14,6 +14,8 @@ _GAP = 2
 """Columns of blanks between two columns of a table."""
 _NARROW = 12
 """A column of text is folded down to this width; where that is not enough, rows are printed one field a line."""
+_PADDED = 100
+"""Into a pipe or a file, a column is padded up to this width."""
 _CELL = 500
 """Characters of a cell on a terminal."""
 
@@ -35,14 +37,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     right = [name.startswith(">") for name in columns]
     cells = [["-" if cell is None else shown(str(cell), most) for cell in row] for row in rows]
     natural = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
-    widths = _fit(natural, right, to.width - _GAP * (len(columns) - 1))
+    if to.is_terminal:
+        widths = _fit(natural, right, to.width - _GAP * (len(columns) - 1))
+    else:
+        # A long name moves the rest of its own row only.
+        widths = [min(width, _PADDED) for width in natural]
     if widths is None:
         click.echo("\n".join(_fields(names, cells, to.width)))
         return
     rule = "─" * (sum(widths) + _GAP * (len(widths) - 1))
-    lines = [*_lines(names, widths, right), rule]
+    lines = [_line(names, widths, right), rule]
     for row in cells:
-        lines += _lines(row, widths, right)
+        lines += _folded(row, widths, right) if to.is_terminal else (_line(row, widths, right),)
     click.echo("\n".join(lines))
 
 
@@ -63,18 +69,21 @@ def _fit(natural: Sequence[int], right: Sequence[bool], room: int) -> list[int] 
     return widths
 
 
-def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
-    """A row: one line, or several where a cell had to be folded."""
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, is_right in zip(cells, widths, right, strict=True):
+        blanks = " " * (width - cell_len(cell))
+        padded.append(blanks + cell if is_right else cell + blanks)
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
+    """A row: one line, or several where a cell is too long for its column."""
     folded = [
         [cell] if cell_len(cell) <= width else chop_cells(cell, width)
         for cell, width in zip(cells, widths, strict=True)
     ]
-    for parts in zip_longest(*folded, fillvalue=""):
-        padded = []
-        for part, width, is_right in zip(parts, widths, right, strict=True):
-            blanks = " " * (width - cell_len(part))
-            padded.append(blanks + part if is_right else part + blanks)
-        yield (" " * _GAP).join(padded).rstrip()
+    return (_line(parts, widths, right) for parts in zip_longest(*folded, fillvalue=""))
 
 
 def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterable[str]:
@@ -84,10 +93,10 @@ def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
         if number:
             yield "─" * width
         for name, cell in zip(names, row, strict=True):
-            yield from _lines([name, cell], [label, max(_NARROW, width - label - _GAP)], [False, False])
+            yield from _folded([name, cell], [label, max(_NARROW, width - label - _GAP)], [False, False])
 
 
 def console() -> Console:
-    """The console that tables are printed on."""
+    """The console that tables are printed on; into a pipe or a file it is as wide as what is printed."""
     made = Console(highlight=False, markup=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, width=_WIDE)

@@ -89,7 +89,7 @@ class Sending:
                     self._place,
                     on_delivery=self._done,
                     timestamp=record.timestamp or 0,
-                    headers=list(record.headers),
+                    headers=list(record.headers or ()),
                 )
             except BufferError:
                 self._producer.poll(0.1)
@@ -297,5 +297,7 @@ def _of_file(file: BinaryIO, name: str, given: Input) -> Iterator[lines.Record]:
         except lines.BadLine as error:
             raise CommandFailed(f"line {number} of {name}: {error}") from None
         yield msgspec.structs.replace(
-            record, key=record.key if given.key is None else given.key, headers=record.headers + given.headers
+            record,
+            key=record.key if given.key is None else given.key,
+            headers=(*(record.headers or ()), *given.headers),
         )

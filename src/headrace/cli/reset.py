@@ -104,8 +104,9 @@ def reset(
         [msgspec.structs.astuple(move) for move in moves],
     )
     if not execute:
-        members = f" Stop its {len(found.members)} members before." if found.members else ""
-        click.echo(f"\nNothing was changed; --execute moves the positions of {shown(group)}.{members}")
+        many = len(found.members)
+        busy = f" It has {many} member{'s' * (many > 1)} to be stopped before." if many else ""
+        click.echo(f"\nNothing was changed; --execute moves the positions of {shown(group)}.{busy}")
 
 
 def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:

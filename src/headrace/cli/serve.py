@@ -13,6 +13,7 @@ from headrace import settings
 from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.stderr import StderrWriter
+from headrace.keyspace.urls import has_password, without_password
 from headrace.loop import loop_factory
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -64,6 +65,10 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     except settings.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     log = logs.configure(options.log_level, options.log_format)
+    # Records are the owner's alone: files of ours and of the Valkey's, whatever the caller's umask.
+    os.umask(0o077)
+    if has_password(flags["redis"] or ""):
+        _log.warning("the password in --redis shows in the list of processes: give the URL in HEADRACE_REDIS instead")
     try:
         return run(options, broker, oci, log)
     except settings.StartError as error:
@@ -83,11 +88,11 @@ def run(
         # Whoever waits for the ready line finds in the log what the start had to say.
         log.flush(_FLUSH_S)
         try:
-            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={ready.storage}")
+            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}")
         except OSError as error:
             # Nobody can read it, and whoever connects is served all the same.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
             _log.warning("the ready line cannot be written", reason=error.strerror)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(app.serve(options, broker, oci, on_ready))
+        return runner.run(app.serve(options, broker, oci, on_ready, log_lines_lost=lambda: log.lost))

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from operator import methodcaller
 from typing import cast
 
 import click
@@ -198,9 +199,21 @@ def _record(message: Message) -> lines.Record:
     return lines.Record(
         key=message.key(),
         value=message.value(),
-        headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
+        headers=_headers(message),
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
     )
+
+
+# For a name that is no UTF-8 the client library sets an exception and returns a result all the same. A plain call that
+# has become hot lets that pass, and whatever comes next fails for it; this way of calling always looks.
+_read_headers = methodcaller("headers")
+
+
+def _headers(message: Message) -> lines.Headers | None:
+    try:
+        return tuple(cast("list[tuple[str, bytes | None]]", _read_headers(message) or []))
+    except (SystemError, UnicodeDecodeError):
+        return None
 
 
 def _place(message: Message) -> tuple[str, int, int]:

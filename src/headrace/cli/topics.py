@@ -4,6 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 import click
@@ -95,14 +96,13 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
         {
             "topic": name,
             "partitions": len(found[name].partitions),
-            "records": sum(
+            "records": _records(natives[name])
+            if name in natives
+            else sum(
                 ends[name, number] - starts[name, number]
                 for number in found[name].partitions
                 if (name, number) in ends and (name, number) in starts
-            )
-            # Offsets of native topics are sparse: Redis counts their records.
-            if name not in natives
-            else sum(count or 0 for count in natives[name]["records"]),
+            ),
         }
         for name in sorted(found)
     ]
@@ -110,6 +110,12 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
         print_json(answer)
     else:
         print_table(["topic", ">partitions", ">records"], [list(line.values()) for line in answer])
+
+
+def _records(native: dict[str, Any]) -> int | None:
+    """Records of a native topic, whose sparse offsets do not tell; None: too many partitions for the answer."""
+    counts = native["records"]
+    return sum(count or 0 for count in counts) if counts else None
 
 
 @topics.command(
@@ -130,7 +136,8 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     ends = client.offsets(keys, OffsetSpec.latest)
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
-    native = json.loads(config.pop(NATIVE).value or "{}") if NATIVE in config else None
+    config.pop(NATIVE, None)
+    native = client.natives([name]).get(name)
     topic_id = _topic_id(client, name)
     partitions = [
         {
@@ -140,7 +147,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             "log_end": ends.get((name, number)),
             "stream": streams[number] if number < len(streams) else None,
         }
-        | ({"records": native["records"][number]} if native is not None else {})
+        | ({"records": (native["records"] or {number: None})[number]} if native is not None else {})
         for number, leader in leaders.items()
     ]
     if as_json:

@@ -37,6 +37,7 @@ class MetricsPage:
         *,
         connections: Mapping[str, Callable[[], int]],
         store: Callable[[], Awaitable[StoreFacts]],
+        log_lines_lost: Callable[[], int],
         error_name: _ErrorName,
         may_see: Callable[[str], bool],
         data: Path | None,
@@ -49,6 +50,7 @@ class MetricsPage:
             counters: what was counted.
             connections: listener -> how many connections it has now.
             store: asks the storage how it is; may raise anything when it does not answer.
+            log_lines_lost: tells how many lines of the log could not be written so far.
             error_name: the name of an error as a listener counts it.
             may_see: whether a peer at this address gets the page.
             data: the data directory, whose disk is told; None: the data is elsewhere.
@@ -58,6 +60,7 @@ class MetricsPage:
         self._counters = counters
         self._connections = connections
         self._store = store
+        self._log_lines_lost = log_lines_lost
         self._error_name = error_name
         self._may_see = may_see
         self._data = data
@@ -89,7 +92,7 @@ class MetricsPage:
         """Everything, what matters most first; a step at a time."""
         page.sample(families.INFO, 1, labels(version=__version__))
         _write_process(page, process)
-        page.sample(families.LOG_LINES_LOST, self._counters.log_lines_lost)
+        page.sample(families.LOG_LINES_LOST, self._log_lines_lost())
         self._write_store(page, store)
         yield
         yield from self._write_listeners(page)

@@ -4,5 +4,5 @@ Written up for people in `docs/keyspace.md`, pinned by the golden files of `test
 this room: nothing else knows a key or a field name.
 """
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Raised when a change would make an older Headrace misread what is stored."""

@@ -24,6 +24,11 @@ def producers_of(stream: str) -> str:
     return f"{{{stream}}}:producers"
 
 
+def foreign_of(stream: str) -> str:
+    """Redis Stream with entries of the partition's stream that somebody else wrote: set aside when it was opened."""
+    return f"{{{stream}}}:foreign"
+
+
 def _check(name: str) -> None:
     if _PLAIN.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be part of a key: only a-z, A-Z, 0-9, '.', '_' and '-' can")

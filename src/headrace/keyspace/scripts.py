@@ -1,4 +1,4 @@
-"""The server-side scripts, as text with their names and SHA-1 digests."""
+"""The server-side scripts, as text with their names and SHA-1 digests: every file of `lua/`."""
 
 from functools import cache
 from hashlib import sha1
@@ -16,17 +16,18 @@ class Script(msgspec.Struct, frozen=True):
 
 
 @cache
+def scripts() -> dict[str, Script]:
+    """Every script by name."""
+    folder = files("headrace.keyspace") / "lua"
+    found = {}
+    for file in sorted(folder.iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".lua"):
+            name, text = file.name.removesuffix(".lua"), file.read_text("utf-8")
+            # Redis names a script by this digest; it protects nothing.
+            found[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return found
+
+
 def script(name: str) -> Script:
-    """The script in `lua/<name>.lua`. Raises FileNotFoundError when there is none."""
-    text = (files("headrace.keyspace") / "lua" / f"{name}.lua").read_text("utf-8")
-    return _made(name, text)
-
-
-def without_limit(limited: Script) -> Script:
-    """The same script, for what must go in although Redis is full: `maxmemory` does not hold for it."""
-    return _made(f"{limited.name} without limit", f"#!lua flags=allow-oom\n{limited.text}")
-
-
-def _made(name: str, text: str) -> Script:
-    # Redis names a script by this digest; it protects nothing.
-    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    """The script in `lua/<name>.lua`. Raises KeyError when there is none."""
+    return scripts()[name]

@@ -114,15 +114,13 @@ class StoreCounters:
 class Counters:
     """Everything that one server counts, but for the topics', which are theirs."""
 
-    __slots__ = ("listeners", "log_lines_lost", "loop_delays", "store")
+    __slots__ = ("listeners", "loop_delays", "store")
 
     def __init__(self) -> None:
         self.listeners: list[ListenerCounters] = []
         self.store = StoreCounters()
         self.loop_delays = Durations()
         """How late the event loop came to a timer."""
-        self.log_lines_lost = 0
-        """Lines of the log that could not be written."""
 
     def listener(self, name: str, apis: Mapping[int | str, str]) -> ListenerCounters:
         """The counters of a listener that is opened now; arguments as `ListenerCounters`."""

@@ -13,6 +13,7 @@ from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, exp
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
 from headrace.oci.faults import Faults
 from headrace.oci.limits import Limits
+from headrace.oci.opening import Openings
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 
@@ -35,7 +36,7 @@ class Door:
         self.random = Random()
         self.limits = Limits() if settings.limits == "strict" else None
         self.faults = Faults(settings.faults)
-        self.openings = clusters.openings
+        self.openings = Openings()
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
         """Memory for bodies of requests, until they are answered."""
@@ -43,15 +44,16 @@ class Door:
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
         storage = self.broker.storage
-        secret = (await storage.load_documents(_SECRETS)).get(_CURSORS)
+        secret = (await storage.documents.load(_SECRETS)).get(_CURSORS)
         if secret is None:
             secret = secrets.token_bytes(SECRET_SIZE)
-            await storage.save_documents({(_SECRETS, _CURSORS): secret})
+            await storage.documents.save({(_SECRETS, _CURSORS): secret})
         self.signer = Signer(secret)
         await self.catalog.start()
 
     async def stop(self) -> None:
         """Stop work in the background."""
+        self.openings.close()
         await self.catalog.stop()
 
     async def sleep(self, ms: int) -> None:

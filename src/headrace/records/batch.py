@@ -1,25 +1,20 @@
 """The header of a record batch (Kafka's format v2): check it, read it, stamp it. Records stay closed.
 
-Base offset and leader epoch lie in the first 16 bytes, before what the CRC covers: stamping a stored batch
-anew is free, and a fetch can answer `[stamp_prefix(...), memoryview(batch)[16:]]`.
+Base offset and leader epoch lie in the first 16 bytes, before what the CRC covers: stamping a batch is free.
 """
 
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import native
+from headrace.records import native, plain
 from headrace.records.plain import HEADER_SIZE, Buffer
 
-PREFIX_SIZE = 16
-"""Bytes of base offset, batch length and leader epoch."""
 CRC_AT = 17
 ATTRIBUTES_AT = 21
 """Also the first byte that the CRC covers."""
 MAX_TIMESTAMP_AT = 35
 
-_PREFIX = Struct(">qii")
 _OFFSET = Struct(">q")
-_INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT16 = Struct(">h")
 _LOG_APPEND = 0x08
@@ -98,9 +93,9 @@ def peek(batch: Buffer) -> BatchHeader:
     return _make(BatchHeader, native.peek(batch))
 
 
-def stamp_prefix(base_offset: int, leader_epoch: int, batch: Buffer) -> bytes:
-    """The first 16 bytes of the batch with this base offset and leader epoch; the rest of it stays as it is."""
-    return _PREFIX.pack(base_offset, _INT32.unpack_from(batch, 8)[0], leader_epoch)
+def read_header(header: Buffer) -> BatchHeader:
+    """The header of a batch that lies elsewhere, from its first 61 bytes; nothing is checked."""
+    return BatchHeader(*plain.fields(header))
 
 
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
@@ -118,11 +113,10 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
 
 __all__ = [
     "HEADER_SIZE",
-    "PREFIX_SIZE",
     "BatchHeader",
     "Buffer",
     "check",
     "log_append_time",
     "peek",
-    "stamp_prefix",
+    "read_header",
 ]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -16,12 +15,14 @@ from redis.retry import Retry
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.keyspace.scripts import script
+from headrace.keyspace.urls import without_password
 from headrace.records.walk import find_timestamp
 from headrace.spark import native, plan
 from headrace.spark.decode import decode
 from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic
 from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable, check_id
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
+from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.native import bits_of, is_native
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _CHUNK_BYTES: Final = 4 << 20
 _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
 _NO_END: Final = 1 << 62
+_EXTENT: Final = script("extent")
 
 
 class LogReader:
@@ -47,7 +49,7 @@ class LogReader:
         Raises:
             StorageUnavailable: the URL is not one of Redis.
         """
-        self._place = _without_password(url)
+        self._place = without_password(url)
         try:
             self._redis = redis.Redis.from_url(
                 url,
@@ -110,11 +112,11 @@ class LogReader:
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
             for topic in logs:
                 for stream in topic.streams:
-                    pipeline.hmget(state_of(stream), partition.FIELDS)
+                    pipeline.eval(_EXTENT.text, 2, stream, state_of(stream))
             answers = iter(pipeline.execute())
         for topic in logs:
             found |= {
-                TopicPartition(topic.name, number): Extent(*partition.extent(next(answers)))
+                TopicPartition(topic.name, number): Extent(*partition.extent(next(answers))[:2])
                 for number in topic.partitions
             }
         for topic in topics.values():
@@ -137,7 +139,8 @@ class LogReader:
                 extent = native.extent(self._redis, stream, topic.bits)
             return native.offset_at_time(timestamp, topic.bits, extent)
         with self._answering():
-            entry: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
+            answer: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
+        entry, _ = answer
         if not entry:
             return None
         # The script knows batches by the latest time so far; the record lies in the one it gives, or behind it.
@@ -155,10 +158,12 @@ class LogReader:
             topic = topics[one.topic]
             if topic.bits is not None:
                 continue
+            stream = topic.stream(one.partition)
+            epochs = self._epochs(stream)
+            if epochs is None:
+                continue
             with self._answering():
-                answer: Any = self._redis.xrange(
-                    topic.stream(one.partition), entries.range_start(offset), "+", count=_FIRST_ENTRIES
-                )
+                answer: Any = self._redis.xrange(stream, entries.range_start(epochs, offset), "+", count=_FIRST_ENTRIES)
             found = entries.decode(answer)
             if found:
                 span = found[-1].next_offset - found[0].base_offset
@@ -247,12 +252,21 @@ class LogReader:
         if position < offsets.end and fail_on_data_loss:
             raise _lost(name, position, offsets.end)
 
+    def _epochs(self, stream: str) -> LeaderEpochs | None:
+        """The leader epochs of a log; None where no server has opened it yet."""
+        with self._answering():
+            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
+        return partition.extent(answer)[2]
+
     def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
         """The batches from the one that holds the range's start, some of them beyond its end."""
         position, count = offsets.start, _FIRST_ENTRIES
+        epochs = self._epochs(stream)
+        if epochs is None:
+            return
         while position < offsets.end:
             with self._answering():
-                answer: Any = self._redis.xrange(stream, entries.range_start(position), "+", count=count)
+                answer: Any = self._redis.xrange(stream, entries.range_start(epochs, position), "+", count=count)
             batches = entries.decode(answer)
             yield from batches
             if len(batches) < count:
@@ -283,8 +297,3 @@ def _lost(name: str, start: int, end: int) -> DataLoss:
         f"offsets {start} to {end - 1} of {name} are gone: deleted while they were being read; "
         "set failOnDataLoss=false to go on without them"
     )
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

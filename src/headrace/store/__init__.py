@@ -1,5 +1,6 @@
-"""Redis connection, embedded Valkey, the journal before it, and the calls that run the keyspace scripts.
+"""Redis connection, embedded Valkey, and what lies in the Redis: logs, topics, groups, documents.
 
-`logs.py` implements the broker's port; how a batch is appended is one of `appends.py` (by the script, any Redis),
-`direct.py` (without it) and `journaled.py` (acknowledged before it), each on top of the one before.
+`storage.py` puts it together. `logs.py` opens the logs that this server owns and reads them, `placing.py` puts batches
+into their streams, `early.py` acknowledges small ones from the journal before that, and `restoring.py` stores again
+what was acknowledged and is missing.
 """

@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import hiredis
 import structlog
@@ -32,6 +33,14 @@ _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
 _DRAIN_S = 1.0
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_TRIES = 10, 3, 3
+
+
+def hide_password(url: str) -> str:
+    """The URL of a storage for people and logs: without its password."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    return f"{parts.scheme}://{name + '@' if name else ''}{host}{parts.path}"
 
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
@@ -242,13 +251,16 @@ class Connection:
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
+        self._usable = asyncio.Event()
+        self.on_lost: list[Callable[[], None]] = []
+        """Called when the connection is lost, before any request under way is told."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
         try:
-            self._link = await self._connect()
+            self._set_link(await self._connect())
         except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
             raise Unreachable(f"Redis does not answer: {error}") from None
 
@@ -265,7 +277,9 @@ class Connection:
         """Called by a link as it ends."""
         if link is not self._link:
             return
-        self._link = None
+        self._set_link(None)
+        for listener in self.on_lost:
+            listener()
         if not self._closed:
             self._repair = asyncio.get_running_loop().create_task(self._reconnect())
             _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
@@ -275,7 +289,7 @@ class Connection:
         told = ""
         while not self._closed:
             try:
-                self._link = await self._connect()
+                self._set_link(await self._connect())
             except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
                 reason = str(error) or type(error).__name__
                 if reason != told:
@@ -290,7 +304,7 @@ class Connection:
     def scripts_lost(self, link: _Link) -> None:
         """Called by a link that was answered NOSCRIPT."""
         if link is self._link:
-            self._link = None
+            self._set_link(None)
             self._repair = asyncio.get_running_loop().create_task(self._load_again(link))
 
     async def _load_again(self, link: _Link) -> None:
@@ -305,7 +319,20 @@ class Connection:
             if link.lost.done():
                 await self._reconnect()
             else:
-                self._link = link
+                self._set_link(link)
+
+    def _set_link(self, link: _Link | None) -> None:
+        self._link = link
+        if link is None:
+            self._usable.clear()
+        else:
+            self._usable.set()
+
+    async def ready(self) -> None:
+        """Return when requests can be sent; raises StorageUnavailable once it is closed."""
+        await self._usable.wait()
+        if self._closed:
+            raise StorageUnavailable("the storage is closed")
 
     def before_flush(self, prepare: Callable[[], None]) -> None:
         """Run `prepare` at the end of this turn of the loop: what it sends leaves in the same write as the rest."""
@@ -377,6 +404,8 @@ class Connection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._repair
         link, self._link = self._link, None
+        # Whoever waits for it is told.
+        self._usable.set()
         if link is None:
             return
         with contextlib.suppress(OSError, hiredis.HiredisError, StorageUnavailable):

@@ -19,7 +19,11 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+import structlog
+
 from headrace.store.errors import StoreError
+
+_log = structlog.get_logger("headrace.store")
 
 SOCKET_PATH_BYTES = 107
 """What fits into sockaddr_un with its final zero."""
@@ -73,7 +77,9 @@ class DataDirectory:
             )
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        return cls(path, lock)
+        opened = cls(path, lock)
+        opened._close_to_others()
+        return opened
 
     def close(self) -> None:
         """Let another server have it. The file stays: removing a locked file would give two servers a lock each."""
@@ -110,6 +116,27 @@ class DataDirectory:
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > _LOG_BYTES:
                 self.log.replace(self.log.with_suffix(".log.old"))
+
+    def _close_to_others(self) -> None:
+        """Take other users' access to what lies here, from before files were made private or after a careless copy.
+
+        The directory itself is told of and left as it is: somebody made it, perhaps for more than this.
+        """
+        closed = []
+        for name in ("appendonlydir", "valkey.log", "valkey.log.old", "journal"):
+            found = self.path / name
+            with contextlib.suppress(OSError):
+                mode = stat.S_IMODE(found.lstat().st_mode)
+                if mode & 0o077 and not found.is_symlink():
+                    found.chmod(mode & 0o700)
+                    closed.append(name)
+        if closed:
+            _log.warning("other users had access to records, and have it no longer", data=str(self.path), files=closed)
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & 0o077:
+            _log.warning(
+                "the data directory is open to other users; chmod 700 closes it", data=str(self.path), mode=f"{mode:o}"
+            )
 
     def _recorded_folder(self) -> Path | None:
         """The private folder of an earlier start; None when there is none or it cannot be trusted."""

@@ -6,7 +6,7 @@ class StoreError(Exception):
 
 
 class WrongLayout(StoreError):
-    """The keyspace was written by a newer Headrace, in a layout this one does not know."""
+    """The keyspace was written by another Headrace, in a layout that this one does not know."""
 
 
 class Unreachable(StoreError):
@@ -17,5 +17,5 @@ class TooOld(StoreError):
     """The server at the URL is older than what the scripts need."""
 
 
-class Displaced(Exception):
-    """A log does not end where a batch that has its offset already must go. Never leaves this room."""
+class Stray(Exception):
+    """A log's stream has entries that somebody else wrote. Never leaves this room."""

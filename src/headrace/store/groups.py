@@ -16,37 +16,34 @@ from headrace.groups.model import (
     StoredGroup,
 )
 from headrace.keyspace import registry
-from headrace.keyspace.entries import position_id
-from headrace.keyspace.keys import Keyspace, state_of
-from headrace.keyspace.scripts import Script, script
-from headrace.store.connection import Connection, Reply
+from headrace.keyspace.keys import Keyspace
+from headrace.store.connection import Reply
 from headrace.store.replies import checked
+from headrace.store.scripts import Scripts
 
-_LOAD, _MIRROR, _REGISTER, _SAVE = (
-    script(name) for name in ("load_group", "mirror_position", "register_group", "save_group")
-)
 _LOADED_AT_ONCE = 64
 
 
 class RedisGroups:
     """Members, positions and balanced sections of groups."""
 
-    def __init__(self, connection: Connection, keyspace: Keyspace, epoch: int) -> None:
-        self._connection = connection
+    def __init__(self, scripts: Scripts, keyspace: Keyspace, epoch: int) -> None:
+        self._scripts = scripts
+        self._connection = scripts.connection
         self._keyspace = keyspace
         self._epoch = epoch
         self._registered: set[str] = set()
 
-    async def _call(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, self._epoch, *arguments))
+    async def _call(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
+        return await self._scripts.run(name, keys, self._epoch, *arguments)
 
     async def _register(self, group: str, what: str) -> None:
-        await self._call(_REGISTER, [self._keyspace.groups, self._keyspace.epoch], what, group)
+        await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], what, group)
 
     def _keys(self, group: str) -> list[str]:
         return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
 
-    async def load_groups(self) -> list[StoredGroup]:
+    async def load(self) -> list[StoredGroup]:
         """Every group with its members and positions, in name order. Older servers can write to none from here on."""
         stored = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
         names = sorted(name.decode() for name in stored)
@@ -57,11 +54,11 @@ class RedisGroups:
         # A crash came between the dropping of a group and its leaving the list.
         for group in groups:
             if _is_nothing(group):
-                await self.save_group(group.name, [DropGroup()])
+                await self.save(group.name, [DropGroup()])
         return [group for group in groups if not _is_nothing(group)]
 
     async def _load(self, name: str) -> StoredGroup:
-        header, members, positions, sections = await self._call(_LOAD, self._keys(name))
+        header, members, positions, sections = await self._call("load_group", self._keys(name))
         return StoredGroup(
             name=name,
             header=registry.header(header) if header else None,
@@ -73,19 +70,15 @@ class RedisGroups:
             balanced=tuple(sorted((registry.section(text) for text in sections), key=lambda each: each.topic)),
         )
 
-    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
         """Apply all changes atomically."""
         if group not in self._registered:
             await self._register(group, "add")
             self._registered.add(group)
-        await self._call(_SAVE, self._keys(group), *(part for change in changes for part in _encoded(change)))
+        await self._call("save_group", self._keys(group), *(part for change in changes for part in _encoded(change)))
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
             await self._register(group, "remove")
-
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
-        """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
-        await self._call(_MIRROR, [stream, state_of(stream)], group, position_id(offset))
 
 
 def _is_nothing(group: StoredGroup) -> bool:

@@ -3,21 +3,21 @@
 A file in the data directory, mapped into memory: what is copied there is in the kernel's page cache at once and
 survives the death of every process, as what Valkey has written to its append-only file does; like that, it may not
 survive a loss of power.
-It has two halves. One is written from its beginning to its end, then the other, as soon as all that is in it has
-been stored in Redis; so the file is small and its pages stay warm. Entries are numbered for ever, which tells those of
-this lap from what is left of earlier ones; the file's head has the number up to which everything has been stored.
+It has two halves. One is written from its beginning to its end, then the other, as soon as Redis is known to have
+written all that is in it to its own file; so the journal is small and its pages stay warm. Entries are numbered for
+ever, which tells those of this lap from what is left of earlier ones; the file's head has the number up to which Redis
+has them.
 
-    0    b"HRJOURN1"
+    0    b"HRJOURN2"
     8    number of the last entry that needs no replay, 8 bytes as the machine has them
     16   bytes of each half, 8 bytes as the machine has them
-    24   number of the last entry that Redis is known to have written to its own file, 8 bytes likewise
-    32   8 random bytes of this file's own
+    24   8 random bytes of this file's own
     4096 the halves, one after the other
 
 An entry, little-endian, begins at a multiple of eight: CRC-32C of the file's random bytes and what follows it up to
 the batch (so nobody can send a batch with something in it that passes for an entry); bytes of the batch; number; base
 offset; largest timestamp; time of arrival; producer id; offset span; first sequence; producer epoch; bytes of the
-stream's name; the name; the batch, which has a CRC of its own.
+log's id; bytes of the stream's name; the id; the name; the batch, which has a CRC of its own.
 """
 
 import mmap
@@ -34,12 +34,12 @@ from headrace.records.native import crc32c
 from headrace.store.errors import StoreError
 from headrace.topics.model import Append
 
-_MAGIC = b"HRJOURN1"
+_MAGIC = b"HRJOURN2"
 _HEAD_BYTES = 4096
-_STORED, _HALF, _KEPT = 1, 2, 3  # places of 8 bytes in the head
-_SALT = slice(32, 40)
+_KEPT, _HALF = 1, 2  # places of 8 bytes in the head
+_SALT = slice(24, 32)
 _CRC = Struct("<I")
-_ENTRY = Struct("<IQqqqqIihH")
+_ENTRY = Struct("<IQqqqqIihHH")
 _BEFORE_NAME = _CRC.size + _ENTRY.size
 _NEVER = 1 << 64
 SMALLEST = 1 << 20
@@ -51,6 +51,8 @@ class Entry(NamedTuple):
 
     number: int
     stream: str
+    log_id: bytes
+    """Tells the log from an earlier or later one under the same key."""
     base_offset: int
     now_ms: int
     """When it arrived: milliseconds since the epoch."""
@@ -64,7 +66,7 @@ class Journal:
         """Use `open`."""
         self._path = path
         self._map = mmap.mmap(descriptor, length)
-        self._words = memoryview(self._map)[:32].cast("Q")
+        self._words = memoryview(self._map)[:24].cast("Q")
         self._half_bytes = self._words[_HALF]
         self._salt = self._map[_SALT]
         self._number = 0
@@ -107,6 +109,11 @@ class Journal:
         return start, start + self._half_bytes
 
     @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
     def size(self) -> int:
         """Bytes of the file."""
         return len(self._map)
@@ -116,11 +123,12 @@ class Journal:
         """Number of the newest entry."""
         return self._number
 
-    def add(self, stream: bytes, base_offset: int, now_ms: int, append: Append) -> int:
+    def add(self, stream: bytes, log_id: bytes, base_offset: int, now_ms: int, append: Append) -> int:
         """Enter a batch.
 
         Args:
             stream: its log's key.
+            log_id: tells the log from others under that key.
             base_offset: the offset that it is acknowledged with.
             now_ms: milliseconds since the epoch.
             append: the batch and what was read of it.
@@ -129,7 +137,8 @@ class Journal:
             Its number; 0 when there is no room, since too much of the journal waits to be stored.
         """
         batch = append.batch
-        size, name = len(batch), len(stream)
+        names = log_id + stream
+        size, name = len(batch), len(names)
         start = self._position
         body = start + _BEFORE_NAME + name
         if body + size > self._end:
@@ -149,9 +158,10 @@ class Journal:
                 append.span,
                 append.base_sequence,
                 append.producer_epoch,
-                name,
+                len(log_id),
+                len(stream),
             )
-            + stream
+            + names
         )
         mapped = self._map
         # The head is whole last: whoever is killed in between has entered nothing, and has told nobody either.
@@ -162,33 +172,23 @@ class Journal:
         return number
 
     def _turn(self, size: int) -> bool:
-        """Go on in the other half, if all in it has been stored and an entry of `size` bytes fits."""
+        """Go on in the other half, if Redis has written down all that is in it and an entry of `size` bytes fits."""
         other = 1 - self._half
-        if self._last[other] > self._words[_STORED] or size > self._half_bytes:
+        if self._last[other] > self._words[_KEPT] or size > self._half_bytes:
             return False
         self._half = other
         self._position, self._end = self._bounds(other)
         return True
 
-    def stored(self, number: int) -> None:
-        """Every entry up to this number is in Redis, or needs not be."""
-        # One aligned store of eight bytes: whoever reads it after a kill finds the old number or the new one.
-        self._words[_STORED] = number
-
     def kept(self, number: int) -> None:
         """Every entry up to this number is in the file of Redis, or needs not be: it is not to be replayed."""
+        # One aligned store of eight bytes: whoever reads it after a kill finds the old number or the new one.
         self._words[_KEPT] = number
 
-    def waiting(self) -> list[Entry]:
-        """What an earlier server has entered and not seen stored, in order."""
-        return self._behind(self._words[_STORED])
-
     def in_doubt(self) -> list[Entry]:
-        """The same, and what Redis has taken and perhaps not written down before it died, as far as it is there."""
-        return self._behind(min(self._words[_KEPT], self._words[_STORED]))
-
-    def _behind(self, number: int) -> list[Entry]:
-        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > number]
+        """What an earlier server has entered and Redis is not known to have written down, in order."""
+        kept = self._words[_KEPT]
+        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > kept]
         return sorted(found, key=lambda entry: entry.number)
 
     def renewed(self, size: int) -> "Journal":
@@ -197,9 +197,8 @@ class Journal:
             self.remove()
             return Journal.open(self._path, size).renewed(size)
         number = max((entry.number for half in (0, 1) for entry in self._entries(half)), default=0)
-        self._number = max(number, self._words[_STORED])
+        self._number = max(number, self._words[_KEPT])
         self.kept(self._number)
-        self.stored(self._number)
         self._last = [self._number, self._number]
         self._half = 0
         self._position, self._end = self._bounds(0)
@@ -223,25 +222,35 @@ class Journal:
             return None
         mapped = self._map
         fields = _ENTRY.unpack_from(mapped, start + _CRC.size)
-        size, number, base_offset, max_timestamp, now_ms, producer_id, span, sequence, epoch, name = fields
-        body = name_at + name
+        size, number, base_offset, max_timestamp, now_ms, producer_id, span, sequence, epoch, log_id, name = fields
+        body = name_at + log_id + name
         if body + size > end:
             return None
         if _CRC.unpack_from(mapped, start)[0] != crc32c(self._salt + mapped[start + _CRC.size : body]):
             return None
-        batch = mapped[body : body + size]
+        batch = bytearray(mapped[body : body + size])
         try:
             check(batch)
         except BatchError:
             return None
         append = Append(batch, span, max_timestamp, producer_id, epoch, sequence)
-        stream = mapped[name_at:body].decode()
-        return Entry(number, stream, base_offset, now_ms, append), (body + size + 7) & ~7
+        stream = mapped[name_at + log_id : body].decode()
+        entry = Entry(number, stream, mapped[name_at : name_at + log_id], base_offset, now_ms, append)
+        return entry, (body + size + 7) & ~7
 
     def close(self) -> None:
         """Unmap the file; what is in it stays."""
         self._words.release()
         self._map.close()
+
+    def set_aside(self) -> Path:
+        """Close it and rename the file, so that somebody can look into it; its new path."""
+        self.close()
+        place = next(
+            place for number in range(1, 10_000) if not (place := Path(f"{self._path}.set-aside-{number}")).exists()
+        )
+        self._path.rename(place)
+        return place
 
     def remove(self) -> None:
         """Close it and remove the file."""
@@ -260,7 +269,7 @@ def _make(descriptor: int, size: int) -> int:
     os.ftruncate(descriptor, 0)
     # Room on the disk now, rather than a bus error when a page finds none later.
     os.posix_fallocate(descriptor, 0, length)
-    os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2) + bytes(8) + os.urandom(8), 8)
+    os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2) + os.urandom(8), 8)
     os.pwrite(descriptor, _MAGIC, 0)
     return length
 

@@ -1,229 +1,309 @@
-"""Topics and their logs in Redis: `broker.ports.LogStorage`."""
+"""Logs in Redis: `broker.ports.LogStorage`. Opens them, reads them, and keeps what lies beside their streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from time import time
-from typing import TypeVar
+from uuid import uuid4
 
-from headrace.keyspace import entries, registry
-from headrace.keyspace.keys import Keyspace, producers_of, state_of
-from headrace.keyspace.scripts import Script, script
-from headrace.records.batch import peek
-from headrace.store.appends import APPEND, APPEND_ALL_THE_SAME, AppendDone, AppendQueue
-from headrace.store.connection import Connection, Reply, encode
-from headrace.store.direct import DirectAppends
-from headrace.store.journal import Journal
-from headrace.store.journaled import JournaledAppends
-from headrace.store.native_scripts import NATIVE_SCRIPTS
+import structlog
+
+from headrace.keyspace import entries, partition
+from headrace.keyspace.keys import foreign_of, producers_of, state_of
+from headrace.records.batch import HEADER_SIZE, BatchHeader, peek, read_header
+from headrace.store import restoring
+from headrace.store.connection import Connection, Reply
+from headrace.store.early import EarlyAcknowledgement
+from headrace.store.errors import Stray
+from headrace.store.placing import Lost, OwnedLog, PlaceDone, Placer
 from headrace.store.replies import checked
-from headrace.topics.errors import TopicExists
-from headrace.topics.model import Append, PartitionState, StoredBatch, Topic
-
-SCRIPTS = tuple(
-    script(name)
-    for name in (
-        APPEND.name, "drop", "find_timestamp", "forget_producers", "load_group", "mirror_position", "move_topic",
-        "open", "put_topic", "register_group", "remove_topic", "save_documents", "save_group", "take_producer_ids",
-        "trim",
-        *NATIVE_SCRIPTS,
-    )
-)  # fmt: skip
-"""Loaded on every new connection."""
-
-_DROP, _FIND, _FORGET, _OPEN, _PUT_TOPIC, _REMOVE_TOPIC, _TAKE_IDS, _TRIM = (
-    script(name)
-    for name in (
-        "drop",
-        "find_timestamp",
-        "forget_producers",
-        "open",
-        "put_topic",
-        "remove_topic",
-        "take_producer_ids",
-        "trim",
-    )
-)
-
-T = TypeVar("T")
+from headrace.store.restoring import Acknowledged, Opened
+from headrace.store.room import DiskRoom
+from headrace.store.scripts import Scripts
+from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.errors import StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append, OpenedLog, StoredBatch
+from headrace.topics.sequences import Producer
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
-_PARTITIONS_AT_ONCE = 64
+_OPENED_AT_ONCE = 64
 _SCAN_BATCHES = 16
+_HEADERS_AT_ONCE = 64
+_PATIENCE_S = 5.0
+"""How long a reader waits for what is acknowledged and not in Redis yet."""
+_AGAIN_S = 0.05
+_log = structlog.get_logger("headrace.store")
 
 
-def load_commands() -> list[bytes]:
-    """SCRIPT LOAD for every script."""
-    return [encode(["SCRIPT", "LOAD", loaded.text]) for loaded in (*SCRIPTS, APPEND_ALL_THE_SAME)]
+def _stray(stream: str) -> StorageUnavailable:
+    return StorageUnavailable(f"{stream} has entries that somebody else wrote")
 
 
 class RedisLogs:
-    """Topics and logs. `epoch` is this server's fencing epoch: scripts refuse an older one.
-
-    `alone` says that nobody else's writes can reach this Redis, `journal` is where appends are acknowledged then (see
-    `RedisStorage.open`).
-    """
+    """The logs that this server owns."""
 
     def __init__(
         self,
         connection: Connection,
-        keyspace: Keyspace,
         epoch: int,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
-        alone: bool = False,
-        journal: Journal | None = None,
+        early: EarlyAcknowledgement | None = None,
+        disk: DiskRoom | None = None,
     ) -> None:
+        """Own nothing yet.
+
+        Args:
+            connection: to the Redis.
+            epoch: this server's epoch: openings of an older one are refused from the first of ours on.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            now_ms: milliseconds since the epoch.
+            early: acknowledges small batches before Redis has them.
+            disk: room on the disk that Redis writes to, where that is known.
+        """
         self._connection = connection
-        self._keyspace = keyspace
+        self._scripts = Scripts(connection)
         self._epoch = epoch
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
-        self._appends: AppendQueue | DirectAppends | JournaledAppends
-        if not alone:
-            self._appends = AppendQueue(connection, epoch, self._now)
-        else:
-            self._appends = DirectAppends(connection, epoch, self._now)
-            if journal is not None:
-                self._appends = JournaledAppends(self._appends, journal, connection, epoch, self._now)
+        self._early = early
+        self._placer = Placer(connection, now_ms, early, disk)
+        self._logs: dict[str, OwnedLog] = {}
+        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        connection.on_lost.append(self._connection_lost)
 
-    def _now(self) -> int:
-        return self._now_ms()
+    def _connection_lost(self) -> None:
+        """What Redis has when it comes back may be less than it had."""
+        error = StorageUnavailable("the connection to Redis was lost")
+        for log in tuple(self._logs.values()):
+            self._placer.fail(log, error)
 
-    async def _run(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, *arguments))
+    # Owning
 
-    # Topics
+    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+        """Shut earlier owners out of a log, store what was acknowledged and is missing, and learn the rest.
 
-    async def load_topics(self) -> list[Topic]:
-        """Every topic, in name order. Deletions that a crash has cut short are finished first."""
-        await self._finish_deletions()
-        return sorted(await self._topics_in(self._keyspace.topics), key=lambda topic: topic.name)
-
-    async def _topics_in(self, key: str) -> list[Topic]:
-        return [registry.topic(text) for text in checked(await self._connection.call("HVALS", key))]
-
-    async def _put_topic(self, what: str, topic: Topic) -> int:
-        keys = [self._keyspace.topics, self._keyspace.epoch]
-        answer: int = await self._run(_PUT_TOPIC, keys, self._epoch, what, topic.name, registry.encode(topic))
-        return answer
-
-    async def _remove_topic(self, what: str, topic: Topic) -> None:
-        keys = [self._keyspace.topics, self._keyspace.epoch, self._keyspace.deleted]
-        await self._run(_REMOVE_TOPIC, keys, self._epoch, what, str(topic.id), topic.name)
-
-    async def create_topic(self, topic: Topic) -> None:
-        """Store a new topic with empty partitions; raises TopicExists."""
-        stored = checked(await self._connection.call("HEXISTS", self._keyspace.topics, topic.name))
-        if stored:
-            raise TopicExists(f"topic {topic.name!r} exists already")
-        # A deletion or a creation that was cut short may have left something under these keys.
-        await self._finish_deletions()
-        await self._drop(topic.streams)
-        for start in range(0, topic.partitions, _PARTITIONS_AT_ONCE):
-            streams = topic.streams[start : start + _PARTITIONS_AT_ONCE]
-            await asyncio.gather(*(self.open_partition(stream) for stream in streams))
-        if not await self._put_topic("create", topic):
-            raise TopicExists(f"topic {topic.name!r} exists already")
-
-    async def replace_topic(self, topic: Topic) -> None:
-        """Store a changed topic under its name."""
-        await self._put_topic("replace", topic)
-
-    async def delete_topic(self, topic: Topic) -> None:
-        """Remove the topic from the registry, then its records."""
-        await self._remove_topic("begin", topic)
-        await self._drop(topic.streams)
-        await self._remove_topic("end", topic)
-
-    async def _finish_deletions(self) -> None:
-        deleted = await self._topics_in(self._keyspace.deleted)
-        if not deleted:
-            return
-        # A topic of the same name may have been created since, on the same keys.
-        alive = {stream for topic in await self._topics_in(self._keyspace.topics) for stream in topic.streams}
-        for topic in deleted:
-            await self._drop([stream for stream in topic.streams if stream not in alive])
-            await self._remove_topic("end", topic)
-
-    async def _drop(self, streams: Sequence[str]) -> None:
-        # Behind the appends that were given before, on the same connection: none can land in a later log.
-        self._appends.flush()
-        for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
-            await asyncio.gather(*(self._drop_one(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
-        for stream in streams:
-            self._appends.forget(stream)
-
-    async def _drop_one(self, stream: str) -> None:
-        # In one turn of the loop: what is appended behind it has to find out by the script that the log is gone.
-        self._appends.forget(stream)
-        await self._run(_DROP, [stream, state_of(stream), producers_of(stream)], self._epoch)
-
-    # Partitions
-
-    async def open_partition(self, stream: str) -> PartitionState:
-        """Fence older servers off, create what is missing; where the log starts and ends."""
-        opened = await self._behind_appends(partial(self._open, stream))
-        self._appends.forget(stream)
-        log_start, next_offset, leader_epoch = opened
-        return PartitionState(log_start=int(log_start), next_offset=int(next_offset), leader_epoch=int(leader_epoch))
-
-    async def _open(self, stream: str) -> Reply:
-        opened, _ = await asyncio.gather(
-            self._run(_OPEN, [stream, state_of(stream)], self._epoch),
-            # Where no retention is set nobody ever trims.
-            self._forget_producers(stream),
-        )
-        return opened
-
-    async def _behind_appends(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask Redis behind all that was acknowledged, on the same connection: it is part of the log.
+        Args:
+            stream: the log's key.
+            lost: told when the log must be opened again before anything can be placed.
+            create: make it where it is missing.
 
         Raises:
-            StorageUnavailable: Redis does not take what was acknowledged.
+            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
-        while True:
-            await self._appends.restored()
-            self._appends.flush()
-            answer = await ask()
-            if self._appends.whole():
-                return answer
-            # Redis has refused some of it just now: what it answered is less than what there is.
+        async with self._opening:
+            log = self._logs.get(stream)
+            if log is None:
+                log = self._logs[stream] = OwnedLog(stream)
+            # An opening makes an ownership of before void, also where nobody doubted it.
+            self._placer.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
+            await self._connection.ready()
+            made = self._connection.made
+            opened = await self._open(log, create=create)
+            if self._connection.made != made:
+                raise StorageUnavailable("the connection to Redis was lost during an opening")
+            log.lost = lost
+            log.doubt = None
+            return opened
 
-    def append(self, stream: str, append: Append, done: AppendDone) -> None:
-        """Send an append; see `broker.ports.LogStorage.append`."""
-        self._appends.append(stream, append, done)
+    async def _open(self, log: OwnedLog, *, create: bool) -> OpenedLog:
+        stream = log.name
+        log_start, snapshot, opened, length = await self._raise_term(log, create=create, resume=bool(log.acknowledged))
+        if log.acknowledged:
+            opened, length = await self._restore(log, opened, length, log_start)
+        epochs = opened.epochs
+        producers = await self._producers(stream, epochs, max(snapshot, log_start), opened.log_end)
+        log.term, log.epochs, log.entries = opened.term, epochs, length
+        log.newest, log.size = opened.newest, opened.size
+        return OpenedLog(log_start=log_start, next_offset=opened.log_end, epochs=epochs, producers=producers)
 
-    async def settle(self) -> None:
-        """Return when every append given before is answered and stored; see `broker.ports.LogStorage.settle`."""
-        self._appends.flush()
-        # Answers come in order, so this one is the last.
-        checked(await self._connection.call("PING"))
-        await self._appends.restored()
+    async def _raise_term(self, log: OwnedLog, *, create: bool, resume: bool) -> tuple[int, int, Opened, int]:
+        """Log start, offset of the snapshot, what else there is, and how many entries."""
+        stream = log.name
+        keys = [stream, state_of(stream), foreign_of(stream)]
+        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing = await self._scripts.run(
+            "open", keys, self._epoch, log.term + 1, "create" if create else "", uuid4().hex[:16],
+            "resume" if resume else "",
+        )  # fmt: skip
+        if set_aside:
+            _log.error(
+                "entries that somebody else wrote to a log were set aside",
+                stream=stream,
+                entries=set_aside,
+                to=foreign_of(stream),
+            )
+        if int(missing):
+            _log.error("the last records of a log were deleted by somebody else", stream=stream, records=int(missing))
+        log.term, log.id = int(term), log_id
+        opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
+        return int(start), int(snapshot), opened, length
+
+    async def _restore(self, log: OwnedLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
+        """Store acknowledged batches that Redis refused, or that were lost on their way."""
+        waiting = list(log.acknowledged)
+        now = self._now_ms()
+        batches = [Acknowledged(each.base_offset, each.append, now) for each in waiting]
+        plan = await restoring.plan(self._scripts, log.name, opened, batches, log_start)
+        missing = list(plan.missing)
+        for each in plan.unfit:
+            if each.base_offset >= opened.log_end:
+                # What lay before it was deleted by somebody else; it is stored at its offset all the same.
+                missing.append(each)
+            _log.error(
+                "a log was written to by somebody else"
+                if each.base_offset < opened.log_end
+                else "records before an acknowledged batch are gone",
+                stream=log.name,
+                offset=each.base_offset,
+                lost=each.base_offset < opened.log_end,
+            )
+        length, epochs, newest, size = await restoring.place(self._scripts, log.name, opened, missing)
+        log_end = max([opened.log_end, *(each.base_offset + each.append.span for each in missing)])
+        _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
+        log.acknowledged.clear()
+        for batch in waiting:
+            if batch.entered is not None and self._early is not None:
+                self._early.stored(batch.entered)
+        return Opened(opened.term, log_end, newest, size, epochs), length
+
+    async def _producers(self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int) -> dict[int, Producer]:
+        """The producers of a log: those of the snapshot, brought up to date by the batches behind it."""
+        stored = checked(await self._connection.call("HGETALL", producers_of(stream)))
+        least = self._now_ms() - self._producer_expiry_ms
+        producers: dict[int, Producer] = {}
+        for name, value in zip(stored[::2], stored[1::2], strict=True):
+            try:
+                producer_id, known = int(name), partition.decode_producer(value)
+            except (ValueError, TypeError):
+                _log.error("what is stored of a producer cannot be read", stream=stream, producer=name[:20])
+                continue
+            if known.last_use_ms >= least:
+                producers[producer_id] = known
+        if stored == [] and offset < log_end and offset > 0:
+            _log.debug("no producers are known of a log", stream=stream)
+        async for header in self._headers(stream, epochs, offset, log_end):
+            if header.producer_id >= 0 and header.base_offset >= offset:
+                known_producer = producers.get(header.producer_id)
+                if known_producer is None:
+                    known_producer = producers[header.producer_id] = Producer(header.producer_epoch)
+                known_producer.take(
+                    header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
+                )
+        return producers
+
+    async def _headers(
+        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
+    ) -> AsyncIterator[BatchHeader]:
+        while offset < log_end:
+            found = await self._scripts.run("tail", [stream], entries.range_start(epochs, offset), _HEADERS_AT_ONCE)
+            expected = offset
+            for entry_id, start in zip(found[::2], found[1::2], strict=True):
+                if len(start) != HEADER_SIZE:
+                    continue
+                header = read_header(start)
+                following = entries.next_offset_of(entry_id)
+                if header.base_offset + header.span == following:
+                    if header.base_offset > expected:
+                        _log.error(
+                            "records in the middle of a log are gone", stream=stream, offset=expected,
+                            records=header.base_offset - expected,
+                        )  # fmt: skip
+                    yield header
+                    expected = following
+            if not found:
+                return
+            offset = max(expected, entries.next_offset_of(found[-2]))
+
+    def _owned(self, stream: str) -> OwnedLog:
+        log = self._logs.get(stream)
+        if log is None or log.epochs is None:
+            raise UnknownTopic(f"{stream} has not been opened")
+        return log
+
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`."""
+        log = self._logs.get(stream)
+        if log is None:
+            done(UnknownTopic(f"{stream} was deleted"))
+        else:
+            self._placer.place(log, append, base_offset, done)
+
+    async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
+        """Write down what is known of producers as of `offset`; None removes one.
+
+        Raises:
+            StorageUnavailable, StorageFull: nothing is written. Fenced, UnknownTopic.
+        """
+        log = self._owned(stream)
+        arguments: list[str | bytes | int] = []
+        for producer_id, known in changes.items():
+            arguments += [producer_id, b"" if known is None else partition.encode_producer(known)]
+        keys = [log.state, log.producers]
+        checked(await self._placer.run(log, Scripts.command("snapshot", keys, log.term, offset, *arguments)))
+
+    async def drop(self, stream: str) -> None:
+        """Remove a log with everything it has; what was placed before lands nowhere else."""
+        log = self._logs.pop(stream, None)
+        if log is not None:
+            self._placer.settle_dropped(log)
+        keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
+        await self._scripts.run("drop", keys, self._epoch)
+
+    # Reading
+
+    async def settle(self, stream: str) -> None:
+        """Return when all that was acknowledged so far is in Redis.
+
+        Raises:
+            StorageUnavailable: it does not come to that, for some seconds.
+        """
+        log = self._owned(stream)
+        if not log.acknowledged:
+            return
+        last = log.acknowledged[-1]
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while log.acknowledged and log.acknowledged[0].base_offset <= last.base_offset:
+                    if log.doubt is None:
+                        # Behind all that was placed.
+                        await self._placer.run(log, log.xlen)
+                    else:
+                        await asyncio.sleep(_AGAIN_S)
+        except TimeoutError:
+            raise StorageUnavailable(f"Redis does not take what was acknowledged: {log.doubt}") from None
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, the one that holds `offset` first."""
-        ask = partial(self._range, stream, offset, count, end)
-        lagged = self._appends.lags(stream)
-        found = await ask()
+        log = self._owned(stream)
+        behind = bool(log.acknowledged)
+        found = await self._range(log, offset, count, end)
         if len(found) == count or (found and found[-1].next_offset == end):
             return found
-        if lagged or self._appends.lags(stream):
+        if behind or log.acknowledged:
             # What is missing may have been acknowledged and not stored yet.
-            found = await self._behind_appends(ask)
+            await self.settle(stream)
+            found = await self._range(log, offset, count, end)
         return found
 
-    async def _range(self, stream: str, offset: int, count: int, end: int | None) -> list[StoredBatch]:
-        last = "+" if end is None else entries.range_end(end)
-        first = entries.range_start(offset)
-        found = await self._connection.call("XRANGE", stream, first, last, "COUNT", count, in_place=True)
-        return entries.decode(checked(found))
+    async def _range(self, log: OwnedLog, offset: int, count: int, end: int | None) -> list[StoredBatch]:
+        epochs = log.epochs
+        assert epochs is not None
+        last = "+" if end is None else entries.range_end(epochs, end)
+        first = entries.range_start(epochs, offset)
+        while True:
+            raw = checked(await self._connection.call("XRANGE", log.name, first, last, "COUNT", count, in_place=True))
+            found = entries.decode(raw)
+            if len(found) < len(raw):
+                self._placer.fail(log, _stray(log.name))
+            if found or not raw:
+                return found
+            first = f"({raw[-1][0].decode()}"
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         """The first batch that has a record with this timestamp (ms) or a later one."""
-        found = await self._behind_appends(partial(self._find, stream, timestamp))
+        await self.settle(stream)
+        found, _ = await self._find(stream, timestamp)
         if found is None or peek(found.batch).max_timestamp >= timestamp:
             return found
         # Its time came from a batch that was trimmed, or from its arrival: the one looked for lies behind it.
@@ -234,9 +314,10 @@ class RedisLogs:
 
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
         """The first batch that holds the log's largest timestamp; None when no batch has one."""
-        found, last = await self._behind_appends(partial(self._find_max, stream))
+        await self.settle(stream)
+        found, last = await self._find(stream, "max")
         largest = -1 if found is None else peek(found.batch).max_timestamp
-        if found is None or largest == int(checked(last) or -1):
+        if found is None or largest == last:
             return found if largest >= 0 else None
         # As above, but here it may also lie before.
         best, largest = None, -1
@@ -246,14 +327,18 @@ class RedisLogs:
                 best, largest = stored, newest
         return best
 
-    async def _find_max(self, stream: str) -> tuple[StoredBatch | None, Reply]:
-        return await asyncio.gather(
-            self._find(stream, "max"), self._connection.call("HGET", state_of(stream), entries.STATE_MAX_TIMESTAMP)
-        )
+    async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
+        log = self._owned(stream)
+        entry, newest = self._checked(log, await self._scripts.call("find_timestamp", [stream, log.state], wanted))
+        return (entries.decode([entry])[0] if entry else None), int(newest)
 
-    async def _find(self, stream: str, wanted: int | str) -> StoredBatch | None:
-        entry = await self._run(_FIND, [stream, state_of(stream)], wanted)
-        return entries.decode([entry])[0] if entry else None
+    def _checked(self, log: OwnedLog, reply: Reply) -> Reply:
+        """The answer of a script; where it met a stray entry the log is to be opened anew, which sets that aside."""
+        try:
+            return checked(reply)
+        except Stray as error:
+            self._placer.fail(log, _stray(log.name))
+            raise StorageUnavailable(str(error)) from None
 
     async def _scan(self, stream: str, offset: int) -> AsyncIterator[StoredBatch]:
         while found := await self.read(stream, offset, _SCAN_BATCHES):
@@ -261,33 +346,54 @@ class RedisLogs:
                 yield stored
             offset = found[-1].next_offset
 
-    async def trim(self, stream: str, *, before_ms: int | None, max_bytes: int | None) -> int:
-        """Retention; the new log start. Producers that were not heard of for long are forgotten too."""
-        oldest = "" if before_ms is None else before_ms
-        most = "" if max_bytes is None else max_bytes
-        _, log_start = await asyncio.gather(
-            self._forget_producers(stream),
-            self._run(_TRIM, [stream, state_of(stream)], self._epoch, oldest, most, ""),
-        )
-        return int(log_start)
+    # Beside the stream
 
-    async def _forget_producers(self, stream: str) -> None:
-        self._appends.forget(stream)
-        last_use_ms = self._now_ms() - self._producer_expiry_ms
-        await self._run(_FORGET, [producers_of(stream), state_of(stream)], self._epoch, last_use_ms)
+    async def trim(
+        self,
+        stream: str,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        before_offset: int | None = None,
+    ) -> int:
+        """Retention by time and by bytes, or up to an offset, but never beyond the last `save_producers`.
 
-    async def delete_records(self, stream: str, before_offset: int) -> int:
-        """Move the log start up to `before_offset`; the new log start."""
-        trim = partial(self._run, _TRIM, [stream, state_of(stream)], self._epoch, "", "", before_offset)
-        return int(await self._behind_appends(trim))
+        Returns:
+            The log start.
+
+        Raises:
+            StorageUnavailable: whether it was done is not known. Fenced, UnknownTopic.
+        """
+        log = self._owned(stream)
+        oldest, most, first = ("" if value is None else value for value in (before_ms, max_bytes, before_offset))
+        command = Scripts.command("trim", [stream, log.state], log.term, oldest, most, first)
+
+        def count(reply: Reply) -> None:
+            # At once: the next append is measured by it.
+            if isinstance(reply, list):
+                log.entries = reply[1]
+
+        start, _ = self._checked(log, await self._placer.run(log, command, count))
+        return int(start)
 
     async def size(self, stream: str) -> int:
-        """Bytes of the record batches in the log."""
-        sizes = partial(self._connection.call, "HMGET", state_of(stream), "s", "f")
-        appended, trimmed = checked(await self._behind_appends(sizes))
-        return int(appended or 0) - int(trimmed or 0)
+        """Bytes of the record batches in the log, those included that are on their way."""
+        log = self._owned(stream)
+        trimmed = checked(await self._connection.call("HGET", log.state, "f"))
+        return log.size + log.waiting_bytes - int(trimmed or 0)
 
-    async def allocate_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids nobody was given before."""
-        keys = [self._keyspace.producer_ids, self._keyspace.epoch]
-        return int(await self._run(_TAKE_IDS, keys, self._epoch, count))
+    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+        """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
+        log = self._owned(stream)
+        assert log.epochs is not None
+        last = entries.position_id(log.epochs, offset)
+        await self._scripts.run("mirror_position", [stream, log.state], log.term, group, last)
+
+    def flush(self) -> None:
+        """Send what waits for company."""
+        self._placer.flush()
+
+    def close(self) -> None:
+        """Acknowledge nothing any more before Redis has it; after the connection was closed."""
+        if self._early is not None:
+            self._early.close()

@@ -4,24 +4,24 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from time import time
 from typing import Any
 
 import hiredis
 
 from headrace.keyspace import native
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.keyspace.scripts import Script, script
+from headrace.keyspace.scripts import script
 from headrace.records import streams
 from headrace.records.errors import BatchError
-from headrace.store.appends import AppendDone
 from headrace.store.connection import Reply, encode
-from headrace.store.logs import RedisLogs
 from headrace.store.native_watch import StreamWatcher
 from headrace.store.replies import error_of
-from headrace.topics.errors import CorruptBatch, StorageUnavailable, TopicExists
-from headrace.topics.model import Append, Appended, StoredBatch, Topic
+from headrace.store.scripts import Scripts
+from headrace.topics.errors import CorruptBatch, StorageUnavailable
+from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import (
     Entered,
     Extent,
@@ -30,31 +30,12 @@ from headrace.topics.native import (
     NativeRead,
     NativeStream,
     NotAStream,
-    adopted,
-    bits_of,
-    is_native,
-)
-
-_APPEND, _COMMIT, _COUNT, _DROP, _ENTER, _EXTENT, _FORGET, _LEAVE, _OPEN, _POSITION, _TRIM = (
-    script(f"native_{name}")
-    for name in (
-        "append",
-        "commit",
-        "count",
-        "drop",
-        "enter",
-        "extent",
-        "forget",
-        "leave",
-        "open",
-        "position",
-        "trim",
-    )
 )
 
 _AT_ONCE = 10_000
 """Entries that one call of a script claims or acknowledges: Redis serves nobody else meanwhile."""
 _MOST_COUNTED = 100_000
+AppendDone = Callable[[Appended | Exception], None]
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
 
@@ -72,74 +53,49 @@ def checked(reply: Reply) -> Reply:
     return reply
 
 
-class RedisNative(RedisLogs):
-    """Native topics, beside the log topics of `RedisLogs`."""
+class RedisNative:
+    """Native topics."""
 
-    _url: str = ""
-    _watcher: "StreamWatcher | None" = None
+    def __init__(
+        self,
+        scripts: Scripts,
+        url: str,
+        epoch: int,
+        *,
+        producer_expiry_ms: int,
+        now_ms: Callable[[], int] = lambda: int(time() * 1000),
+    ) -> None:
+        """Begin.
 
-    def watch_at(self, url: str) -> None:
-        """Say where a connection of its own may wait for entries."""
-        self._watcher = StreamWatcher(url, self._connection)
+        Args:
+            scripts: over the connection for everything but waiting.
+            url: where a connection of its own may wait for entries.
+            epoch: this server's epoch: scripts refuse an older one.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            now_ms: milliseconds since the epoch.
+        """
+        self._scripts = scripts
+        self._connection = scripts.connection
+        self._watcher = StreamWatcher(url, scripts.connection)
+        self._epoch = epoch
+        self._producer_expiry_ms = producer_expiry_ms
+        self._now_ms = now_ms
 
-    async def stop_watching(self) -> None:
-        """Close that connection."""
-        if self._watcher is not None:
-            await self._watcher.close()
+    async def close(self) -> None:
+        """Close the connection that waits."""
+        await self._watcher.close()
 
-    async def _run_native(self, called: Script, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        return checked(await self._connection.call("EVALSHA", called.sha, len(keys), *keys, *arguments))
+    async def _run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
+        return checked(await self._scripts.call(f"native_{name}", keys, *arguments))
 
-    # Topics
-
-    async def create_topic(self, topic: Topic) -> None:
-        """Store a new topic; a stream that is there already under a native topic's key stays. Raises TopicExists."""
-        if not is_native(topic):
-            await super().create_topic(topic)
-            return
-        if checked(await self._connection.call("HEXISTS", self._keyspace.topics, topic.name)):
-            raise TopicExists(f"topic {topic.name!r} exists already")
-        await self._finish_deletions()
-        for index, stream in enumerate(topic.streams):
-            must = index in adopted(topic)
-            await self.open_native(NativeStream(stream, bits_of(topic)), must_exist=must)
-        if not await self._put_topic("create", topic):
-            raise TopicExists(f"topic {topic.name!r} exists already")
-
-    async def delete_topic(self, topic: Topic) -> None:
-        """Remove the topic from the registry, then its records; adopted streams stay."""
-        if not is_native(topic):
-            await super().delete_topic(topic)
-            return
-        await self._remove_topic("begin", topic)
-        await self._drop_native(topic, topic.streams)
-        await self._remove_topic("end", topic)
-
-    async def drop_streams(self, topic: Topic) -> None:
-        """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
-        if is_native(topic):
-            await self._drop_native(topic, topic.streams)
-        else:
-            await self._drop(topic.streams)
-
-    async def _finish_deletions(self) -> None:
-        gone = [topic for topic in await self._topics_in(self._keyspace.deleted) if is_native(topic)]
-        if gone:
-            alive = {stream for topic in await self._topics_in(self._keyspace.topics) for stream in topic.streams}
-            for topic in gone:
-                await self._drop_native(topic, [stream for stream in topic.streams if stream not in alive])
-                await self._remove_topic("end", topic)
-        await super()._finish_deletions()
-
-    async def _drop_native(self, topic: Topic, keys: Sequence[str]) -> None:
-        keep = {topic.streams[index] for index in adopted(topic) if index < topic.partitions}
-        for key in keys:
-            names = [key, state_of(key), producers_of(key), native.groups_of(key)]
-            await self._run_native(_DROP, names, self._epoch, "keep" if key in keep else "")
+    async def _forget_producers(self, stream: str) -> None:
+        last_use_ms = self._now_ms() - self._producer_expiry_ms
+        keys = [producers_of(stream), state_of(stream)]
+        await self._scripts.run("forget_producers", keys, self._epoch, last_use_ms)
 
     # Records
 
-    async def open_native(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
+    async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
         """Fence older servers off a partition; where it starts and ends.
 
         Raises:
@@ -147,24 +103,24 @@ class RedisNative(RedisLogs):
             Fenced, StorageUnavailable.
         """
         await asyncio.gather(
-            self._run_native(_OPEN, [stream.key, state_of(stream.key)], self._epoch, "must" if must_exist else ""),
+            self._run("open", [stream.key, state_of(stream.key)], self._epoch, "must" if must_exist else ""),
             self._forget_producers(stream.key),
         )
-        return await self.native_extent(stream)
+        return await self.extent(stream)
 
-    async def native_extent(self, stream: NativeStream) -> Extent:
+    async def extent(self, stream: NativeStream) -> Extent:
         """Where the log starts and ends. Raises TopicError when the key is no stream any more."""
         return (await self._extent(stream))[0]
 
     async def _extent(self, stream: NativeStream) -> tuple[Extent, native.StreamInfo, native.State]:
-        reply = await self._run_native(_EXTENT, [stream.key, state_of(stream.key)])
+        reply = await self._run("extent", [stream.key, state_of(stream.key)])
         length, last, first, added, *state = reply
         info = native.StreamInfo(int(length), last, first, int(added))
         kept = native.State.read(state)
         start, end = native.extent(info, kept, stream.bits)
         return Extent(start, end, info.added, info.length), info, kept
 
-    def append_native(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
+    def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
         """Append the records of a checked batch, one entry each, all or none; `done` as of `append`.
 
         Raises:
@@ -179,7 +135,7 @@ class RedisNative(RedisLogs):
             producer = (append.producer_id, append.producer_epoch, append.base_sequence)
         head = encode(
             [
-                "EVALSHA", _APPEND.sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
+                "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
                 self._epoch, stream.bits, append.max_timestamp, *producer, append.span,
             ]
         )  # fmt: skip
@@ -187,7 +143,11 @@ class RedisNative(RedisLogs):
         known, _, rest = head.partition(b"\r\n")
         self._connection.send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], partial(_appended, done))
 
-    async def read_native(
+    async def settle(self) -> None:
+        """Return when every append given before has its answer: answers come in order, so this one is the last."""
+        checked(await self._connection.call("PING"))
+
+    async def read(
         self, stream: NativeStream, offset: int, count: int, limit: int, before: int | None = None
     ) -> NativeRead:
         """At most `count` entries from `offset` on, below `before`; batches of about `limit` bytes at most."""
@@ -274,7 +234,7 @@ class RedisNative(RedisLogs):
         )
         return not checked(found)
 
-    async def native_size(self, stream: NativeStream) -> int:
+    async def size(self, stream: NativeStream) -> int:
         """Bytes that the stream takes in memory, about: Redis weighs a few of its entries (MEMORY USAGE)."""
         return int(checked(await self._connection.call("MEMORY", "USAGE", stream.key)) or 0)
 
@@ -282,7 +242,7 @@ class RedisNative(RedisLogs):
         """How many ms a record's timestamp has been ahead of its offset's at most."""
         return (await self._extent(stream))[2].ahead_ms
 
-    async def trim_native(
+    async def trim(
         self,
         stream: NativeStream,
         *,
@@ -295,16 +255,15 @@ class RedisNative(RedisLogs):
         keys = [stream.key, state_of(stream.key)]
         await asyncio.gather(
             self._forget_producers(stream.key),
-            self._run_native(_TRIM, keys, self._epoch, stream.bits, oldest, most, first),
+            self._run("trim", keys, self._epoch, stream.bits, oldest, most, first),
         )
-        return await self.native_extent(stream)
+        return await self.extent(stream)
 
     def watch(self, stream: NativeStream, after: int, woken: Callable[[int | None], None]) -> None:
         """Call `woken` once when there is an entry at or after the offset `after`, whoever adds it.
 
         It is told where the log ends then, or None when that has to be asked.
         """
-        assert self._watcher is not None, "the storage was not told where to wait"
 
         def told(last_id: str | None) -> None:
             woken(None if last_id is None else native.offset_after(last_id.encode(), stream.bits))
@@ -313,8 +272,7 @@ class RedisNative(RedisLogs):
 
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""
-        if self._watcher is not None:
-            self._watcher.unwatch(stream.key)
+        self._watcher.unwatch(stream.key)
 
     # Groups
 
@@ -332,8 +290,8 @@ class RedisNative(RedisLogs):
         """
         more = 1
         while more:
-            last, pending, more = await self._run_native(
-                _ENTER,
+            last, pending, more = await self._run(
+                "enter",
                 self._keys_of(stream),
                 self._epoch,
                 group,
@@ -343,7 +301,7 @@ class RedisNative(RedisLogs):
             )
         return Entered(last.decode(), native.offset_after(last, stream.bits), pending)
 
-    async def commit_native(self, stream: NativeStream, group: str, offset: int, kind: str = "") -> tuple[int, bool]:
+    async def commit(self, stream: NativeStream, group: str, offset: int, kind: str = "") -> tuple[int, bool]:
         """Acknowledge what members were given below `offset`, and move the group where the commit asks for it.
 
         Args:
@@ -358,13 +316,13 @@ class RedisNative(RedisLogs):
         acknowledged, more, moved = 0, 1, 0
         while more:
             before = native.id_before(offset, stream.bits)
-            part, more, moved = await self._run_native(
-                _COMMIT, self._keys_of(stream), self._epoch, group, before, kind, _AT_ONCE
+            part, more, moved = await self._run(
+                "commit", self._keys_of(stream), self._epoch, group, before, kind, _AT_ONCE
             )
             acknowledged += part
         return acknowledged, bool(moved)
 
-    async def native_position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
+    async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
         """Where a group stands, whoever moved it; None when it has not begun. Creates nothing.
 
         Args:
@@ -373,7 +331,7 @@ class RedisNative(RedisLogs):
             committed: the last commit's offset, None when there was none.
         """
         before = "" if committed is None else native.id_before(committed, stream.bits)
-        what, *entry_id = await self._run_native(_POSITION, [stream.key], group, before)
+        what, *entry_id = await self._run("position", [stream.key], group, before)
         if what == b"none":
             return None
         if what == b"commit":
@@ -383,11 +341,11 @@ class RedisNative(RedisLogs):
 
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
         """Remove a member's consumer where nothing is pending for it; whether it went."""
-        return bool(await self._run_native(_LEAVE, self._keys_of(stream), self._epoch, group, member))
+        return bool(await self._run("leave", self._keys_of(stream), self._epoch, group, member))
 
     async def forget_group(self, stream: NativeStream, group: str) -> bool:
         """Destroy the Redis group unless a Redis program is in it; whether it went."""
-        return bool(await self._run_native(_FORGET, self._keys_of(stream), self._epoch, group))
+        return bool(await self._run("forget", self._keys_of(stream), self._epoch, group))
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
         """Every Redis consumer group of the stream, with its lag."""
@@ -399,7 +357,7 @@ class RedisNative(RedisLogs):
             facts = dict(zip(entry[::2], entry[1::2], strict=True))
             lag = facts.get(b"lag")
             if lag is None:
-                counted = await self._run_native(_COUNT, [stream.key], facts[b"last-delivered-id"], _MOST_COUNTED)
+                counted = await self._run("count", [stream.key], facts[b"last-delivered-id"], _MOST_COUNTED)
                 lag = counted if counted < _MOST_COUNTED else None
             name = facts[b"name"].decode("utf-8", "replace")
             found.append(GroupLag(name, lag, facts[b"pending"], facts[b"consumers"]))

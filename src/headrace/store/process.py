@@ -56,6 +56,8 @@ class ValkeyProcess:
                     stdout=output,
                     stderr=output,
                     pass_fds=[lock],
+                    # Its files hold the records. They are its user's alone.
+                    umask=0o077,
                     # Ctrl-C in a terminal is for the server, which needs its Valkey until it has stopped.
                     start_new_session=True,
                 )

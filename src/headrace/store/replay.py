@@ -1,73 +1,83 @@
-"""Stores batches of the journal that Redis has not: at a start what an earlier server left, later what was refused."""
+"""Stores at a start what an earlier server has acknowledged from the journal and Redis has not."""
 
-import asyncio
-from collections.abc import Sequence
+from itertools import groupby
+from uuid import uuid4
 
 import structlog
 
-from headrace.keyspace.keys import producers_of, state_of
-from headrace.store.appends import APPEND_ALL_THE_SAME, refused, result_of
-from headrace.store.connection import Connection, Reply
-from headrace.store.errors import Displaced
-from headrace.store.journal import Entry
-from headrace.store.replies import error_of
+from headrace.keyspace import partition
+from headrace.keyspace.keys import foreign_of, state_of
+from headrace.store import restoring
+from headrace.store.connection import Connection
+from headrace.store.journal import Entry, Journal
+from headrace.store.replies import checked
+from headrace.store.restoring import Acknowledged, Opened
+from headrace.store.scripts import Scripts
 from headrace.topics.errors import UnknownTopic
 
-_AT_ONCE = 64
-_FOREIGN = ("Redis answered: ERR The ID specified in XADD", "Redis answered: WRONGTYPE")
-"""What only somebody else's writes bring about, and what no second try helps."""
 _log = structlog.get_logger("headrace.store")
 
 
-async def replay(connection: Connection, epoch: int, entries: Sequence[Entry]) -> int:
-    """Store acknowledged batches where they are missing. Done twice it is the same as once.
+async def replay(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+    """Store what is in the journal where it is missing; the journal to go on with. Done twice it is the same as once.
 
-    They fit into Redis when they were acknowledged, and must go in whatever has come between: `maxmemory` does not
-    hold for them.
+    Entries of a log that is gone were deleted with it. Where an entry cannot be placed (its log was written to by
+    somebody else, or has less than it had), the journal is set aside beside the data, and a new one begins.
 
     Args:
         connection: to a Redis that nobody else writes to.
-        epoch: this server's fencing epoch.
-        entries: in order of their numbers.
-
-    Returns:
-        How many of them could not be stored, since somebody else has written to their logs. Those are lost, and logged.
+        epoch: this server's epoch.
+        journal: of the data directory.
+        size: bytes that it shall have from now on; 0: it is not needed any more.
 
     Raises:
-        StorageUnavailable, Fenced, StorageFull: some may be stored and others not; try again.
+        StorageUnavailable, Fenced: nothing of the journal is given up; start again.
+        StoreError: the new journal cannot be made.
     """
-    lost = 0
-    for start in range(0, len(entries), _AT_ONCE):
-        some = entries[start : start + _AT_ONCE]
-        replies = await asyncio.gather(*(_send(connection, epoch, entry) for entry in some))
-        # In order: the first that failed for a reason that passes ends this, before those that it displaced.
-        for entry, reply in zip(some, replies, strict=True):
-            result = result_of(reply[0]) if type(reply) is list else _error(reply)
-            if isinstance(result, Displaced) or str(result).startswith(_FOREIGN):
-                lost += 1
-                _log.error(
-                    "an acknowledged batch is lost: its log was written to by somebody else",
-                    stream=entry.stream,
-                    offset=entry.base_offset,
-                    reason=str(result),
-                )
-            # A log that is gone was deleted with all that is in it.
-            elif isinstance(result, Exception) and not isinstance(result, UnknownTopic):
-                raise result
-    return lost
+    scripts = Scripts(connection)
+    doubtful = journal.in_doubt()
+    stored, unfit = 0, []
+    by_log = sorted(doubtful, key=lambda entry: (entry.stream, entry.number))
+    for stream, found in groupby(by_log, key=lambda entry: entry.stream):
+        placed, left_over = await _replay_log(scripts, epoch, stream, list(found))
+        stored += placed
+        unfit += left_over
+    # A write that changes nothing: it is refused where the disk had no room for those before it.
+    checked(await connection.call("HDEL", f"{{journal-{uuid4().hex}}}", ""))
+    checked(await connection.call("PING"))
+    if stored:
+        _log.info("stored what was acknowledged before the last end", batches=stored)
+    if unfit:
+        place = journal.set_aside()
+        for entry in unfit:
+            _log.error(
+                "an acknowledged batch cannot be placed: its log was written to by somebody else or has lost records",
+                stream=entry.stream,
+                offset=entry.base_offset,
+                records=entry.append.span,
+                kept_in=str(place),
+            )
+        return Journal.open(journal.path, size).renewed(size) if size else None
+    if size:
+        return journal.renewed(size)
+    journal.remove()
+    return None
 
 
-def _error(reply: Reply) -> Exception:
-    error = error_of(reply)
-    return error if str(error).startswith(_FOREIGN) else refused(reply)
-
-
-async def _send(connection: Connection, epoch: int, entry: Entry) -> Reply:
-    append, stream = entry.append, entry.stream
-    producer: tuple[int | str, ...] = ("", "", "")
-    if append.producer_id >= 0:
-        producer = append.producer_id, append.producer_epoch, append.base_sequence
-    newest = append.max_timestamp if append.max_timestamp >= 0 else entry.now_ms
-    keys = stream, state_of(stream), producers_of(stream)
-    about = append.span, newest, bytes(append.batch), *producer, entry.base_offset
-    return await connection.call("EVALSHA", APPEND_ALL_THE_SAME.sha, len(keys), *keys, epoch, entry.now_ms, *about)
+async def _replay_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
+    """How many entries of a log were missing and are stored now, and those that cannot be."""
+    keys = [stream, state_of(stream), foreign_of(stream)]
+    try:
+        # Keys are never used again: where the state is gone, what is there is still this log.
+        answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
+    except UnknownTopic:
+        # Deleted with all that is in it.
+        return 0, []
+    term, start, end, _, newest, size, _, rows, log_id, *_ = answer
+    opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
+    # Those of an earlier log under this key went with it.
+    ours = {entry.base_offset: entry for entry in found if entry.log_id == log_id}
+    batches = [Acknowledged(offset, entry.append, entry.now_ms) for offset, entry in sorted(ours.items())]
+    plan = await restoring.plan(scripts, stream, opened, batches, int(start))
+    await restoring.place(scripts, stream, opened, plan.missing)
+    return len(plan.missing), [ours[each.base_offset] for each in plan.unfit]

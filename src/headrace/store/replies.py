@@ -4,7 +4,7 @@ from typing import Any
 
 import hiredis
 
-from headrace.store.errors import Displaced
+from headrace.store.errors import Stray
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
@@ -15,7 +15,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 
-_KINDS: dict[str, type[TopicError | Displaced]] = {
+_KINDS: dict[str, type[TopicError | Stray]] = {
     # What our scripts say
     "FENCED": Fenced,
     "GONE": UnknownTopic,
@@ -23,8 +23,7 @@ _KINDS: dict[str, type[TopicError | Displaced]] = {
     "EPOCH": InvalidProducerEpoch,
     "FULL": StorageFull,
     "FOREIGN": TopicError,
-    "DISPLACED": Displaced,
-    "BEHIND": StorageUnavailable,
+    "STRAY": Stray,
     # What Redis says
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
@@ -38,7 +37,7 @@ _KINDS: dict[str, type[TopicError | Displaced]] = {
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
 }
-_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "DISPLACED", "BEHIND"})
+_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
 
 
 def error_of(reply: Exception) -> Exception:
@@ -48,7 +47,7 @@ def error_of(reply: Exception) -> Exception:
     return error_of_text(str(reply))
 
 
-def error_of_text(reply: str) -> TopicError | Displaced:
+def error_of_text(reply: str) -> TopicError | Stray:
     """The same for the text of an error, such as scripts give for one of many things asked."""
     word, _, text = reply.partition(" ")
     if word in _OURS:

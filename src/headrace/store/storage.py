@@ -1,6 +1,5 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
-from copy import copy
 from typing import Any, Self
 from uuid import uuid4
 
@@ -11,20 +10,21 @@ from redis.exceptions import RedisError
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
-from headrace.keyspace.scripts import script
-from headrace.store.connection import Connection, encode
+from headrace.store.connection import Connection, encode, hide_password
 from headrace.store.documents import RedisDocuments
+from headrace.store.early import EarlyAcknowledgement
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
-from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs, load_commands
+from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.store.native import RedisNative
 from headrace.store.replay import replay
-from headrace.store.replies import checked
-from headrace.topics.errors import TopicError, TopicExists, UnknownTopic
+from headrace.store.room import DiskRoom
+from headrace.store.scripts import Scripts, load_commands
+from headrace.store.topics import RedisTopics
+from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
 
-_MOVE_TOPIC = script("move_topic")
 _log = structlog.get_logger("headrace.store")
 _OLDEST_REDIS = (7, 0)
 _CONNECTION_NAME = "headrace-server"
@@ -58,8 +58,20 @@ class Durability(msgspec.Struct, frozen=True):
         return found
 
 
-class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
-    """Implements all of `broker.ports` on one connection."""
+class ClusterParts:
+    """What one virtual cluster keeps: implements `broker.ports.Storage`."""
+
+    def __init__(self, shared: "RedisStorage", keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self.logs = shared.logs
+        self.native = shared.native
+        self.documents = shared.documents
+        self.topics = RedisTopics(shared.scripts, keyspace, shared.epoch, shared.logs, shared.native)
+        self.groups = RedisGroups(shared.scripts, keyspace, shared.epoch)
+
+
+class RedisStorage:
+    """Everything over one connection: implements `broker.ports.ClusterStorage`."""
 
     def __init__(
         self,
@@ -69,21 +81,24 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         keyspace: Keyspace,
         epoch: int,
         cluster: str,
-        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         *,
-        alone: bool = False,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         journal: Journal | None = None,
+        disk: DiskRoom | None = None,
     ) -> None:
-        RedisLogs.__init__(
-            self, connection, keyspace, epoch, producer_expiry_ms=producer_expiry_ms, alone=alone, journal=journal
-        )
-        RedisGroups.__init__(self, connection, keyspace, epoch)
-        RedisDocuments.__init__(self, connection, keyspace, epoch)
-        self.watch_at(url)
+        """Use `open`."""
         self.url = url
         self.cluster_id = cluster
         self.epoch = epoch
         self._admin = admin
+        self._connection = connection
+        self.scripts = Scripts(connection, disk)
+        early = EarlyAcknowledgement.over(journal, connection)
+        self.logs = RedisLogs(connection, epoch, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk)
+        self.native = RedisNative(self.scripts, url, epoch, producer_expiry_ms=producer_expiry_ms)
+        self.documents = RedisDocuments(self.scripts, keyspace, epoch)
+        self._default = ClusterParts(self, keyspace)
+        self.topics, self.groups = self._default.topics, self._default.groups
 
     @classmethod
     async def open(
@@ -97,19 +112,20 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
         alone: bool = False,
         journal: Journal | None = None,
         journal_bytes: int = 0,
+        disk: DiskRoom | None = None,
     ) -> Self:
         """Check the layout and connect.
 
         Args:
             url: what redis-py's `from_url` takes.
             admin: a client for that URL, closed by `close`.
-            epoch: this server's fencing epoch, from the lease or the data directory's lock.
+            epoch: this server's epoch, from the lease or the data directory's lock.
             keyspace: the keys; the default ones if None.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-            alone: no other server can write to this Redis as long as this one lives: a lock sees to that. Appends
-                then need not ask the fencing epoch each time.
+            alone: no other server can write to this Redis as long as this one lives: a lock sees to that.
             journal: that of the data directory, closed by `close`: what it holds is stored before anything else.
             journal_bytes: its size from now on; 0: it is not needed any more.
+            disk: room on the disk that this Redis writes to, where that is known.
 
         Raises:
             Unreachable, TooOld, WrongLayout; StoreError: the journal could not be made.
@@ -121,39 +137,33 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
             if alone:
                 await _end_older_servers(admin)
         except RedisError as error:
-            raise Unreachable(f"Redis at {url} does not answer as it should: {error}") from None
+            raise Unreachable(f"Redis at {hide_password(url)} does not answer as it should: {error}") from None
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
         connection = Connection(url, [*name, *load_commands()])
         await connection.open()
         if journal is not None:
             try:
-                journal = await _replayed(connection, epoch, keyspace.topics, journal, journal_bytes)
+                journal = await replay(connection, epoch, journal, journal_bytes)
+            except TopicError as error:
+                await connection.close()
+                raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
             except BaseException:
                 await connection.close()
                 raise
-        return cls(url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms, alone=alone, journal=journal)
+        return cls(
+            url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, journal=journal,
+            disk=disk,
+        )  # fmt: skip
 
-    def in_cluster(self, name: str) -> Self:
-        """The same storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
-        # Everything but the names of keys is shared, above all the queue of appends: a topic that moves takes with it
-        # what is still under way.
-        view = copy(self)
-        view._keyspace = msgspec.structs.replace(self._keyspace, cluster=name)
-        view._registered = set()
-        return view
+    def in_cluster(self, name: str) -> ClusterParts:
+        """The storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
+        # The logs are shared: a topic that moves takes with it what is under way to them.
+        return ClusterParts(self, msgspec.structs.replace(self._default.keyspace, cluster=name))
 
     async def move_topic(self, topic: Topic, source: str, target: str) -> None:
         """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
-        keys = [
-            self.in_cluster(source)._keyspace.topics,
-            self.in_cluster(target)._keyspace.topics,
-            self._keyspace.epoch,
-        ]
-        moved = await self._run(_MOVE_TOPIC, keys, self._epoch, topic.name)
-        if moved == 0:
-            raise UnknownTopic(f"no topic {topic.name!r} in {source!r}")
-        if moved < 0:
-            raise TopicExists(f"topic {topic.name!r} exists already in {target!r}")
+        names = (msgspec.structs.replace(self._default.keyspace, cluster=name) for name in (source, target))
+        await self.topics.move(topic, *names)
 
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
@@ -177,28 +187,11 @@ class RedisStorage(RedisNative, RedisLogs, RedisGroups, RedisDocuments):
 
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
-        await self.stop_watching()
-        self._appends.flush()
+        await self.native.close()
+        self.logs.flush()
         await self._connection.close()
-        await self._appends.close()
+        self.logs.close()
         await self._admin.aclose()
-
-
-async def _replayed(connection: Connection, epoch: int, topics: str, journal: Journal, size: int) -> Journal | None:
-    """Store what is in the journal and not in Redis; the journal to go on with."""
-    entries, waiting = journal.in_doubt(), len(journal.waiting())
-    try:
-        lost = await replay(connection, epoch, entries)
-        # A write that changes nothing: it is refused where the disk had no room for those before it.
-        checked(await connection.call("HDEL", topics, ""))
-    except TopicError as error:
-        raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
-    if waiting:
-        _log.info("stored what was acknowledged before the last end", batches=max(0, waiting - lost))
-    if size:
-        return journal.renewed(size)
-    journal.remove()
-    return None
 
 
 async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
@@ -223,9 +216,11 @@ async def _check_version(admin: redis.asyncio.Redis) -> None:
 
 async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
     found = await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION))
-    if not found.isdecimal() or int(found) > LAYOUT_VERSION:
+    if found != str(LAYOUT_VERSION):
+        older = found.isdecimal() and int(found) < LAYOUT_VERSION
         raise WrongLayout(
-            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: use a newer Headrace"
+            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: "
+            f"use {'an older' if older else 'a newer'} Headrace, or another data directory"
         )
     return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
 

@@ -85,7 +85,7 @@ class Server:
 
     @property
     def storage(self) -> str:
-        """URL of the storage, as redis-py's `from_url` takes it."""
+        """URL of the storage, as redis-py's `from_url` takes it, but for a password: the ready line has none."""
         return self._known.storage
 
     @property

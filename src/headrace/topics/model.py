@@ -4,6 +4,9 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.sequences import Producer
+
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic as stored in the topic registry.
@@ -25,20 +28,24 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.streams)
 
 
-class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server learns when it opens a partition."""
+class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server learns when it opens a log."""
 
     log_start: int
     """First offset that may be read."""
     next_offset: int
     """Log end: the offset the next record gets."""
-    leader_epoch: int
+    epochs: LeaderEpochs
+    """The leader epochs; the last one is that of this opening."""
+    producers: dict[int, Producer]
+    """The idempotent producers, by id."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
     """One record batch on its way into a partition. Its header and CRC have been checked."""
 
-    batch: bytes | bytearray | memoryview
+    batch: bytearray | memoryview
+    """Writable: whoever decides its place stamps it."""
     span: int
     """Offsets it takes: last offset delta + 1."""
     max_timestamp: int
@@ -57,7 +64,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A record batch as it lies in the log. Stamp base offset and leader epoch anew: those in it are anybody's."""
+    """A record batch as it lies in the log, stamped with its base offset and leader epoch."""
 
     base_offset: int
     next_offset: int

@@ -1,16 +1,11 @@
-"""Producer sequences: whether the next batch of an idempotent producer may enter a partition. Pure.
+"""Producer sequences: whether the next batch of an idempotent producer may enter a log. The rule stands only here.
 
-The server asks Redis, where the check is one with the append (`keyspace/lua/append.lua`). This is the same rule where
-it can be read and tried; a state machine in `tests/properties` holds the two together.
-
-Kafka's rule: a partition knows a producer by its epoch and its last five batches. A producer it does not know may begin
-anywhere. In the same epoch a batch continues where the last one ended, or is one of the five once more: then it gets
-the offset it got the first time. A higher epoch begins with sequence 0; a lower one is over.
+Kafka's rule (KIP-98): a partition knows a producer by its epoch and its last five batches. A producer it does not know
+may begin anywhere. In the same epoch a batch continues where the last one ended, or is one of the five once more: then
+it gets the offset it got the first time. A higher epoch begins with sequence 0; a lower one is over.
 """
 
-from typing import NamedTuple
-
-import msgspec
+from typing import NamedTuple, Self
 
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 
@@ -28,46 +23,77 @@ class SentBatch(NamedTuple):
     base_offset: int
 
 
-class Producer(msgspec.Struct, frozen=True):
-    """What a partition knows of a producer."""
+class Producer:
+    """What a log knows of a producer."""
 
-    epoch: int
-    batches: tuple[SentBatch, ...]
-    """At most five, the newest first; never empty."""
+    __slots__ = ("batches", "epoch", "expected", "last_use_ms")
+
+    def __init__(self, epoch: int, batches: tuple[SentBatch, ...] = (), last_use_ms: int = 0) -> None:
+        """Take over what is known.
+
+        Args:
+            epoch: its producer epoch.
+            batches: at most five, the newest first; none for a producer whose first batch is about to come.
+            last_use_ms: when it was last heard of, milliseconds since the epoch.
+        """
+        self.epoch = epoch
+        self.batches = batches
+        self.last_use_ms = last_use_ms
+        self.expected = (batches[0].last + 1) % SEQUENCES if batches else -1
+        """The sequence that its next batch begins with; -1: any."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Producer) and (self.epoch, self.batches, self.last_use_ms) == (
+            other.epoch,
+            other.batches,
+            other.last_use_ms,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Producer({self.epoch}, {self.batches}, {self.last_use_ms})"
+
+    def copy(self) -> Self:
+        """As it is now."""
+        return type(self)(self.epoch, self.batches, self.last_use_ms)
+
+    def find(self, epoch: int, first: int, span: int) -> int:
+        """The base offset of the batch that this one repeats; -1 when it is new and may be appended.
+
+        Args:
+            epoch: the batch's producer epoch.
+            first: its first sequence.
+            span: how many records it has.
+
+        Raises:
+            InvalidProducerEpoch: the producer's epoch is over.
+            OutOfOrderSequence: neither the next sequence nor one of the batches remembered.
+        """
+        if epoch == self.epoch:
+            if first == self.expected or self.expected < 0:
+                return -1
+            last = last_of(first, span)
+            for batch in self.batches:
+                if batch.first == first and batch.last == last:
+                    return batch.base_offset
+            raise OutOfOrderSequence(f"expected {self.expected}, found {first}")
+        if epoch < self.epoch:
+            raise InvalidProducerEpoch(f"producer epoch {epoch} is over, now {self.epoch}")
+        if first != 0:
+            raise OutOfOrderSequence(f"a new producer epoch begins with sequence 0, found {first}")
+        return -1
+
+    def take(self, epoch: int, first: int, span: int, base_offset: int, now_ms: int) -> None:
+        """A batch that `find` has let through lies at `base_offset`."""
+        last = last_of(first, span)
+        older = self.batches[: REMEMBERED - 1] if epoch == self.epoch else ()
+        self.batches = (SentBatch(first, last, base_offset), *older)
+        self.epoch = epoch
+        self.expected = (last + 1) % SEQUENCES
+        self.last_use_ms = now_ms
 
 
 def last_of(first: int, span: int) -> int:
     """The last sequence of a batch with `span` records that begins with `first`."""
     return (first + span - 1) % SEQUENCES
-
-
-def find_duplicate(known: Producer | None, epoch: int, first: int, span: int) -> SentBatch | None:
-    """The batch that this one repeats; None when it is new and may be appended.
-
-    Raises:
-        InvalidProducerEpoch: the producer's epoch is over.
-        OutOfOrderSequence: neither the next sequence nor one of the batches remembered.
-    """
-    if known is None:
-        return None
-    if epoch < known.epoch:
-        raise InvalidProducerEpoch(f"producer epoch {epoch} is over, now {known.epoch}")
-    if epoch > known.epoch:
-        if first != 0:
-            raise OutOfOrderSequence(f"a new producer epoch begins with sequence 0, found {first}")
-        return None
-    expected = (known.batches[0].last + 1) % SEQUENCES
-    if first == expected:
-        return None
-    last = last_of(first, span)
-    for batch in known.batches:
-        if (batch.first, batch.last) == (first, last):
-            return batch
-    raise OutOfOrderSequence(f"expected {expected}, found {first}")
-
-
-def remember(known: Producer | None, epoch: int, first: int, span: int, base_offset: int) -> Producer:
-    """What is known of a producer once a batch of it, found to be new, lies at `base_offset`."""
-    newest = SentBatch(first, last_of(first, span), base_offset)
-    older = known.batches[: REMEMBERED - 1] if known is not None and known.epoch == epoch else ()
-    return Producer(epoch, (newest, *older))

@@ -40,7 +40,7 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
     await broker.topics.create("busy", 1, {})
     live = await broker.topics.create("t", 1, {})
     answers: list[Appended | Exception] = []
-    read = storage.read
+    read = storage.logs.read
 
     async def read_while_producers_are_busy(*args: Any) -> list[StoredBatch]:
         found = await read(*args)
@@ -50,11 +50,11 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
                 broker.append(topic, 0, bytearray(build([(None, b"x" * size, 5, ())])), answers.append)
         return found
 
-    monkeypatch.setattr(storage, "read", read_while_producers_are_busy)
+    monkeypatch.setattr(storage.logs, "read", read_while_producers_are_busy)
     await broker.topics.convert("t", "native", NoPositions())
     async with asyncio.timeout(30):
         while len(answers) <= BATCHES:
             await asyncio.sleep(0.01)
     assert isinstance(answers[-1], Appended)
     (stream,) = live.topic.streams
-    assert await storage._connection.call("XLEN", stream) == 1
+    assert await storage.scripts.connection.call("XLEN", stream) == 1

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.harness.redis import RedisServer
 
+from headrace.keyspace.keys import Keyspace
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.store.documents import RedisDocuments
+from headrace.store.storage import ClusterParts, RedisStorage
+from headrace.store.topics import RedisTopics
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
 
@@ -42,28 +45,49 @@ class Fuse:
             self.left -= 1
 
 
+class DyingDocuments(RedisDocuments):
+    fuse: Fuse
+
+    async def save(self, changes: Any) -> None:
+        self.fuse.burn()
+        await super().save(changes)
+
+
+class DyingTopics(RedisTopics):
+    fuse: Fuse
+
+    async def create(self, topic: Topic) -> None:
+        self.fuse.burn()
+        await super().create(topic)
+
+    async def delete(self, topic: Topic) -> None:
+        self.fuse.burn()
+        await self._remove("begin", topic)
+        self.fuse.burn()
+        await self.drop_streams(topic)
+        self.fuse.burn()
+        await self._remove("end", topic)
+
+
 class DyingStorage(RedisStorage):
     """Stops writing when its fuse has burnt down; views of other clusters share it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.fuse = Fuse()
+        self.documents = DyingDocuments(self.scripts, Keyspace(), self.epoch)
+        self.documents.fuse = self.fuse
+        self.topics = self._dying(Keyspace())
 
-    async def save_documents(self, changes: Any) -> None:
-        self.fuse.burn()
-        await super().save_documents(changes)
+    def _dying(self, keyspace: Keyspace) -> DyingTopics:
+        made = DyingTopics(self.scripts, keyspace, self.epoch, self.logs, self.native)
+        made.fuse = self.fuse
+        return made
 
-    async def create_topic(self, topic: Topic) -> None:
-        self.fuse.burn()
-        await super().create_topic(topic)
-
-    async def delete_topic(self, topic: Topic) -> None:
-        self.fuse.burn()
-        await self._remove_topic("begin", topic)
-        self.fuse.burn()
-        await self._drop(topic.streams)
-        self.fuse.burn()
-        await self._remove_topic("end", topic)
+    def in_cluster(self, name: str) -> ClusterParts:
+        parts = super().in_cluster(name)
+        parts.topics, parts.documents = self._dying(parts.keyspace), self.documents
+        return parts
 
     async def move_topic(self, topic: Topic, source: str, target: str) -> None:
         self.fuse.burn()
@@ -278,7 +302,7 @@ class Machine(RuleBasedStateMachine):
             broker, live = catalog.streams.find(self.world.stream_id(stream))
             assert broker.cluster == pools[stream.pool].cluster
             assert broker.topics.get(stream.name) is live
-            found = await broker.storage.read(live.partitions[0].stream, 0, 1_000)
+            found = await broker.storage.logs.read(live.partitions[0].stream, 0, 1_000)
             assert len(found) == self.records[stream.id]
         assert alive == sum(len(broker.topics.names()) for _, broker in self.world.clusters)
 

@@ -8,6 +8,7 @@ from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import TokenUse
 from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import Topic
 
 from .conftest import COMPARTMENT, World
 
@@ -105,15 +106,15 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
     made = await world.pool()
     streams = [await world.stream(name, pool_id=world.pool_id(made)) for name in ("a", "b")]
     topics = world.clusters.get(made.cluster).topics
-    delete = topics._storage.delete_topic
+    delete = topics._storage.topics.delete
 
-    async def refuse(topic: object) -> None:
+    async def refuse(topic: Topic) -> None:
         if topic is topics.get("b").topic:
             raise StorageUnavailable("away")
-        await delete(topic)  # type: ignore[arg-type]
+        await delete(topic)
 
     with monkeypatch.context() as patch:
-        patch.setattr(topics._storage, "delete_topic", refuse)
+        patch.setattr(topics._storage.topics, "delete", refuse)
         with pytest.raises(StorageUnavailable):
             await world.catalog.delete_pool(world.pool_id(made), None)
     assert (world.state(made), [world.state(each) for each in streams]) == ("ACTIVE", ["DELETED", "ACTIVE"])

@@ -22,14 +22,14 @@ def refused(caught: "pytest.ExceptionInfo[OciError]") -> tuple[int, str]:
 
 async def records_in(world: World, stream_id: str) -> int:
     broker, live = world.catalog.streams.find(stream_id)
-    return len(await broker.storage.read(live.partitions[0].stream, 0, 1_000))
+    return len(await broker.storage.logs.read(live.partitions[0].stream, 0, 1_000))
 
 
 async def put(world: World, stream_id: str) -> None:
     broker, live = world.catalog.streams.find(stream_id)
     answers: list[Appended | Exception] = []
     broker.append(live.topic.name, 0, build([(None, b"x", 1, ())]), answers.append)
-    await world.storage.load_documents("nothing")  # behind it on the same connection
+    await world.storage.documents.load("nothing")  # behind it on the same connection
     assert isinstance(answers[0], Appended)
 
 
@@ -146,9 +146,9 @@ async def test_a_deleted_stream_is_known_for_90_days(world: World) -> None:
     with pytest.raises(OciError, match="Unknown stream"):
         world.catalog.streams.get(stream_id)
     assert world.catalog.streams.all() == []
-    assert await world.storage.load_documents("oci.streams")
+    assert await world.storage.documents.load("oci.streams")
     await world.restart()
-    assert not await world.storage.load_documents("oci.streams")
+    assert not await world.storage.documents.load("oci.streams")
 
 
 async def test_a_name_can_be_used_again(world: World) -> None:
@@ -192,19 +192,19 @@ async def test_a_deletion_through_kafka_is_written_down_when_storage_is_back(
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.catalog.documents._storage, "save_documents", away)
+        patch.setattr(world.catalog.documents._storage, "save", away)
         await world.default.topics.delete("t")
         await turns()
         assert world.state(record) == "DELETED"
     world.clock.advance(1_000)
     await world.catalog.streams.settle()
-    assert b"DELETING" in (await world.storage.load_documents("oci.streams"))[record.id]
+    assert b"DELETING" in (await world.storage.documents.load("oci.streams"))[record.id]
 
 
 async def test_what_was_deleted_behind_our_back_is_deleted(world: World) -> None:
     """The topic goes, and the server dies before it is written down."""
     record = await world.stream("t")
-    await world.storage.delete_topic(world.default.topics.get("t").topic)
+    await world.storage.topics.delete(world.default.topics.get("t").topic)
     await world.restart()
     assert world.state(record) == "DELETED"
 
@@ -214,7 +214,7 @@ async def test_a_stream_that_cannot_be_written_down_is_not_made(world: World, mo
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.catalog.documents._storage, "save_documents", away)
+        patch.setattr(world.catalog.documents._storage, "save", away)
         with pytest.raises(StorageUnavailable):
             await world.stream("t")
     assert world.default.topics.names() == []

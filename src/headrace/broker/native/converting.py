@@ -7,28 +7,23 @@ carried over record by record; that takes groups without members.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from headrace.broker.log import Partition
-from headrace.broker.native.opening import open_partitions
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.ports import NativeStorage
-from headrace.broker.ports import LogStorage
+from headrace.broker.partition import Partition
 from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.topics.errors import InvalidConfig
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
-from headrace.topics.native import ADOPTED, STORAGE, NativeStream, adopted, bits_of
+from headrace.topics.native import ADOPTED, STORAGE, adopted
 
 if TYPE_CHECKING:
     from headrace.broker.topics import LiveTopic
 
 _READ_BYTES = 1 << 20
-_READ_BATCHES = 16
 _CLOSE = 4
 """Copying goes on beside the producers until a round had no more batches than this."""
 _MOST_ROUNDS = 1_000_000
@@ -48,26 +43,17 @@ class Conversion:
     """One topic on its way into the other storage."""
 
     def __init__(
-        self,
-        topic: Topic,
-        partitions: list[Partition],
-        target: Topic,
-        storage: LogStorage,
-        positions: Mapping[int, set[int]],
+        self, partitions: Sequence[Partition], targets: Sequence[Partition], positions: Mapping[int, set[int]]
     ) -> None:
         """Prepare.
 
         Args:
-            topic: as it is.
-            partitions: its open partitions.
-            target: what it becomes: the same name and id, other streams and configuration.
-            storage: where both are.
+            partitions: of the topic as it is.
+            targets: what they become: open and empty.
             positions: offsets by partition whose new place is to be told.
         """
         self._partitions = partitions
-        self._target = target
-        self._storage = storage
-        self._native = cast("NativeStorage", storage)
+        self._targets = targets
         self._at = [0 for _ in partitions]
         self._wanted = {partition: sorted(found) for partition, found in positions.items()}
         self.moved: dict[tuple[int, int], int] = {}
@@ -77,9 +63,10 @@ class Conversion:
 
     async def copy(self, *, last: bool) -> None:
         """Copy what there is; with `last` to the very end, else until little is left."""
-        if last:
-            await self._settle()
-        for index in range(len(self._partitions)):
+        for index, partition in enumerate(self._partitions):
+            if last:
+                # Appends were under way when the topic was closed to them.
+                await partition.settle()
             for _ in range(_MOST_ROUNDS):
                 batches = await self._read(index)
                 for each in batches:
@@ -91,20 +78,9 @@ class Conversion:
                 for offset in wanted:
                     self.moved.setdefault((index, offset), self._ends[index])
 
-    async def _settle(self) -> None:
-        """Wait for appends that were under way when the topic was closed to them."""
-        await self._storage.settle()
-        for partition in self._partitions:
-            if isinstance(partition, NativePartition):
-                partition.learn(await self._native.native_extent(partition.place))
-
     async def _read(self, index: int) -> list[StoredBatch]:
         partition = self._partitions[index]
-        at = max(self._at[index], partition.log_start)
-        if isinstance(partition, NativePartition):
-            found = await partition.read_range(at, _READ_BYTES)
-        else:
-            found = await self._storage.read(partition.stream, at, _READ_BATCHES)
+        found = await partition.read_range(max(self._at[index], partition.log_start), _READ_BYTES)
         if found:
             self._at[index] = found[-1].next_offset
         return found
@@ -116,11 +92,13 @@ class Conversion:
         if not kept:
             return
         header = peek(stored.batch)
-        batch = build([(each.key, each.value, each.timestamp, each.headers) for each in kept], codec=header.codec)
+        batch = bytearray(
+            build([(each.key, each.value, each.timestamp, each.headers) for each in kept], codec=header.codec)
+        )
         newest = max(each.timestamp for each in kept)
         if header.timestamp_type:
             log_append_time(batch, newest)
-        base = await self._put(self._target.streams[index], Append(batch, len(kept), newest))
+        base = await _append(self._targets[index], Append(batch, len(kept), newest))
         for place, record in enumerate(kept):
             wanted = self._wanted.get(index, [])
             while wanted and wanted[0] <= record.offset:
@@ -128,29 +106,19 @@ class Conversion:
         self._ends[index] = base + len(kept)
         self.copied += len(kept)
 
-    async def _put(self, stream: str, append: Append) -> int:
-        answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
 
-        def done(result: Appended | Exception) -> None:
-            if not answer.done():
-                answer.set_result(result)
+async def _append(target: Partition, append: Append) -> int:
+    answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
 
-        if self._target.config.get(STORAGE) == "native":
-            self._native.append_native(NativeStream(stream, bits_of(self._target)), append, done)
-        else:
-            self._storage.append(stream, append, done)
-        result = await answer
-        if isinstance(result, Exception):
-            raise result
-        return result.base_offset
+    def done(result: Appended | Exception) -> None:
+        if not answer.done():
+            answer.set_result(result)
 
-    async def open_target(self) -> None:
-        """Make the new streams; what a try before left there goes first."""
-        await self._native.drop_streams(self._target)
-        if self._target.config.get(STORAGE) == "native":
-            await open_partitions(self._target, self._storage)
-        else:
-            await asyncio.gather(*(self._storage.open_partition(stream) for stream in self._target.streams))
+    target.append(append, done)
+    result = await answer
+    if isinstance(result, Exception):
+        raise result
+    return result.base_offset
 
 
 def target_of(topic: Topic, storage: str) -> Topic:
@@ -170,8 +138,3 @@ def target_of(topic: Topic, storage: str) -> Topic:
     streams = tuple(f"{base.partition('@')[0]}@{storage}-{topic.id.hex[:12]}" for base in bases)
     config = {name: value for name, value in topic.config.items() if name != ADOPTED} | {STORAGE: storage}
     return msgspec.structs.replace(topic, streams=streams, config=config)
-
-
-async def drop_streams(topic: Topic, storage: LogStorage) -> None:
-    """Remove what a topic has left behind; adopted streams stay."""
-    await cast("NativeStorage", storage).drop_streams(topic)

@@ -205,7 +205,7 @@ class Delivery:
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
         """Whether an offset that was passed already is where the group stands, or, for a new owner, behind that."""
         partition = self.partition
-        position = await partition.native.native_position(partition.place, self.group, committed)
+        position = await partition.native.position(partition.place, self.group, committed)
         if position is None:
             return False
         if offset >= position:

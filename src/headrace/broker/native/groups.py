@@ -5,21 +5,20 @@ that leaves takes its consumer along, and nothing is mirrored: the Redis group i
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.broker.log import Partition
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import GroupReader, Reader
+from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import GroupStorage
 from headrace.groups.model import (
     DropGroup,
     DropMember,
-    DropPositions,
     GroupChange,
     Position,
     SaveMember,
@@ -39,35 +38,35 @@ _log = structlog.get_logger("headrace.native")
 class NativeGroups:
     """The groups' storage for the group table, and the groups' reading for fetches."""
 
-    def __init__(self, storage: GroupStorage, most_pending: int) -> None:
-        """Nothing is known yet; `topic_added` and `load_groups` bring it.
+    def __init__(
+        self, storage: GroupStorage, most_pending: int, committed: Callable[[str], Mapping[TopicPartition, Position]]
+    ) -> None:
+        """Nothing is known yet; `topic_added` and `load` bring it.
 
         Args:
             storage: keeps the groups.
             most_pending: see `Delivery`.
+            committed: a group's durable positions.
         """
         self._storage = storage
         self._natives: dict[TopicPartition, NativePartition] = {}
-        self._streams: set[str] = set()
         self._most_pending = most_pending
         self._owners = Owners()
-        self._committed: dict[tuple[str, TopicPartition], int] = {}
+        self._committed = committed
         self._told: dict[tuple[str, TopicPartition], int] = {}
         """What OffsetFetch has answered last: whoever starts there does not seek, however far others are by then."""
         self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
 
     # The storage of groups
 
-    async def load_groups(self) -> list[StoredGroup]:
+    async def load(self) -> list[StoredGroup]:
         """Every group; who owns what is remembered."""
-        groups = await self._storage.load_groups()
+        groups = await self._storage.load()
         for group in groups:
             self._owners.load(group)
-            for partition, position in group.positions.items():
-                self._committed[group.name, partition] = position.offset
         return groups
 
-    async def save_group(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
         """Acknowledge what is committed, store the changes, then let go who has left."""
         for change in changes:
             if isinstance(change, SavePositions) and self._natives:
@@ -77,9 +76,8 @@ class NativeGroups:
             for change in changes
             if isinstance(change, DropMember)
         }
-        await self._storage.save_group(group, changes)
+        await self._storage.save(group, changes)
         self._owners.apply(group, changes)
-        self._remember(group, changes)
         if any(isinstance(change, SaveMember) for change in changes):
             # A new generation: each partition is looked at anew, also by a member that keeps it.
             self._reset(group)
@@ -87,11 +85,6 @@ class NativeGroups:
             await self._leave(group, member, partitions)
         if changes and isinstance(changes[-1], DropGroup):
             await self._forget(group)
-
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
-        """Nothing on native topics."""
-        if stream not in self._streams:
-            await self._storage.mirror_position(stream, group, offset)
 
     # Commits
 
@@ -107,14 +100,14 @@ class NativeGroups:
     async def _commit_one(self, group: str, partition: TopicPartition, native: NativePartition, offset: int) -> None:
         self._told.pop((group, partition), None)
         delivery = self._deliveries.get((group, partition))
-        previous = self._committed.get((group, partition))
+        previous = self._committed(group).get(partition)
         kind = ""
-        if previous is not None and offset < previous:
+        if previous is not None and offset < previous.offset:
             kind = "back"
         elif not self._owners.anybody_in(group) or (delivery is not None and delivery.sought_back):
             kind = "reset"
         try:
-            acknowledged, moved = await native.native.commit_native(native.place, group, offset, kind)
+            acknowledged, moved = await native.native.commit(native.place, group, offset, kind)
         except NotAStream as error:
             # The position is kept, and other partitions are not held up.
             _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
@@ -124,20 +117,10 @@ class NativeGroups:
             if moved:
                 delivery.reset()
 
-    def _remember(self, group: str, changes: Iterable[GroupChange]) -> None:
-        for change in changes:
-            match change:
-                case SavePositions(positions):
-                    for partition, position in positions.items():
-                        self._committed[group, partition] = position.offset
-                case DropPositions(partitions):
-                    for partition in partitions:
-                        self._committed.pop((group, partition), None)
-                case DropGroup():
-                    for key in [key for key in self._committed if key[0] == group]:
-                        del self._committed[key]
-                case _:
-                    pass
+    def _committed_offset(self, key: tuple[str, TopicPartition]) -> int | None:
+        group, partition = key
+        known = self._committed(group).get(partition)
+        return None if known is None else known.offset
 
     async def positions(
         self, group: str, committed: Mapping[TopicPartition, Position], asked: Iterable[TopicPartition] | None
@@ -171,7 +154,7 @@ class NativeGroups:
 
     async def _position(self, native: NativePartition, group: str, committed: Position | None) -> Position | None:
         known = None if committed is None else committed.offset
-        offset = await native.native.native_position(native.place, group, known)
+        offset = await native.native.position(native.place, group, known)
         if offset is None:
             return None
         # A note belongs to the offset it was committed with.
@@ -179,21 +162,24 @@ class NativeGroups:
 
     # Members
 
-    def reader(self, partition: Partition, client_id: str, host: str) -> Partition | Reader:
+    def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
         """The partition as a client's Fetch reads it: for its group, where it is the one member that owns it."""
-        if not isinstance(partition, NativePartition):
+        if not self._natives:
             return partition
         place = TopicPartition(partition.topic, partition.index)
+        native = self._natives.get(place)
+        if native is None:
+            return partition
         owner = self._owners.find((client_id, host), place)
         if owner is None:
-            return Reader(partition)
+            return Reader(native)
         key = (owner.group, place)
         delivery = self._deliveries.get(key)
-        if delivery is None or delivery.partition is not partition:
+        if delivery is None or delivery.partition is not native:
             delivery = self._deliveries[key] = Delivery(
                 owner.group,
-                partition,
-                lambda: self._committed.get(key),
+                native,
+                lambda: self._committed_offset(key),
                 lambda: self._told.pop(key, None),
                 self._most_pending,
             )
@@ -241,12 +227,11 @@ class NativeGroups:
             StorageUnavailable.
         """
         records: list[int | None] = []
-        unfit = [partition.unfit for partition in live.partitions if isinstance(partition, NativePartition)]
+        unfit = [partition.unfit for partition in live.natives]
         groups: dict[str, dict[str, dict[str, int | None]]] = {}
-        for partition in live.partitions:
-            assert isinstance(partition, NativePartition)
+        for partition in live.natives:
             try:
-                extent = await partition.native.native_extent(partition.place)
+                extent = await partition.native.extent(partition.place)
                 lags = await partition.native.group_lags(partition.place)
             except NotAStream:
                 records.append(None)
@@ -260,10 +245,8 @@ class NativeGroups:
     def topic_added(self, live: "LiveTopic") -> None:
         """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""
         self._drop(live.topic.name)
-        for partition in live.partitions:
-            if isinstance(partition, NativePartition):
-                self._natives[TopicPartition(partition.topic, partition.index)] = partition
-                self._streams.add(partition.stream)
+        for partition in live.natives:
+            self._natives[TopicPartition(partition.topic, partition.index)] = partition
 
     def topic_deleted(self, topic: str) -> None:
         """Nobody reads it any more."""
@@ -271,7 +254,7 @@ class NativeGroups:
 
     def _drop(self, topic: str) -> None:
         for partition in [each for each in self._natives if each.topic == topic]:
-            self._streams.discard(self._natives.pop(partition).stream)
+            del self._natives[partition]
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[1].topic == topic]:
                 del known[key]

@@ -1,14 +1,11 @@
 """Opens the partitions of native topics."""
 
 import asyncio
-from typing import cast
 
 import structlog
 
-from headrace.broker.log import Partition
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.ports import NativeStorage
-from headrace.broker.ports import LogStorage
+from headrace.broker.ports import NativeStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 from headrace.topics.model import Topic
 from headrace.topics.native import Extent, NativeStream, bits_of
@@ -17,29 +14,30 @@ _AT_ONCE = 64
 _log = structlog.get_logger("headrace.native")
 
 
-async def open_partitions(topic: Topic, storage: LogStorage, first: int = 0) -> list[Partition]:
+async def open_partitions(topic: Topic, native: NativeStorage, first: int = 0) -> list[NativePartition]:
     """Every partition of a native topic from `first` on.
 
     One whose key is no stream (any more) does not keep the server from starting: it is opened, and whoever reads or
     writes it is told, until the key is a stream again.
     """
-    found: list[Partition] = []
+    found: list[NativePartition] = []
     for start in range(first, topic.partitions, _AT_ONCE):
         indexes = range(start, min(start + _AT_ONCE, topic.partitions))
-        found += await asyncio.gather(*(open_partition(topic, index, storage) for index in indexes))
+        found += await asyncio.gather(*(open_partition(topic, index, native) for index in indexes))
     return found
 
 
-async def open_partition(topic: Topic, index: int, storage: LogStorage, *, must_exist: bool = False) -> NativePartition:
+async def open_partition(
+    topic: Topic, index: int, native: NativeStorage, *, must_exist: bool = False
+) -> NativePartition:
     """One partition.
 
     Raises:
         TopicError: where the stream has to be there already: it is not, or its key is no stream.
     """
-    native = cast("NativeStorage", storage)
     stream = NativeStream(topic.streams[index], bits_of(topic))
     try:
-        extent = await native.open_native(stream, must_exist=must_exist)
+        extent = await native.open(stream, must_exist=must_exist)
     except (Fenced, StorageUnavailable):
         raise
     except TopicError as error:
@@ -47,4 +45,4 @@ async def open_partition(topic: Topic, index: int, storage: LogStorage, *, must_
             raise
         _log.error("partition not readable", topic=topic.name, partition=index, reason=str(error))
         extent = Extent()
-    return NativePartition(topic.name, index, stream, extent, storage, native)
+    return NativePartition(topic.name, index, stream, extent, native)

@@ -1,4 +1,4 @@
-"""A partition of a native topic: a plain Redis Stream behind the interface of `broker.log.Partition`.
+"""A partition of a native topic: a plain Redis Stream.
 
 Anybody may add entries, so nothing is cached, and the log end is what Redis was heard to say last: a waiting XREAD
 tells of every new entry. What is read comes with where the log starts and ends, so both are exact when they matter.
@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace.broker.cache import Buffer, CacheBudget
-from headrace.broker.log import Partition
-from headrace.broker.native.ports import NativeStorage
+from headrace.broker.cache import Buffer
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Special
-from headrace.broker.ports import AppendDone, LogStorage
+from headrace.broker.partition import Watcher, Watchers
+from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
-from headrace.topics.model import Append, Appended, PartitionState, StoredBatch
+from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 
 _REARM_S = 0.002
@@ -39,21 +38,22 @@ class _Mark(NamedTuple):
     added: int
 
 
-class NativePartition(Partition):
-    """A partition whose records are entries of a plain stream."""
+class NativePartition:
+    """A partition whose records are entries of a plain stream: `broker.partition.Partition`."""
 
-    def __init__(
-        self,
-        topic: str,
-        index: int,
-        stream: NativeStream,
-        extent: Extent,
-        storage: LogStorage,
-        native: NativeStorage,
-    ) -> None:
-        state = PartitionState(log_start=extent.log_start, next_offset=extent.log_end, leader_epoch=0)
-        super().__init__(topic, index, stream.key, state, storage, CacheBudget(0))
+    leader_epoch = 0
+    """There is no owner whose batches could be told from another's."""
+
+    def __init__(self, topic: str, index: int, stream: NativeStream, extent: Extent, native: NativeStorage) -> None:
+        self.topic = topic
+        self.index = index
+        self.stream = stream.key
+        self.log_start, self.log_end = extent.log_start, extent.log_end
+        self.deleted = False
+        self.paused = False
         self.native = native
+        self._watchers = Watchers()
+        self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
         """Entries met that no offset stands for."""
@@ -81,14 +81,14 @@ class NativePartition(Partition):
                 self._looking = loop.create_task(self._look())
         elif end > self.log_end:
             self.log_end = end
-            self._tell(_UNKNOWN_SIZE)
+            self._watchers.tell(_UNKNOWN_SIZE)
         if self._rearm is None:
             self._rearm = loop.call_later(_REARM_S, self._watch_stream)
 
     async def _look(self) -> None:
         before = self.log_end
         try:
-            self.learn(await self.native.native_extent(self.place))
+            self.learn(await self.native.extent(self.place))
         except StorageUnavailable:
             # Whoever reads or writes is told.
             return
@@ -97,7 +97,7 @@ class NativePartition(Partition):
         finally:
             self._looking = None
         if self.log_end > before:
-            self._tell(_UNKNOWN_SIZE)
+            self._watchers.tell(_UNKNOWN_SIZE)
 
     def learn(self, extent: Extent) -> None:
         """Take over where Redis says the log starts and ends; it may come back with less than it had."""
@@ -166,35 +166,32 @@ class NativePartition(Partition):
     # Appending
 
     def append(self, append: Append, done: AppendDone) -> None:
-        """Store a checked batch, an entry per record; see `Partition.append`. Raises CorruptBatch, UnknownTopic."""
+        """Store a checked batch, an entry per record. Raises CorruptBatch, UnknownTopic, StorageUnavailable."""
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
         if self.paused:
             raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
-        self.native.append_native(self.place, append, partial(self._stored_native, append, done))
+        self.native.append(self.place, append, partial(self._stored_native, append, done))
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
         if isinstance(result, Appended):
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
-                self._tell(len(append.batch))
+                self._watchers.tell(len(append.batch))
         elif isinstance(result, UnknownTopic) and not self.deleted:
             # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody.
-            self._lost()
+            if self._recovery is None:
+                self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
         done(result)
 
     async def _recover(self) -> None:
         try:
-            self.learn(await self.native.open_native(self.place))
+            self.learn(await self.native.open(self.place))
         except TopicError as error:
             _log.error("partition not opened again", topic=self.topic, partition=self.index, reason=str(error))
         finally:
             self._recovery = None
-
-    def _tell(self, size: int) -> None:
-        for watcher in tuple(self._watchers):
-            watcher(size)
 
     # Reading
 
@@ -227,7 +224,7 @@ class NativePartition(Partition):
         while True:
             self.check_readable(at)
             count = self.count_for(limit)
-            read = await self.native.read_native(self.place, at, count, limit, before)
+            read = await self.native.read(self.place, at, count, limit, before)
             self.report(read)
             if at == offset:
                 self.check_place(offset, read.extent)
@@ -241,7 +238,7 @@ class NativePartition(Partition):
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
         self.check_readable(0)
         if timestamp in (Special.LATEST, Special.EARLIEST):
-            self.learn(await self.native.native_extent(self.place))
+            self.learn(await self.native.extent(self.place))
             return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
         # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
         ahead = await self.native.ahead_ms(self.place)
@@ -249,7 +246,7 @@ class NativePartition(Partition):
             return await self._find_latest(ahead)
         at = max(0, timestamp - ahead) << self.place.bits
         while True:
-            read = await self.native.read_native(self.place, at, _SCAN_COUNT, _SCAN_BYTES)
+            read = await self.native.read(self.place, at, _SCAN_COUNT, _SCAN_BYTES)
             for each in read.batches:
                 if peek(each.batch).max_timestamp >= timestamp:
                     found = find_timestamp(each.batch, each.base_offset, timestamp)
@@ -261,7 +258,7 @@ class NativePartition(Partition):
 
     async def _find_latest(self, ahead: int) -> FoundOffset:
         best: tuple[int, int] | None = None
-        self.learn(await self.native.native_extent(self.place))
+        self.learn(await self.native.extent(self.place))
         before = self.log_end
         while True:
             read = await self.native.read_last(self.place, before, _SCAN_COUNT, _SCAN_BYTES)
@@ -280,20 +277,55 @@ class NativePartition(Partition):
 
     async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
         """Retention: XTRIM by the time of the ids and by bytes."""
-        self.learn(await self.native.trim_native(self.place, before_ms=before_ms, max_bytes=max_bytes))
+        self.learn(await self.native.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`."""
-        self.learn(await self.native.trim_native(self.place, before_offset=offset))
+        self.learn(await self.native.trim(self.place, before_offset=offset))
+
+    # The rest of a partition
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing, as far as it was heard."""
+        return offset == self.log_end
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of new records."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling; harmless when it was not watching."""
+        self._watchers.discard(watcher)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Where the only leader epoch ends."""
+        return (0, self.log_end) if epoch == 0 else (-1, -1)
+
+    async def size(self) -> int:
+        """Bytes that the stream takes in Redis, about."""
+        return await self.native.size(self.place)
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer; where the log ends is known then."""
+        await self.native.settle()
+        self.learn(await self.native.extent(self.place))
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Nothing: Redis keeps them, and `trim` forgets those that were silent for long."""
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        """Nothing: the Redis group is the group."""
 
     def close(self) -> None:
         """The topic is gone: wake everyone who waits."""
-        super().close()
+        self.deleted = True
         self.native.unwatch(self.place)
         if self._rearm is not None:
             self._rearm.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in (self._looking, self._recovery):
+            if task is not None:
+                task.cancel()
+        self._watchers.tell(0)
 
 
 def _parts(entry_id: str) -> tuple[int, int]:

@@ -4,9 +4,9 @@ Redis is asked at least once by each fetch, since anybody may have added entries
 """
 
 from headrace.broker.cache import Buffer
-from headrace.broker.log import Watcher
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.partition import Watcher
 
 
 class Reader:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from headrace.access.needs import Operation
 from headrace.broker import sizes
 from headrace.broker.broker import Broker
-from headrace.broker.log import Partition
+from headrace.broker.partition import Partition
 from headrace.kafka.codec.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster
@@ -34,11 +34,9 @@ Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker
-    pace = exchange.pace()
-    asked = _everything(broker) if request.topics is None else _named(broker, request)
-    wanted = [partition async for partition in pace.each(asked)]
+    wanted = list(_everything(broker) if request.topics is None else _named(broker, request))
     by_topic: dict[str, list[Size]] = {}
-    async for partition, size in pace.each(zip(wanted, await sizes.of(broker.storage, wanted), strict=True)):
+    for partition, size in zip(wanted, await sizes.of(wanted), strict=True):
         told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
         by_topic.setdefault(partition.topic, []).append(told)
     listed = [Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]

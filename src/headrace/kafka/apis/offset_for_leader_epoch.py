@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch (23), versions 2-4 (KIP-320).
 
 Behavior
-- A log has had one leader epoch: the present one ends at the log end. Another one is not known: epoch -1, offset -1.
+- The answer is the largest leader epoch up to the one asked for, and where it ended: at the first offset of the next
+  one, or at the log end. Epoch -1, offset -1: none is known. The epoch rises whenever a server opens the partition.
 
 Version notes
 - 3: replica id. 4: flexible.
@@ -32,17 +33,18 @@ Partition = OffsetForLeaderEpochResponse.EpochEndOffset
         ),
     ),
 )
-async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
+def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> None:
     """Tell where leader epochs end."""
-    pace = exchange.pace()
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            Topic(
-                topic=topic.topic,
-                partitions=[_end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)],
-            )
-            async for topic in pace.each(request.topics)
-        ]
+    exchange.answer(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                Topic(
+                    topic=topic.topic,
+                    partitions=[_end(exchange.broker, topic.topic, asked) for asked in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
     )
 
 
@@ -55,6 +57,5 @@ def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetFo
             raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
     except (TopicError, RequestError) as error:
         return Partition(partition=asked.partition, error_code=code_of(error))
-    if asked.leader_epoch != partition.leader_epoch:
-        return Partition(partition=asked.partition)
-    return Partition(partition=asked.partition, leader_epoch=partition.leader_epoch, end_offset=partition.log_end)
+    epoch, end = partition.end_of_epoch(asked.leader_epoch)
+    return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)

@@ -1,9 +1,11 @@
 -- Drop a partition with everything it has.
--- KEYS: stream, state, producers
--- ARGV: fencing epoch
+-- KEYS: stream, state, producers, foreign
+-- ARGV: view (the server's epoch)
 -- Answer: how many keys went. Error: FENCED.
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+--
+-- Nothing brings the stream back: appends are XADD NOMKSTREAM.
+local view = redis.call('HGET', KEYS[2], 'v')
+if view and tonumber(view) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. view)
 end
-return redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])
+return redis.call('UNLINK', unpack(KEYS))

@@ -2,30 +2,46 @@
 -- Find the first batch whose time (`t`) reaches a given one, by halving. No batch before it has a record that late.
 -- KEYS: stream, state
 -- ARGV: timestamp in ms, or 'max' for the log's last `t`
--- Answer: the entry as XRANGE gives it, or nothing.
-local state = redis.call('HMGET', KEYS[2], 'b', 'n', 't')
-if not state[1] then
-  return false
+-- Answer: {entry as XRANGE gives it or nothing, last `t`}. Error: STRAY.
+local state = redis.call('HMGET', KEYS[2], 'b', 'l')
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if not state[1] or not last then
+  return {false, '-1'}
 end
-local wanted = tonumber(ARGV[1] == 'max' and state[3] or ARGV[1])
-local low, high = tonumber(state[1]), tonumber(state[2]) - 1
+if last and last[2][5] ~= 's' then
+  return redis.error_reply('STRAY ' .. KEYS[1] .. ' has entries that somebody else wrote')
+end
+local firsts, terms = {}, {}
+for _, first, term in string.gmatch(state[2], '(%d+):(%d+):(%d+)') do
+  firsts[#firsts + 1], terms[#terms + 1] = tonumber(first), term
+end
+-- The entry that holds an offset, or the next one.
+local function entry_at(offset)
+  local row = 1
+  while firsts[row + 1] and firsts[row + 1] <= offset do
+    row = row + 1
+  end
+  return redis.call('XRANGE', KEYS[1], terms[row] .. '-' .. string.format('%.0f', offset + 1), '+', 'COUNT', 1)[1]
+end
+local newest = last[2][4]
+local wanted = tonumber(ARGV[1] == 'max' and newest or ARGV[1])
+if wanted > tonumber(newest) then
+  return {false, newest}
+end
+local low, high = tonumber(state[1]), tonumber(string.match(last[1], '%d+$')) - 1
 local best = false
-if wanted > tonumber(state[3]) then
-  return best
-end
 while low <= high do
-  local middle = low + math.floor((high - low) / 2)
-  local entry = redis.call('XRANGE', KEYS[1], string.format('%.0f', middle + 1) .. '-0', '+', 'COUNT', 1)[1]
+  local entry = entry_at(low + math.floor((high - low) / 2))
   if not entry then
-    high = middle - 1
+    break
+  end
+  local following = tonumber(string.match(entry[1], '%d+$'))
+  local base = struct.unpack('>i8', entry[2][2])
+  if tonumber(entry[2][4]) >= wanted then
+    best = entry
+    high = base - 1
   else
-    local next_text, span = string.match(entry[1], '(%d+)-(%d+)')
-    if tonumber(entry[2][4]) >= wanted then
-      best = entry
-      high = tonumber(next_text) - tonumber(span) - 1
-    else
-      low = tonumber(next_text)
-    end
+    low = following
   end
 end
-return best
+return {best, newest}

@@ -5,6 +5,9 @@
 -- Answer: OK. Errors: FENCED, FOREIGN (no stream, or one that a log topic has written).
 --
 -- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
+if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
+  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
+end
 local epoch = redis.call('HGET', KEYS[2], 'e')
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
@@ -13,9 +16,6 @@ local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind ~= 'stream' and (kind ~= 'none' or ARGV[2] == 'must') then
   local what = kind == 'none' and 'not there' or 'a ' .. kind
   return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' is ' .. what .. ', no Redis Stream')
-end
-if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
-  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
 end
 redis.call('HSET', KEYS[2], 'e', ARGV[1])
 redis.call('HSETNX', KEYS[2], 'n', '0')

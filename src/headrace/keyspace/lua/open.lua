@@ -1,41 +1,159 @@
 #!lua flags=allow-oom
--- Open a partition for writing: fence older servers off, create what is missing, tell where the log starts and ends.
--- KEYS: stream, state
--- ARGV: fencing epoch
--- Answer: log start, next offset, leader epoch (texts). Errors: FENCED, FOREIGN (no stream of ours).
+-- Open a log for writing: shut out whoever owned it before, and tell where it starts and ends.
+-- KEYS: stream, state, foreign
+-- ARGV: view (the server's epoch), least term, 'create' where a missing log is to be made, the id it gets then,
+--       'resume' where acknowledged batches are to be stored again before anything else is
+-- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
+--         records missing at the end}, all texts but the numbers of entries. Errors: FENCED, GONE, FOREIGN.
+--
+-- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
+-- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
+-- had: they are also seconds since 2026.
+-- Entries that no owner wrote (a stray XADD) are moved to the foreign stream: they would hold up the log.
 --
 -- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local stream, state_key, foreign = KEYS[1], KEYS[2], KEYS[3]
+local kind = redis.call('TYPE', stream).ok
+if kind ~= 'stream' and kind ~= 'none' then
+  return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
-if epoch then
-  redis.call('HSET', KEYS[2], 'e', ARGV[1])
-else
-  local log_start, next_offset, newest, bytes, trimmed = '0', '0', '-1', '0', '0'
-  if redis.call('EXISTS', KEYS[1]) == 1 then
-    -- Records without their state: somebody deleted it, or Redis evicted it. The entries tell all of it again.
-    local info, facts = redis.call('XINFO', 'STREAM', KEYS[1]), {}
-    for place = 1, #info, 2 do
-      facts[info[place]] = info[place + 1]
+local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's')
+if state[2] and tonumber(state[2]) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[2])
+end
+
+local function id_parts(id)
+  local term, following = string.match(id, '^(%d+)-(%d+)$')
+  return tonumber(term), tonumber(following)
+end
+
+-- Whether an owner wrote this entry: the batch's header says where it lies, as the id does.
+local function is_ours(entry)
+  local fields, _, following = entry[2], id_parts(entry[1])
+  if fields[1] ~= 'b' or fields[3] ~= 't' or fields[5] ~= 's' or #fields[2] < 61 then
+    return false
+  end
+  return struct.unpack('>i8', fields[2]) + struct.unpack('>i4', fields[2], 24) + 1 == following
+end
+
+local function last_entry()
+  return redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+end
+
+-- The first entry from an id on that an owner wrote.
+local function first_of_ours(from)
+  local entry = redis.call('XRANGE', stream, from, '+', 'COUNT', 1)[1]
+  while entry and not is_ours(entry) do
+    entry = redis.call('XRANGE', stream, '(' .. entry[1], '+', 'COUNT', 1)[1]
+  end
+  return entry
+end
+
+local info = {}
+if kind == 'stream' then
+  local found = redis.call('XINFO', 'STREAM', stream)
+  for place = 1, #found, 2 do
+    info[found[place]] = found[place + 1]
+  end
+end
+
+if not state[1] then
+  local first = kind == 'stream' and first_of_ours('-')
+  if not first and kind == 'stream' and info['length'] > 0 then
+    return redis.error_reply('FOREIGN ' .. stream .. ' is a stream that Headrace did not write')
+  end
+  if first then
+    -- Records without their state: somebody deleted it, or Redis evicted it. The entries tell most of it again.
+    local rows, entry, most = {}, first, 0
+    local base = struct.unpack('>i8', first[2][2])
+    while entry do
+      local term = id_parts(entry[1])
+      rows[#rows + 1] = string.format('%.0f:%.0f:%.0f', struct.unpack('>i4', entry[2][2], 13),
+        struct.unpack('>i8', entry[2][2]), term)
+      most = term
+      entry = first_of_ours(string.format('%.0f-0', term + 1))
     end
-    local first, last = facts['first-entry'], facts['last-entry']
-    next_offset = string.match(facts['last-generated-id'], '^%d+')
-    log_start = next_offset
-    if first then
-      if first[2][1] ~= 'b' or first[2][5] ~= 's' or last[2][5] ~= 's' then
-        return redis.error_reply('FOREIGN ' .. KEYS[1] .. ' is a stream that Headrace did not write')
-      end
-      local first_next, span = string.match(first[1], '^(%d+)-(%d+)$')
-      log_start = string.format('%.0f', tonumber(first_next) - tonumber(span))
-      newest, bytes = last[2][4], last[2][6]
-      trimmed = string.format('%.0f', tonumber(first[2][6]) - #first[2][2])
+    local start = string.format('%.0f', base)
+    local trimmed = string.format('%.0f', tonumber(first[2][6]) - #first[2][2])
+    state = {string.format('%.0f', most), ARGV[1], start, start, table.concat(rows, ' '), ARGV[4], '-1', '0'}
+    redis.call('HSET', state_key, 'b', start, 'o', start, 'i', ARGV[4], 't', '-1', 's', '0', 'f', trimmed)
+  elseif ARGV[3] ~= 'create' then
+    return redis.error_reply('GONE the partition does not exist')
+  else
+    state = {'0', ARGV[1], '0', '0', '', ARGV[4], '-1', '0'}
+    redis.call('HSET', state_key, 'b', '0', 'o', '0', 'i', ARGV[4], 't', '-1', 's', '0', 'f', '0')
+  end
+end
+
+local highest = tonumber(state[1])
+local seconds = tonumber(redis.call('TIME')[1]) - 1767225600
+if seconds > 2147483647 / 2 then
+  -- Beyond 2060: a clock that is wrong must not use up the terms.
+  seconds = 0
+end
+local term = math.max(highest + 1, tonumber(ARGV[2]), seconds)
+if term > 2147483647 then
+  return redis.error_reply('FOREIGN ' .. state_key .. ' has a term beyond 2^31')
+end
+
+local set_aside = 0
+local last = kind == 'stream' and last_entry()
+while last and (id_parts(last[1]) > highest or not is_ours(last)) do
+  redis.call('XADD', foreign, '*', 'id', last[1], unpack(last[2], 1, math.min(#last[2], 1000)))
+  redis.call('XDEL', stream, last[1])
+  set_aside = set_aside + 1
+  last = last_entry()
+end
+
+-- The end: behind the last entry. It is also told by what lies beside it, should somebody have deleted the last ones.
+local log_end, newest, bytes = 0, state[7], state[8]
+if last then
+  local _, following = id_parts(last[1])
+  log_end, newest, bytes = following, last[2][4], last[2][6]
+end
+local stored_end = log_end
+local last_epoch, last_first
+local kept = {}
+for epoch, first, row_term in string.gmatch(state[5], '(%d+):(%d+):(%d+)') do
+  kept[#kept + 1] = epoch .. ':' .. first .. ':' .. row_term
+  last_epoch, last_first = epoch, tonumber(first)
+end
+log_end = math.max(log_end, last_first or 0, tonumber(state[4]), tonumber(state[3]))
+for _, name in ipairs({'last-generated-id', 'max-deleted-entry-id'}) do
+  -- Where a stray entry was the last one, its id tells nothing of ours.
+  if info[name] and not (set_aside > 0 and name == 'last-generated-id') then
+    local generated_term, generated = id_parts(info[name])
+    if generated_term <= highest and generated > log_end and generated < 9007199254740991 then
+      log_end = generated
     end
   end
-  -- f: bytes appended before the first entry that is left. l: leader epochs, each with its first offset.
-  redis.call('HSET', KEYS[2], 'e', ARGV[1], 'n', next_offset, 'b', log_start, 't', newest, 's', bytes, 'f', trimmed,
-    'l', '0:0')
 end
-local state = redis.call('HMGET', KEYS[2], 'b', 'n', 'l')
-local leader_epoch = string.match(state[3], '(%d+):%d+$')
-return {state[1], state[2], leader_epoch}
+
+local term_text = string.format('%.0f', term)
+if kind == 'none' then
+  redis.call('XADD', stream, term_text .. '-0', 'm', '')
+  redis.call('XDEL', stream, term_text .. '-0')
+else
+  local deleted_term = id_parts(info['max-deleted-entry-id'])
+  if set_aside > 0 or deleted_term >= term then
+    -- Valkey lets no id go below one that was deleted, so that mark goes first.
+    redis.call('XSETID', stream, '18446744073709551615-18446744073709551615', 'ENTRIESADDED', info['entries-added'],
+      'MAXDELETEDID', '1-0')
+  end
+  redis.call('XSETID', stream, term_text .. '-0')
+end
+
+-- An owner that wrote nothing leaves no row.
+if last_first == log_end then
+  kept[#kept] = nil
+end
+local epoch_text = ARGV[5] == 'resume' and last_epoch or term_text
+kept[#kept + 1] = epoch_text .. ':' .. string.format('%.0f', log_end) .. ':' .. term_text
+local rows = table.concat(kept, ' ')
+redis.call('HSET', state_key, 'e', term_text, 'v', ARGV[1], 'l', rows)
+local missing = 0
+if log_end > stored_end and tonumber(state[3]) < log_end then
+  missing = log_end - math.max(stored_end, tonumber(state[3]))
+end
+return {term_text, state[3], string.format('%.0f', log_end), redis.call('XLEN', stream), newest, bytes, state[4], rows,
+  state[6], set_aside, string.format('%.0f', missing)}

@@ -1,35 +1,55 @@
 #!lua flags=allow-oom
 -- Move a log's start up and drop the batches that lie wholly before it.
 -- KEYS: stream, state
--- ARGV: fencing epoch, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
--- Answer: the log start (text). Errors: FENCED, GONE.
+-- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
+-- Answer: {log start (text), entries left}. Errors: FENCED, GONE, STRAY.
 --
+-- Never beyond the snapshot: producers are read again from the batches behind it.
 -- allow-oom: this is what makes room again.
-local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'n', 's')
+local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'o', 'l')
 if not state[1] then
   return redis.error_reply('GONE the partition does not exist')
 end
-if tonumber(state[1]) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
+if state[1] ~= ARGV[1] then
+  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. state[1])
 end
-local log_start, log_end = tonumber(state[2]), tonumber(state[3])
+local firsts, terms, rows = {}, {}, {}
+for epoch, first, term in string.gmatch(state[4], '(%d+):(%d+):(%d+)') do
+  local place = #rows + 1
+  rows[place], firsts[place], terms[place] = epoch .. ':' .. first .. ':' .. term, tonumber(first), term
+end
+local function row_of(offset)
+  local row = 1
+  while firsts[row + 1] and firsts[row + 1] <= offset do
+    row = row + 1
+  end
+  return row
+end
+-- Where the entries begin that hold an offset or come after it.
+local function id_from(offset)
+  return terms[row_of(offset)] .. '-' .. string.format('%.0f', offset + 1)
+end
+
+local log_start, snapshot = tonumber(state[2]), tonumber(state[3])
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last and last[2][5] ~= 's' then
+  return redis.error_reply('STRAY ' .. KEYS[1] .. ' has entries that somebody else wrote')
+end
+local log_end = last and tonumber(string.match(last[1], '%d+$')) or log_start
 
 -- The base offset of the first batch whose field (4: time, 6: bytes) reaches a value; the log end when none does.
 local function first_reaching(field, least)
   local low, high, found = log_start, log_end - 1, log_end
   while low <= high do
     local middle = low + math.floor((high - low) / 2)
-    local entry = redis.call('XRANGE', KEYS[1], string.format('%.0f', middle + 1) .. '-0', '+', 'COUNT', 1)[1]
+    local entry = redis.call('XRANGE', KEYS[1], id_from(middle), '+', 'COUNT', 1)[1]
     if not entry then
       high = middle - 1
+    elseif tonumber(entry[2][field]) >= least then
+      found = struct.unpack('>i8', entry[2][2])
+      high = math.min(found, middle) - 1
     else
-      local next_text, span = string.match(entry[1], '(%d+)-(%d+)')
-      if tonumber(entry[2][field]) >= least then
-        found = tonumber(next_text) - tonumber(span)
-        high = found - 1
-      else
-        low = tonumber(next_text)
-      end
+      low = tonumber(string.match(entry[1], '%d+$'))
     end
   end
   return found
@@ -39,22 +59,22 @@ local target = log_start
 if ARGV[2] ~= '' then
   target = math.max(target, first_reaching(4, tonumber(ARGV[2])))
 end
-if ARGV[3] ~= '' then
+if ARGV[3] ~= '' and last then
   -- A batch goes only if what stays without it still has that many bytes, as Kafka does with segments.
-  target = math.max(target, first_reaching(6, tonumber(state[4]) - tonumber(ARGV[3]) + 1))
+  target = math.max(target, first_reaching(6, tonumber(last[2][6]) - tonumber(ARGV[3]) + 1))
 end
 if ARGV[4] ~= '' then
-  target = math.max(target, math.min(tonumber(ARGV[4]), log_end))
+  target = math.max(target, tonumber(ARGV[4]))
 end
-if target == log_start then
-  return state[2]
+target = math.max(log_start, math.min(target, snapshot))
+if target > log_start then
+  redis.call('XTRIM', KEYS[1], 'MINID', '=', id_from(target))
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  if last then
+    local trimmed = first and tonumber(first[2][6]) - #first[2][2] or tonumber(last[2][6])
+    redis.call('HSET', KEYS[2], 't', last[2][4], 's', last[2][6], 'f', string.format('%.0f', trimmed))
+  end
+  local kept = table.concat(rows, ' ', row_of(target))
+  redis.call('HSET', KEYS[2], 'b', string.format('%.0f', target), 'l', kept)
 end
-local target_text = string.format('%.0f', target)
-redis.call('XTRIM', KEYS[1], 'MINID', '=', string.format('%.0f', target + 1) .. '-0')
-local entry = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-local trimmed = state[4]
-if entry then
-  trimmed = string.format('%.0f', tonumber(entry[2][6]) - #entry[2][2])
-end
-redis.call('HSET', KEYS[2], 'b', target_text, 'f', trimmed, 'e', ARGV[1])
-return target_text
+return {string.format('%.0f', target), redis.call('XLEN', KEYS[1])}

@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
-from headrace.broker.log import Partition
+from headrace.broker.partition import Partition
 from headrace.broker.topics import LiveTopic
 from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import PartitionCursor

@@ -35,7 +35,7 @@ class Catalog:
     def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
         self.settings = settings
         self.clock = clusters.clock
-        self.documents = Documents(clusters.default.storage, settings, clusters.clock)
+        self.documents = Documents(clusters.default.storage.documents, settings, clusters.clock)
         self.pools = Pools(self.documents, clusters)
         self.streams = Streams(self.documents, clusters, self.pools)
         self.harnesses = Harnesses(self.documents)

@@ -40,7 +40,7 @@ class Table(Generic[V]):
 
     async def load(self, storage: DocumentStorage) -> None:
         """Read everything."""
-        found = await storage.load_documents(self.kind)
+        found = await storage.load(self.kind)
         self.values = {name: self._decoder.decode(text) for name, text in found.items()}
 
     def get(self, name: str) -> V | None:
@@ -86,7 +86,7 @@ class Documents:
     async def save(self, changes: Changes) -> None:
         """Store all changes at once, then make them in memory. Nothing has changed there when it raises."""
         everything = {**self._forgotten(), **changes}
-        await self._storage.save_documents(
+        await self._storage.save(
             {
                 (table.kind, name): None if value is None else _encode(value)
                 for (table, name), value in everything.items()

@@ -1,0 +1,127 @@
+"""What every partition can do, whether its records lie in a log or in a plain stream that anybody writes to."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.broker.cache import Buffer
+from headrace.broker.ports import AppendDone
+from headrace.topics.model import Append, StoredBatch
+
+if TYPE_CHECKING:
+    from headrace.broker.offsets import FoundOffset
+
+Watcher = Callable[[int], None]
+"""Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
+
+
+class Readable(Protocol):
+    """A partition, as whoever fetches may read it."""
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind the last record that may be read: the high watermark."""
+
+    def check_readable(self, offset: int) -> None:
+        """Raise OffsetOutOfRange or UnknownTopic."""
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing."""
+
+    def cached(self, offset: int) -> bool:
+        """Whether a read can be answered from memory (the log end itself included)."""
+
+    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        """Whole batches from memory and their size; see `Tail.read`."""
+
+    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        """Whole batches from storage, the one holding `offset` first, at least one if there is one, and their size."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of every batch from now on."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling; harmless when it was not watching."""
+
+
+class Partition(Readable, Protocol):
+    """A partition of a topic in the running server."""
+
+    topic: str
+    index: int
+    stream: str
+    """The Redis key of its stream."""
+    deleted: bool
+    paused: bool
+    """Whether appends are refused for a moment: its records are about to be elsewhere."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The present leader epoch (KIP-101)."""
+
+    def append(self, append: Append, done: AppendDone) -> None:
+        """Store a checked batch; `done` gets its place in the log, or the error.
+
+        The batch's buffer belongs to the partition from here on: it is stamped in place.
+
+        Raises:
+            UnknownTopic, StorageUnavailable, CorruptBatch: nothing was stored and `done` is not called.
+        """
+
+    async def find_offset(self, timestamp: int) -> "FoundOffset":
+        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`."""
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none."""
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget idempotent producers that were last heard of before this time (ms)."""
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
+        """Retention by time and by bytes; None: no bound."""
+
+    async def delete_before(self, offset: int) -> None:
+        """Move the log start up to `offset`."""
+
+    async def size(self) -> int:
+        """Bytes of the records."""
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer and can be read."""
+
+    async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
+        """About `limit` bytes of whole batches from `offset` on; nothing at the end."""
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        """Show a group's position in Redis, where Redis does not keep it anyway."""
+
+    def close(self) -> None:
+        """The topic is gone: free the memory, wake everyone who waits."""
+
+
+class Watchers:
+    """Those who wait for records of a partition."""
+
+    __slots__ = ("_watchers",)
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
+    def add(self, watcher: Watcher) -> None:
+        """Tell it from now on."""
+        self._watchers.add(watcher)
+
+    def discard(self, watcher: Watcher) -> None:
+        """Stop telling it."""
+        self._watchers.discard(watcher)
+
+    def tell(self, size: int) -> None:
+        """There are so many bytes more; 0: the partition went away."""
+        for watcher in tuple(self._watchers):
+            watcher(size)

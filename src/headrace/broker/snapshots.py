@@ -1,0 +1,56 @@
+"""Writes down within a second what has changed of logs' producers, so that an opening reads few batches."""
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from headrace.broker.clock import Clock
+from headrace.topics.errors import TopicError
+
+INTERVAL_MS = 1_000
+_AT_ONCE = 64
+_log = structlog.get_logger("headrace.log")
+
+
+class Saved(Protocol):
+    """A partition whose producers are to be written down."""
+
+    async def save_producers(self) -> None:
+        """Write down what has changed. Raises TopicError when it could not be."""
+
+
+class Snapshots:
+    """The partitions that have something to write down."""
+
+    def __init__(self) -> None:
+        self._due: dict[Saved, None] = {}
+
+    def add(self, partition: Saved) -> None:
+        """It has changed since it was last written down."""
+        self._due[partition] = None
+
+    def discard(self, partition: Saved) -> None:
+        """It is gone."""
+        self._due.pop(partition, None)
+
+    async def save(self) -> None:
+        """Write all of them down; one that cannot be is tried again the next time that something is appended to it."""
+        due, self._due = list(self._due), {}
+        for start in range(0, len(due), _AT_ONCE):
+            results = await asyncio.gather(
+                *(partition.save_producers() for partition in due[start : start + _AT_ONCE]), return_exceptions=True
+            )
+            for partition, result in zip(due[start : start + _AT_ONCE], results, strict=True):
+                if isinstance(result, TopicError):
+                    self._due[partition] = None
+                elif isinstance(result, Exception):
+                    _log.error("a snapshot failed", exc_info=result)
+
+    async def keep_saving(self, clock: Clock) -> None:
+        """Save for ever."""
+        while True:
+            due = asyncio.Event()
+            clock.call_at(clock.ticks_ms() + INTERVAL_MS, due.set)
+            await due.wait()
+            await self.save()

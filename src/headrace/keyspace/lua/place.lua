@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- Store acknowledged batches again, after the log was opened with 'resume'.
+-- KEYS: stream, state
+-- ARGV: term, 'finish' where these are the last, then for each batch: entry id, batch, newest time, bytes appended
+-- Answer: {entries in the stream, rows}. Errors: FENCED, GONE.
+--
+-- Behind the last of them the log goes on under the leader epoch of this opening.
+-- allow-oom: they had room when they were acknowledged.
+local state = redis.call('HMGET', KEYS[2], 'e', 'l')
+if not state[1] then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if state[1] ~= ARGV[1] then
+  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. state[1])
+end
+for place = 3, #ARGV, 4 do
+  local added = redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[place], 'b', ARGV[place + 1], 't', ARGV[place + 2], 's',
+    ARGV[place + 3])
+  if not added then
+    return redis.error_reply('GONE the stream does not exist')
+  end
+end
+local rows = state[2]
+if ARGV[2] == 'finish' then
+  local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  local before, epoch, first = string.match(rows, '^(.-) ?(%d+):(%d+):%d+$')
+  local log_end = last and string.match(last[1], '%d+$') or first
+  if tonumber(log_end) < tonumber(first) then
+    log_end = first
+  end
+  if epoch ~= ARGV[1] then
+    if log_end == first then
+      rows = before
+    end
+    rows = (rows == '' and '' or rows .. ' ') .. ARGV[1] .. ':' .. log_end .. ':' .. ARGV[1]
+    redis.call('HSET', KEYS[2], 'l', rows)
+  end
+end
+return {redis.call('XLEN', KEYS[1]), rows}

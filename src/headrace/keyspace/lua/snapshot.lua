@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Write down what an owner knows of a log's producers, as of an offset; what lies behind it opening reads again.
+-- KEYS: state, producers
+-- ARGV: term, offset, then for each producer: its id and its value ('' removes it)
+-- Answer: OK. Errors: FENCED, GONE.
+--
+-- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.
+local term = redis.call('HGET', KEYS[1], 'e')
+if not term then
+  return redis.error_reply('GONE the partition does not exist')
+end
+if term ~= ARGV[1] then
+  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. term)
+end
+for place = 3, #ARGV, 2 do
+  if ARGV[place + 1] == '' then
+    redis.call('HDEL', KEYS[2], ARGV[place])
+  else
+    redis.call('HSET', KEYS[2], ARGV[place], ARGV[place + 1])
+  end
+end
+redis.call('HSET', KEYS[1], 'o', ARGV[2])
+return redis.status_reply('OK')

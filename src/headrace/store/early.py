@@ -1,0 +1,115 @@
+"""Acknowledges small batches before Redis has them: they are in the journal, and go to Redis behind that.
+
+The journal may give up an entry only when Redis has written it to its own file. An answer proves nothing of that where
+the disk is full: Valkey answers before it knows. It is proven by whatever Valkey takes that was *sent after* the
+answer, since it takes nothing any more once a write of its file has failed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import time
+
+from headrace.store.connection import Connection, Reply, encode
+from headrace.store.journal import Journal
+from headrace.store.room import MemoryRoom
+from headrace.topics.model import Append
+
+_PING = encode(["PING"])
+_PROVE_S = 0.05
+"""How long what is stored waits for a proof by another write, before a PING asks for one."""
+
+
+class Entered:
+    """A batch in the journal."""
+
+    __slots__ = ("number", "stored")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.stored = False
+
+
+class EarlyAcknowledgement:
+    """The journal in front of Redis, with the marks that say what it must keep."""
+
+    def __init__(self, journal: Journal, connection: Connection, now_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._connection = connection
+        self._now_ms = now_ms
+        self._memory = MemoryRoom(connection, journal.size)
+        self._entered: deque[Entered] = deque()
+        """By number, the oldest first; without those at its beginning that are stored."""
+        self.stored_to = self._kept_to = journal.number
+        """The last entry up to which Redis has answered for all, and up to which it is known to have written them."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._proving = False
+        self._closed = False
+
+    @classmethod
+    def over(cls, journal: Journal | None, connection: Connection) -> "EarlyAcknowledgement | None":
+        """One over this journal, where there is one."""
+        return None if journal is None else cls(journal, connection, lambda: int(time() * 1000))
+
+    def enter(self, key: bytes, log_id: bytes, base_offset: int, append: Append) -> Entered | None:
+        """Enter a batch; None when it has to wait for Redis, since there is no room.
+
+        Args:
+            key: its log's key.
+            log_id: tells the log from others under that key.
+            base_offset: the offset that it gets.
+            append: the batch, stamped.
+        """
+        if self._closed or not self._memory.take(len(append.batch)):
+            return None
+        number = self._journal.add(key, log_id, base_offset, self._now_ms(), append)
+        if not number:
+            # The other half is stored and only waits for its proof, or is on its way.
+            self._prove()
+            return None
+        entered = Entered(number)
+        self._entered.append(entered)
+        return entered
+
+    def stored(self, entered: Entered) -> None:
+        """Redis has answered for an entry, or it need not be stored any more."""
+        entered.stored = True
+        waiting = self._entered
+        number = 0
+        while waiting and waiting[0].stored:
+            number = waiting.popleft().number
+        if number:
+            self.stored_to = number
+            if self._timer is None and not self._closed:
+                self._timer = asyncio.get_running_loop().call_later(_PROVE_S, self._prove)
+
+    def proven(self, number: int) -> None:
+        """Redis has taken something that was sent when `stored_to` was this number."""
+        if number > self._kept_to and not self._closed:
+            self._kept_to = number
+            self._journal.kept(number)
+
+    def _prove(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.stored_to > self._kept_to and not self._proving and not self._closed:
+            self._proving = True
+            number = self.stored_to
+
+            def answered(reply: Reply) -> None:
+                self._proving = False
+                if isinstance(reply, Exception):
+                    if self._timer is None and not self._closed:
+                        self._timer = asyncio.get_running_loop().call_later(_PROVE_S, self._prove)
+                else:
+                    self.proven(number)
+
+            self._connection.send([_PING], answered)
+
+    def close(self) -> None:
+        """Enter nothing any more; a server that starts on this journal goes on with it."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._journal.close()

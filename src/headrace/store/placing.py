@@ -1,0 +1,442 @@
+"""Places batches in the streams of logs, where their owner has decided that they go.
+
+Of one log there is at most one call under way: batches that come meanwhile leave together in the next one, in one
+MULTI, which Redis takes or refuses whole. So a refusal leaves no hole. Each call ends with XLEN: where the stream has
+another length than it should have, somebody else has written to it, and nothing of that call is acknowledged.
+Any doubt (a lost answer, a refused write, a surprise) ends the ownership: everything under way fails, and the log has
+to be opened again.
+
+Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
+for company, since nobody waits for them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import structlog
+
+from headrace.keyspace.keys import producers_of, state_of
+from headrace.store.connection import Chunk, Connection, Reply, encode
+from headrace.store.early import EarlyAcknowledgement, Entered
+from headrace.store.replies import error_of
+from headrace.store.room import NEARLY_FULL, DiskRoom
+from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append
+
+PlaceDone = Callable[[Exception | None], None]
+"""Gets None once the batch is acknowledged, or why it is not."""
+Lost = Callable[[Exception], None]
+"""Told once when a log must be opened again, and why."""
+
+LARGE = 64 << 10
+"""Bytes from which on a batch is not copied, nor acknowledged from the journal."""
+_GROUP_BYTES = 256 << 10
+"""Acknowledged batches that wait for company leave when there is so much of them."""
+_LINGER_S = 0.005
+_CALL_BYTES = 4 << 20
+"""What one call may hold, so that answers come in a steady flow."""
+_CALL_BATCHES = 512
+_COPY_BELOW = 4_096
+"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+_MULTI = b"*1\r\n$5\r\nMULTI\r\n"
+_EXEC = b"*1\r\n$4\r\nEXEC\r\n"
+_log = structlog.get_logger("headrace.store")
+
+
+class Batch:
+    """A batch with its place, on its way."""
+
+    __slots__ = ("append", "base_offset", "done", "entered")
+
+    def __init__(self, append: Append, base_offset: int, done: PlaceDone | None) -> None:
+        self.append = append
+        self.base_offset = base_offset
+        self.done = done
+        """None for a batch that is acknowledged already."""
+        self.entered: Entered | None = None
+        """Its entry in the journal, if it has one."""
+
+
+class _Script:
+    """A call of a script that has its turn among the batches of a log."""
+
+    __slots__ = ("answered", "batches", "command")
+
+    def __init__(self, command: bytes, answered: Callable[[Reply], None]) -> None:
+        self.command = command
+        self.answered = answered
+        self.batches: list[Batch] = []
+        """None, in a list of its own: tells this call from others."""
+
+
+class OwnedLog:
+    """A log that this server has opened, as the store sees it."""
+
+    __slots__ = (
+        "acknowledged", "doubt", "entries", "epochs", "id", "key", "lost", "name", "newest", "private", "size",
+        "term", "under_way", "urgent", "waiting", "waiting_bytes", "xadd", "xlen",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.key = name.encode()
+        stream = b"$%d\r\n%b\r\n" % (len(self.key), self.key)
+        self.xadd = b"*10\r\n$4\r\nXADD\r\n" + stream + b"$10\r\nNOMKSTREAM\r\n"
+        self.xlen = b"*2\r\n$4\r\nXLEN\r\n" + stream
+        self.doubt: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
+        """Why nothing can be placed just now; None while all is well."""
+        self.lost: Lost = _nobody
+        self.term = 0
+        self.id = b""
+        """Tells this log from an earlier one under the same key."""
+        self.epochs: LeaderEpochs | None = None
+        self.entries = 0
+        """How many the stream must have."""
+        self.newest, self.size = -1, 0
+        """As `t` and `s` of the last entry that was placed."""
+        self.waiting: deque[Batch | _Script] = deque()
+        self.waiting_bytes = 0
+        self.urgent = False
+        """Whether somebody waits for one of those."""
+        self.under_way: list[Batch] | None = None
+        """What the call under way has; empty for a script."""
+        self.private = 0
+        """Batches on their way that are not acknowledged yet: what comes behind them cannot be, either."""
+        self.acknowledged: deque[Batch] = deque()
+        """Batches that are acknowledged and not in Redis yet, in order."""
+
+    @property
+    def state(self) -> str:
+        """Key of the state hash."""
+        return state_of(self.name)
+
+    @property
+    def producers(self) -> str:
+        """Key of the producers' hash."""
+        return producers_of(self.name)
+
+
+class Placer:
+    """Sends what is to be placed over a connection; each log's in the order given."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        now_ms: Callable[[], int],
+        early: EarlyAcknowledgement | None = None,
+        disk: DiskRoom | None = None,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            connection: to the Redis.
+            now_ms: the time of arrival, for batches whose records have none.
+            early: acknowledges small batches before they are sent; None: every batch waits for Redis.
+            disk: room on the disk that Redis writes to, where that is known.
+        """
+        self._connection = connection
+        self._now_ms = now_ms
+        self._early = early
+        self._disk = disk
+        self._due: dict[OwnedLog, None] = {}
+        """Logs to send from at the end of this turn of the loop."""
+        self._patient: dict[OwnedLog, None] = {}
+        """Logs whose batches wait for company."""
+        self._patient_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
+        if log.doubt is not None:
+            done(log.doubt)
+            return
+        size = len(append.batch)
+        if self._disk is not None and not self._disk.has_room(size):
+            self._refuse(log, done)
+            return
+        batch = Batch(append, base_offset, done)
+        log.waiting.append(batch)
+        log.waiting_bytes += size
+        early = self._early
+        if early is not None and size < LARGE and not log.private:
+            batch.entered = early.enter(log.key, log.id, base_offset, append)
+        if batch.entered is None:
+            log.private += 1
+            self._send_soon(log)
+            return
+        batch.done = None
+        log.acknowledged.append(batch)
+        self._patient[log] = None
+        self._patient_bytes += size
+        if self._patient_bytes >= _GROUP_BYTES:
+            self._send_patient()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
+        done(None)
+
+    def _refuse(self, log: OwnedLog, done: PlaceDone) -> None:
+        """The disk is nearly full. What the owner decided is not placed, so it has to begin anew."""
+        error = StorageFull(NEARLY_FULL)
+        done(error)
+        self.fail(log, error)
+
+    def run(
+        self, log: OwnedLog, command: bytes, apply: Callable[[Reply], None] | None = None
+    ) -> "asyncio.Future[Reply]":
+        """Send a command behind every batch placed so far.
+
+        Args:
+            log: the log that it is about.
+            command: as RESP.
+            apply: gets the answer before anything else of this log is sent.
+
+        Returns:
+            The answer, errors included; the error that has put the ownership in doubt is raised.
+        """
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if log.doubt is not None:
+            answer.set_exception(type(log.doubt)(str(log.doubt)))
+            return answer
+
+        def answered(reply: Reply) -> None:
+            if apply is not None:
+                apply(reply)
+            # Whoever waited may have been cancelled.
+            if not answer.done():
+                answer.set_result(reply)
+
+        log.waiting.append(_Script(command, answered))
+        self._send_soon(log)
+        return answer
+
+    def _send_soon(self, log: OwnedLog) -> None:
+        log.urgent = True
+        if log.under_way is None:
+            self._due[log] = None
+            self._connection.before_flush(self._send_due)
+
+    def _lingered(self) -> None:
+        self._timer = None
+        self._send_patient()
+
+    def _send_patient(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for log in self._patient:
+            self._send_soon(log)
+        self._patient.clear()
+        self._patient_bytes = 0
+
+    def flush(self) -> None:
+        """Send what waits for company, now."""
+        self._send_patient()
+        self._send_due()
+
+    def _send_due(self) -> None:
+        due, self._due = self._due, {}
+        for log in due:
+            if log.under_way is None and log.waiting:
+                self._send(log)
+
+    def _send(self, log: OwnedLog) -> None:
+        waiting = log.waiting
+        first = waiting[0]
+        if isinstance(first, _Script):
+            waiting.popleft()
+            log.urgent = bool(waiting)
+            log.under_way = first.batches
+            self._connection.send([first.command], partial(self._script_answered, log, first))
+            return
+        batches: list[Batch] = []
+        size = 0
+        while waiting and size < _CALL_BYTES and len(batches) < _CALL_BATCHES:
+            batch = waiting[0]
+            if isinstance(batch, _Script):
+                break
+            batches.append(batch)
+            size += len(batch.append.batch)
+            waiting.popleft()
+        log.waiting_bytes -= size
+        log.urgent = bool(waiting)
+        log.under_way = batches
+        proof = 0 if self._early is None else self._early.stored_to
+        answered = partial(self._answered, log, batches, proof)
+        count = len(batches)
+        chunks = self._commands(log, batches)
+        if count == 1:
+            replies: list[Reply] = []
+            self._connection.send_several(chunks, [replies.append, partial(self._answered_one, replies, answered)])
+        else:
+            queued: list[Reply] = []
+            several = [queued.append] * (count + 2)
+            self._connection.send_several(chunks, [*several, partial(self._answered_several, queued, answered)])
+
+    def _commands(self, log: OwnedLog, batches: Sequence[Batch]) -> list[Chunk]:
+        several = len(batches) > 1
+        small: list[Chunk] = [_MULTI] if several else []
+        chunks: list[Chunk] = []
+        xadd, term, newest, total = log.xadd, log.term, log.newest, log.size
+        for batch in batches:
+            append = batch.append
+            data = append.batch
+            size = len(data)
+            # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+            time = append.max_timestamp if append.max_timestamp >= 0 else self._now_ms()
+            if time > newest:  # noqa: PLR1730  # max() takes three times as long
+                newest = time
+            total += size
+            entry_id = b"%d-%d" % (term, batch.base_offset + append.span)
+            small.append(b"%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (xadd, len(entry_id), entry_id, size))
+            if size < _COPY_BELOW:
+                small.append(data)
+            else:
+                chunks += (b"".join(small), data)
+                small = []
+            newest_text, total_text = b"%d" % newest, b"%d" % total
+            small.append(
+                b"\r\n$1\r\nt\r\n$%d\r\n%b\r\n$1\r\ns\r\n$%d\r\n%b\r\n"
+                % (len(newest_text), newest_text, len(total_text), total_text)
+            )
+        log.newest, log.size = newest, total
+        small.append(log.xlen)
+        if several:
+            small.append(_EXEC)
+        chunks.append(b"".join(small))
+        return chunks
+
+    @staticmethod
+    def _answered_one(replies: list[Reply], answered: Callable[[list[Reply], Reply], None], length: Reply) -> None:
+        answered([replies[0], length], replies[0])
+
+    @staticmethod
+    def _answered_several(queued: list[Reply], answered: Callable[[list[Reply], Reply], None], reply: Reply) -> None:
+        if type(reply) is list:
+            answered(reply, None)
+        else:
+            refusal = next((each for each in queued if type(each) is not bytes), reply)
+            answered([], refusal)
+
+    def _answered(self, log: OwnedLog, batches: list[Batch], proof: int, replies: list[Reply], refusal: Reply) -> None:
+        """Redis has answered a call."""
+        if log.under_way is not batches:
+            return
+        error = _fault(log, len(batches), replies, refusal)
+        if error is not None:
+            self.fail(log, error)
+            return
+        log.entries += len(batches)
+        early = self._early
+        if early is not None:
+            early.proven(proof)
+        if self._disk is not None and log.private and self._disk.low():
+            # An answer proves nothing of the disk; one to what is sent behind it does.
+            self._connection.send([encode(["PING"])], partial(self._proven, log, batches))
+            return
+        self._settle(log, batches)
+
+    def _proven(self, log: OwnedLog, batches: list[Batch], reply: Reply) -> None:
+        if log.under_way is not batches:
+            return
+        if isinstance(reply, Exception):
+            self.fail(log, error_of(reply))
+        else:
+            self._settle(log, batches)
+
+    def _settle(self, log: OwnedLog, batches: list[Batch]) -> None:
+        """Everything of a call is in Redis."""
+        log.under_way = None
+        for batch in batches:
+            done = batch.done
+            if done is None:
+                log.acknowledged.popleft()
+                assert batch.entered is not None
+                assert self._early is not None
+                self._early.stored(batch.entered)
+                continue
+            log.private -= 1
+            _tell(done, None)
+        self._go_on(log)
+
+    def _go_on(self, log: OwnedLog) -> None:
+        if log.waiting and (log.urgent or log.waiting_bytes >= _GROUP_BYTES):
+            self._send_soon(log)
+
+    def _script_answered(self, log: OwnedLog, called: _Script, reply: Reply) -> None:
+        if log.under_way is called.batches:
+            log.under_way = None
+        called.answered(reply)
+        if log.doubt is None:
+            self._go_on(log)
+
+    def fail(self, log: OwnedLog, error: Exception) -> None:
+        """The log's ownership is in doubt: everything under way fails, and it must be opened again."""
+        if log.doubt is not None:
+            return
+        log.doubt = error
+        failed = [*(log.under_way or ()), *log.waiting]
+        log.waiting.clear()
+        log.waiting_bytes = 0
+        log.under_way = None
+        log.urgent = False
+        log.private = 0
+        self._patient.pop(log, None)
+        if log.acknowledged:
+            _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
+        for each in failed:
+            if isinstance(each, _Script):
+                each.answered(error)
+            elif each.done is not None:
+                _tell(each.done, error)
+        log.lost(error)
+
+    def settle_dropped(self, log: OwnedLog) -> None:
+        """The log was deleted: nothing of it has to be stored any more."""
+        log.lost = _nobody
+        acknowledged, log.acknowledged = log.acknowledged, deque()
+        self.fail(log, UnknownTopic(f"{log.name} was deleted"))
+        for each in acknowledged:
+            entered = each.entered
+            if entered is not None and self._early is not None:
+                self._early.stored(entered)
+
+
+def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> Exception | None:
+    """What is wrong with the answers to a call; None when nothing is."""
+    if len(replies) == count + 1:
+        refused = [each for each in replies[:-1] if type(each) is not bytes]
+        refusal = refused[0] if refused else None
+        if not refused:
+            length = replies[-1]
+            if length == log.entries + count:
+                return None
+            if not isinstance(length, Exception):
+                return StorageUnavailable(
+                    f"{log.name} has {length} entries instead of {log.entries + count}: somebody else wrote to it"
+                )
+            refusal = length
+        elif not isinstance(refusal, Exception):
+            return StorageUnavailable(f"{log.name}: the stream is gone")
+    error = error_of(refusal) if isinstance(refusal, Exception) else None
+    if isinstance(error, StorageFull | StorageUnavailable):
+        return error
+    return StorageUnavailable(f"Redis refused an append: {error or refusal}")
+
+
+def _tell(done: PlaceDone, result: Exception | None) -> None:
+    try:
+        done(result)
+    except Exception:
+        # One request's trouble; every other one still gets its own answer.
+        _log.exception("the answer to an append could not be handled")
+
+
+def _nobody(_: Exception) -> None:
+    pass
+
+
+__all__ = ["LARGE", "Batch", "Lost", "OwnedLog", "PlaceDone", "Placer"]

@@ -1,0 +1,87 @@
+"""Whether there is room for what is acknowledged before Redis has safely written it: on the disk, and in memory."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.store.connection import Connection, Reply, encode
+
+RESERVE_BYTES = 64 << 20
+"""Free disk below which nothing is taken: there must be room for all that is under way."""
+NEARLY_FULL = "less than 64 MiB are free on the disk of the data directory: free some of it"
+_LOW_BYTES = 1 << 30
+"""Free disk below which an answer of Valkey is not believed without a second one."""
+_LOOK_BYTES = 4 << 20
+"""How much is acknowledged between two looks."""
+_INFO = encode(["INFO", "memory"])
+_INFO_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that a user without privileges may still write there."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+class DiskRoom:
+    """Room on the disk of a data directory.
+
+    Valkey answers a write before it knows whether its append-only file took it, and a kill -9 then loses what the file
+    has not. So the server refuses while there is still room for everything that is under way.
+    """
+
+    def __init__(self, path: Path, free: Callable[[Path], int] = free_bytes) -> None:
+        self._path = path
+        self._free = free
+        self._left = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether a batch of so many bytes may be taken."""
+        self._left -= size
+        if self._left <= 0:
+            self._left = min(_LOOK_BYTES, self._free(self._path) - RESERVE_BYTES - size)
+        return self._left >= 0
+
+    def low(self) -> bool:
+        """Whether the disk is so nearly full that Valkey's answers need a proof; looks now."""
+        free = self._free(self._path)
+        if free < RESERVE_BYTES + _LOOK_BYTES:
+            self._left = 0
+        return free < _LOW_BYTES
+
+
+class MemoryRoom:
+    """Room in the memory of Redis, as it was at the last look."""
+
+    def __init__(self, connection: Connection, reserve: int) -> None:
+        """Know nothing yet: there is no room before the first look.
+
+        Args:
+            connection: to the Redis.
+            reserve: bytes that may be under way to it beside what is counted here.
+        """
+        self._connection = connection
+        self._reserve = reserve
+        self._allowed = 0
+        self._looking = False
+
+    def take(self, size: int) -> bool:
+        """Whether a batch of so many bytes finds room; it is counted then."""
+        if self._allowed < _LOOK_BYTES and not self._looking:
+            self._looking = True
+            self._connection.send([_INFO], self._looked)
+        if size > self._allowed:
+            return False
+        self._allowed -= size
+        return True
+
+    def _looked(self, reply: Reply) -> None:
+        self._looking = False
+        self._allowed = 0
+        if type(reply) is bytes:
+            figures = {name: int(value) for name, value in _INFO_FIGURE.findall(reply)}
+            used, most = figures.get(b"used_memory", 0), figures.get(b"maxmemory", 0)
+            reserve = min(RESERVE_BYTES, most // 8)
+            if not most or used + self._reserve + reserve < most:
+                self._allowed = 2 * _LOOK_BYTES

@@ -1,0 +1,125 @@
+"""The registry of topics in Redis: `broker.ports.TopicStorage`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from headrace.keyspace import native, registry
+from headrace.keyspace.keys import Keyspace, producers_of, state_of
+from headrace.store.logs import RedisLogs
+from headrace.store.native import RedisNative
+from headrace.store.replies import checked
+from headrace.store.scripts import Scripts
+from headrace.topics.errors import StorageUnavailable, TopicExists, UnknownTopic
+from headrace.topics.model import Topic
+from headrace.topics.native import NativeStream, adopted, bits_of, is_native
+
+_PARTITIONS_AT_ONCE = 64
+
+
+class RedisTopics:
+    """The topics of one virtual cluster."""
+
+    def __init__(self, scripts: Scripts, keyspace: Keyspace, epoch: int, logs: RedisLogs, native: RedisNative) -> None:
+        self._scripts = scripts
+        self._connection = scripts.connection
+        self._keyspace = keyspace
+        self._epoch = epoch
+        self._logs = logs
+        self._native = native
+
+    async def load(self) -> list[Topic]:
+        """Every topic, in name order. Deletions that a crash has cut short are finished first."""
+        await self._finish_deletions()
+        return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
+
+    async def _in(self, key: str) -> list[Topic]:
+        return [registry.topic(text) for text in checked(await self._connection.call("HVALS", key))]
+
+    async def find(self, name: str) -> Topic | None:
+        """The topic of that name as it is stored; None when there is none."""
+        text = checked(await self._connection.call("HGET", self._keyspace.topics, name))
+        return None if text is None else registry.topic(text)
+
+    async def create(self, topic: Topic) -> None:
+        """Store a new topic with empty logs; a stream under a native topic's key stays. Raises TopicExists."""
+        if await self.find(topic.name) is not None:
+            raise TopicExists(f"topic {topic.name!r} exists already")
+        # A deletion or a creation that was cut short may have left something under these keys.
+        await self._finish_deletions()
+        if is_native(topic):
+            for index, stream in enumerate(topic.streams):
+                must = index in adopted(topic)
+                await self._native.open(NativeStream(stream, bits_of(topic)), must_exist=must)
+        else:
+            await self.drop_streams(topic)
+        if not await self._put("create", topic):
+            raise TopicExists(f"topic {topic.name!r} exists already")
+
+    async def replace(self, topic: Topic) -> None:
+        """Store a changed topic under its name."""
+        await self._put("replace", topic)
+
+    async def _put(self, what: str, topic: Topic) -> int:
+        keys = [self._keyspace.topics, self._keyspace.epoch]
+        answer: int = await self._scripts.run("put_topic", keys, self._epoch, what, topic.name, registry.encode(topic))
+        return answer
+
+    async def delete(self, topic: Topic) -> None:
+        """Remove the topic from the registry, then its records; adopted streams stay.
+
+        Once it is out of the registry it is gone: what is left of its records then goes with the next creation, or at
+        the next start.
+
+        Raises:
+            StorageUnavailable: whether it is still there has to be asked (`find`).
+        """
+        await self._remove("begin", topic)
+        try:
+            await self.drop_streams(topic)
+            await self._remove("end", topic)
+        except StorageUnavailable:
+            return
+
+    async def _remove(self, what: str, topic: Topic) -> None:
+        keys = [self._keyspace.topics, self._keyspace.epoch, self._keyspace.deleted]
+        await self._scripts.run("remove_topic", keys, self._epoch, what, str(topic.id), topic.name)
+
+    async def _finish_deletions(self) -> None:
+        deleted = await self._in(self._keyspace.deleted)
+        if not deleted:
+            return
+        # A topic of the same name may have been created since, on the same keys.
+        alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
+        for topic in deleted:
+            await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
+            await self._remove("end", topic)
+
+    async def drop_streams(self, topic: Topic) -> None:
+        """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
+        await self._drop(topic, topic.streams)
+
+    async def _drop(self, topic: Topic, streams: Sequence[str]) -> None:
+        drop: Callable[[str], Awaitable[None]] = self._logs.drop
+        if is_native(topic):
+            kept = {topic.streams[index] for index in adopted(topic) if index < topic.partitions}
+
+            async def drop(stream: str) -> None:
+                keys = [stream, state_of(stream), producers_of(stream), native.groups_of(stream)]
+                await self._scripts.run("native_drop", keys, self._epoch, "keep" if stream in kept else "")
+
+        for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
+            await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
+
+    async def move(self, topic: Topic, source: Keyspace, target: Keyspace) -> None:
+        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        keys = [source.topics, target.topics, source.epoch]
+        moved = await self._scripts.run("move_topic", keys, self._epoch, topic.name)
+        if moved == 0:
+            raise UnknownTopic(f"no topic {topic.name!r} in {source.cluster!r}")
+        if moved < 0:
+            raise TopicExists(f"topic {topic.name!r} exists already in {target.cluster!r}")
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids nobody was given before."""
+        keys = [self._keyspace.producer_ids, self._keyspace.epoch]
+        return int(await self._scripts.run("take_producer_ids", keys, self._epoch, count))

@@ -1,0 +1,58 @@
+"""Leader epochs of a log: who owned it from which offset on, and under which term its entries lie. Pure.
+
+Each opening of a log raises its term; what is appended from then on carries a leader epoch of that number (KIP-101,
+KIP-320). Entries that an owner had acknowledged and had to store again after an opening keep the leader epoch that
+clients were told, under the new term: so a row has both.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class EpochRow(NamedTuple):
+    """From `first` on, records have this leader epoch and lie under this term."""
+
+    epoch: int
+    first: int
+    term: int
+
+
+class LeaderEpochs:
+    """The rows of a log in offset order; the first one counts for everything before it too."""
+
+    __slots__ = ("_firsts", "rows")
+
+    def __init__(self, rows: Sequence[EpochRow]) -> None:
+        """Raises ValueError when there is no row: a log that was opened has one."""
+        if not rows:
+            raise ValueError("a log has at least one leader epoch")
+        self.rows = tuple(rows)
+        self._firsts = [row.first for row in rows]
+
+    def term_of(self, offset: int) -> int:
+        """The term under which the entry with the record at `offset` lies, or would lie."""
+        return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].term
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`; that of the next one at the log end."""
+        return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].epoch
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """What OffsetForLeaderEpoch answers: the largest leader epoch up to this one, and where it ends.
+
+        Args:
+            epoch: what a client knows its last record by.
+            log_end: where the present epoch ends.
+
+        Returns:
+            Leader epoch and end offset; -1 and -1 for an epoch above the present one or before the first.
+        """
+        if epoch > self.rows[-1].epoch:
+            return -1, -1
+        found = -1
+        for row in self.rows:
+            if row.epoch > epoch:
+                return (found, row.first) if found >= 0 else (-1, -1)
+            found = row.epoch
+        return found, log_end

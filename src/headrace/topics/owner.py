@@ -1,0 +1,100 @@
+"""What the owner of a log knows of its end, and the one rule by which it decides where a batch goes. Pure.
+
+One server owns a log at a time. When it opens the log it learns its end and its producers; from then on it decides
+here, in memory, and storage places what was decided. Decisions run ahead of storage: after a write that failed, or
+whose fate is unknown, nothing here is true any more, and the log is opened anew.
+"""
+
+from collections.abc import Mapping
+from heapq import nsmallest
+
+from headrace.topics.errors import StorageFull
+from headrace.topics.model import Append, Appended
+from headrace.topics.sequences import Producer
+
+MOST_OFFSET = 2**53 - 1
+"""Offsets stay below it: scripts in Redis compute with doubles."""
+MOST_PRODUCERS = 100_000
+"""Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
+
+
+class LogOwner:
+    """Decides sequence and offset of every batch of one log."""
+
+    __slots__ = ("_changed", "_gone", "next_offset", "producers")
+
+    def __init__(self, next_offset: int, producers: Mapping[int, Producer] | None = None) -> None:
+        """Begin where storage says that the log ends.
+
+        Args:
+            next_offset: the log end.
+            producers: what is known of idempotent producers, by id.
+        """
+        self.next_offset = next_offset
+        self.producers: dict[int, Producer] = dict(producers or {})
+        self._changed: set[int] = set()
+        self._gone: set[int] = set()
+
+    def place(self, append: Append, now_ms: int) -> Appended:
+        """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
+
+        Args:
+            append: the batch.
+            now_ms: milliseconds since the epoch: when its producer was last heard of.
+
+        Raises:
+            OutOfOrderSequence, InvalidProducerEpoch: see `topics.sequences`.
+            StorageFull: no offsets are left.
+        """
+        base_offset = self.next_offset
+        following = base_offset + append.span
+        producer_id = append.producer_id
+        if producer_id >= 0:
+            known = self.producers.get(producer_id)
+            if known is not None:
+                repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
+                if repeated >= 0:
+                    return Appended(repeated, duplicate=True)
+        if following > MOST_OFFSET:
+            raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
+        if producer_id >= 0:
+            if known is None:
+                self._make_room()
+                known = self.producers[producer_id] = Producer(append.producer_epoch)
+            known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
+            self._changed.add(producer_id)
+        self.next_offset = following
+        return Appended(base_offset)
+
+    def _make_room(self) -> None:
+        if len(self.producers) >= MOST_PRODUCERS:
+            oldest = nsmallest(MOST_PRODUCERS // 10, self.producers, key=lambda each: self.producers[each].last_use_ms)
+            self._forget(oldest)
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers that were last heard of before this time (`producer.id.expiration.ms`)."""
+        self._forget([each for each, known in self.producers.items() if known.last_use_ms < before_ms])
+
+    def _forget(self, producers: list[int]) -> None:
+        for producer_id in producers:
+            del self.producers[producer_id]
+        self._changed.difference_update(producers)
+        self._gone.update(producers)
+
+    def keep_changes(self, changes: Mapping[int, Producer | None]) -> None:
+        """They could not be stored: they are to be among those of the next `take_changes`."""
+        self._changed.update(each for each, known in changes.items() if known is not None and each in self.producers)
+        self._gone.update(each for each, known in changes.items() if known is None)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether producers have changed since the last `take_changes`."""
+        return bool(self._changed or self._gone)
+
+    def take_changes(self) -> dict[int, Producer | None]:
+        """Producers that have changed since the last time, to be stored as they are now; None: forgotten."""
+        changes: dict[int, Producer | None] = {each: None for each in self._gone if each not in self.producers}
+        changes.update((each, self.producers[each].copy()) for each in self._changed)
+        self._changed.clear()
+        self._gone.clear()
+        return changes

@@ -1,0 +1,96 @@
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli import main
+from headrace.testing import Server
+
+
+def examined(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict[str, dict[str, Any]]:
+    """Check -> finding."""
+    capsys.readouterr()
+    ended = main.run(["doctor", "--json", *arguments])
+    found = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
+    assert ended == status, found
+    return found
+
+
+FREE = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
+
+
+def test_a_machine_that_is_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = examined(capsys, "--data", str(tmp_path / "new"), *FREE)
+    wanted = {"versions", "record code", "valkey", "data", "disk", "port kafka", "port http", "memory", "open files"}
+    assert wanted | {"clock", "java", "spark", "demo", "server"} == found.keys()
+    assert {found[each]["state"] for each in wanted} <= {"ok", "careful"}
+    assert found["data"]["found"] == f"{tmp_path / 'new'} will be made"
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_sees_the_server_that_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own:
+        http = own.http.removeprefix("http://")
+        found = examined(capsys, "--data", str(tmp_path / "data"), "--kafka", own.kafka, "--http", http)
+    assert "in use by the server with pid " in found["data"]["found"]
+    assert found["port kafka"]["state"] == found["port http"]["state"] == "ok"
+    assert "a server runs on " in found["port kafka"]["found"]
+
+
+def test_a_taken_port_and_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ("--data", str(tmp_path / "new"), "--kafka", address, "--http", "127.0.0.1:0")
+        found = examined(capsys, *arguments, status=1)
+        main.run(["doctor", *arguments])
+    assert found["port kafka"]["state"] == "failed"
+    assert found["port kafka"]["found"] == f"{address}: address already in use"
+    assert "  port kafka: stop what has it, or choose another with --kafka\n" in capsys.readouterr().out
+
+
+def test_a_data_directory_that_others_may_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    found = examined(capsys, "--data", str(tmp_path), *FREE)
+    assert (found["data"]["state"], found["data"]["advice"]) == ("careful", f"chmod 700 {tmp_path}")
+
+
+def test_a_data_directory_that_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = examined(capsys, "--data", str(tmp_path / "file" / "below"), *FREE, status=1)
+    assert found["data"]["state"] == "failed"
+
+
+def test_options_that_a_server_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    found = examined(capsys, "--kafka", "9092", status=1)
+    assert found["options"]["found"].startswith("--kafka 9092: expected HOST:PORT")
+    assert "port kafka" not in found
+
+
+def test_a_redis_that_keeps_nothing(capsys: pytest.CaptureFixture[str], shared_valkey: Any) -> None:
+    found = examined(capsys, "--redis", shared_valkey.url, *FREE)
+    assert found["redis"]["state"] == "careful"
+    assert "keeps nothing on disk" in found["redis"]["advice"]
+    assert "valkey" not in found
+    assert "disk" not in found
+
+
+def test_a_redis_that_is_not_there_keeps_its_password(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"redis://me:secret@127.0.0.1:{bound.getsockname()[1]}/0"
+        found = examined(capsys, "--redis", url, *FREE, status=1)
+    assert found["redis"]["state"] == "failed"
+    assert "secret" not in json.dumps(found)
+
+
+def test_the_server_of_the_client_commands(
+    capsys: pytest.CaptureFixture[str], running: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", running.kafka)
+    found = examined(capsys, "--data", str(tmp_path / "new"), *FREE)
+    assert found["server"]["state"] == "ok"
+    monkeypatch.setenv("HEADRACE_PROFILE", "nobodys")
+    found = examined(capsys, "--data", str(tmp_path / "new"), *FREE, status=1)
+    assert "no profile 'nobodys'" in found["server"]["found"]

@@ -1,0 +1,56 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from headrace.testing import Server
+
+
+def lagging(headrace: Any, topic: str, group: str, records: int) -> None:
+    headrace.run("topics", "create", topic, "--partitions", "2")
+    headrace.run("records", "produce", topic, stdin="x\n" * records)
+    headrace.run("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute")
+
+
+def test_each_group_has_a_line_for_each_topic(headrace: Any) -> None:
+    lagging(headrace, "lag-one", "lag-group", 7)
+    lagging(headrace, "lag-two", "lag-group", 3)
+    line = {"group": "lag-group", "state": "empty", "members": 0}
+    assert headrace.json("groups", "lag", "lag-group") == [
+        line | {"topic": "lag-one", "lag": 7},
+        line | {"topic": "lag-two", "lag": 3},
+    ]
+    assert headrace.json("groups", "lag", "lag-group", "--topic", "lag-two") == [line | {"topic": "lag-two", "lag": 3}]
+    assert line | {"topic": "lag-one", "lag": 7} in headrace.json("groups", "lag")
+    headrace.run("groups", "lag", "lag-gruop", status=4)
+    assert "did you mean lag-group?" in headrace.err
+    headrace.run("groups", "lag", "--topic", "nowhere", status=4)
+    headrace.run("groups", "lag", "-n", "2", status=2)
+
+
+def test_watching_looks_again_until_it_is_interrupted(headrace: Any, running: Server) -> None:
+    lagging(headrace, "lag-watched", "watched", 2)
+    command = [sys.executable, "-m", "headrace", "groups", "lag", "watched", "--watch", "--every", "0.2", "--json"]
+    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            assert json.loads(watching.stdout.readline())["groups"][0]["lag"] == 2
+            headrace.run("records", "produce", "lag-watched", stdin="x\n")
+            while json.loads(watching.stdout.readline())["groups"][0]["lag"] != 3:
+                pass
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(20) == 0
+        finally:
+            watching.kill()
+
+
+def test_watching_shows_the_change_per_second(headrace: Any) -> None:
+    lagging(headrace, "lag-still", "still", 2)
+    shown = headrace.run("groups", "lag", "still", "--watch", "-n", "2", "--every", "0.1")
+    first, second = shown.split("group ")[1:]
+    assert "per second" not in first
+    assert "per second" in second.replace("  ", " ")
+    assert second.splitlines()[2].split() == ["still", "lag-still", "empty", "0", "2", "0"]

@@ -1,0 +1,24 @@
+"""Logs as a server has them, over a storage and without the server."""
+
+from headrace.broker.cache import CacheBudget
+from headrace.broker.log import LogPartition
+from headrace.broker.ports import Storage
+from headrace.broker.snapshots import Snapshots
+from headrace.testing.clock import ManualClock
+from headrace.topics.model import Append, Appended
+
+
+async def opened(storage: Storage, stream: str) -> LogPartition:
+    """A log that is open for writing, made where it is missing."""
+    made = LogPartition("t", 0, stream, storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
+    await made.open(create=True)
+    return made
+
+
+async def appended(log: LogPartition, *appends: Append) -> list[Appended | Exception]:
+    """Append all at once; what each was answered."""
+    answers: list[Appended | Exception] = []
+    for each in appends:
+        log.append(each, answers.append)
+    await log.settle()
+    return answers

@@ -1,0 +1,227 @@
+"""A storage in memory: `broker.ports` without Redis. `tests/store/test_contract.py` holds it to the real one."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from headrace.broker.ports import Lost, PlaceDone
+from headrace.groups.model import GroupChange, StoredGroup
+from headrace.groups.snapshot import Snapshot
+from headrace.records.batch import peek
+from headrace.store.native import RedisNative
+from headrace.topics.epochs import EpochRow, LeaderEpochs
+from headrace.topics.errors import StorageUnavailable, TopicExists, UnknownTopic
+from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
+from headrace.topics.sequences import Producer
+
+
+class _Log:
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self.start = 0
+        self.term = 0
+        self.rows: list[EpochRow] = []
+        self.producers: dict[int, Producer] = {}
+        self.lost: Lost | None = None
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.start
+
+
+class MemoryLogs:
+    """`LogStorage`. What is placed is answered when `answer` is called, as Redis answers later."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.logs: dict[str, _Log] = {}
+        self.waiting: list[tuple[str, int, Append, int, PlaceDone]] = []
+        self.mirrored: dict[tuple[str, str], int] = {}
+        self.reads = 0
+
+    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+        self._shared.check()
+        log = self.logs.get(stream)
+        if log is None:
+            if not create:
+                raise UnknownTopic(stream)
+            log = self.logs[stream] = _Log()
+        log.term += 1
+        log.lost = lost
+        if log.rows and log.rows[-1].first == log.end:
+            log.rows.pop()
+        log.rows.append(EpochRow(log.term, log.end, log.term))
+        producers = {each: known.copy() for each, known in log.producers.items()}
+        return OpenedLog(log_start=log.start, next_offset=log.end, epochs=LeaderEpochs(log.rows), producers=producers)
+
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        self.waiting.append((stream, self.logs[stream].term, append, base_offset, done))
+
+    def answer(self, count: int | None = None) -> None:
+        """Answer the oldest placements, all by default; where the storage is unavailable they are lost."""
+        answered = self.waiting[:count]
+        del self.waiting[: len(answered)]
+        for stream, term, append, base_offset, done in answered:
+            log = self.logs.get(stream)
+            error = StorageUnavailable("the connection was lost")
+            if log is None or term != log.term:
+                done(error)
+                continue
+            if self._shared.unavailable:
+                done(error)
+                if log.lost is not None:
+                    log.lost(error)
+                continue
+            assert base_offset == log.end, "the owner leaves no hole"
+            log.batches.append(StoredBatch(base_offset, base_offset + append.span, bytes(append.batch)))
+            if append.producer_id >= 0:
+                known = log.producers.setdefault(append.producer_id, Producer(append.producer_epoch))
+                known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 0)
+            done(None)
+
+    async def settle(self, stream: str) -> None:
+        self._shared.check()
+        self.answer()
+
+    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+        self._shared.check()
+        self.reads += 1
+        log = self.logs[stream].batches
+        first = bisect_right(log, offset, key=lambda stored: stored.next_offset)
+        found = log[first : first + count]
+        return found if end is None else [stored for stored in found if stored.next_offset <= end]
+
+    async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
+        return next((b for b in self.logs[stream].batches if peek(b.batch).max_timestamp >= timestamp), None)
+
+    async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
+        found = max(self.logs[stream].batches, key=lambda b: peek(b.batch).max_timestamp, default=None)
+        return None if found is None or peek(found.batch).max_timestamp < 0 else found
+
+    async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
+        self._shared.check()
+        self.answer()
+        log = self.logs[stream]
+        for producer_id, known in changes.items():
+            if known is None:
+                log.producers.pop(producer_id, None)
+            else:
+                log.producers[producer_id] = known
+
+    async def trim(
+        self,
+        stream: str,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        before_offset: int | None = None,
+    ) -> int:
+        self._shared.check()
+        log = self.logs[stream]
+        batches = log.batches
+        while batches and before_ms is not None and peek(batches[0].batch).max_timestamp < before_ms:
+            log.start = batches.pop(0).next_offset
+        while batches and max_bytes is not None and sum(len(b.batch) for b in batches[1:]) >= max_bytes:
+            log.start = batches.pop(0).next_offset
+        if before_offset is not None:
+            log.start = max(log.start, min(before_offset, log.end))
+            while batches and batches[0].next_offset <= log.start:
+                batches.pop(0)
+        return log.start
+
+    async def size(self, stream: str) -> int:
+        return sum(len(b.batch) for b in self.logs[stream].batches)
+
+    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+        self.mirrored[stream, group] = offset
+
+
+class MemoryTopics:
+    """`TopicStorage`."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.stored: dict[str, Topic] = {}
+        self.ids = 0
+
+    async def load(self) -> list[Topic]:
+        return [self.stored[name] for name in sorted(self.stored)]
+
+    async def find(self, name: str) -> Topic | None:
+        self._shared.check()
+        return self.stored.get(name)
+
+    async def create(self, topic: Topic) -> None:
+        self._shared.check()
+        if topic.name in self.stored:
+            raise TopicExists(f"topic {topic.name!r} exists already")
+        self.stored[topic.name] = topic
+
+    async def replace(self, topic: Topic) -> None:
+        self._shared.check()
+        self.stored[topic.name] = topic
+
+    async def delete(self, topic: Topic) -> None:
+        self._shared.check()
+        del self.stored[topic.name]
+        await self.drop_streams(topic)
+
+    async def drop_streams(self, topic: Topic) -> None:
+        for stream in topic.streams:
+            self._shared.logs.logs.pop(stream, None)
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        self._shared.check()
+        self.ids += count
+        return self.ids - count
+
+
+class MemoryGroups:
+    """`GroupStorage`."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.stored: dict[str, Snapshot] = {}
+
+    async def load(self) -> list[StoredGroup]:
+        return [group.stored for group in self.stored.values() if not group.nothing]
+
+    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
+        self._shared.check()
+        self.stored.setdefault(group, Snapshot.empty(group)).apply(changes)
+
+
+class MemoryDocuments:
+    """`DocumentStorage`."""
+
+    def __init__(self, shared: "MemoryStorage") -> None:
+        self._shared = shared
+        self.stored: dict[tuple[str, str], bytes] = {}
+
+    async def load(self, kind: str) -> dict[str, bytes]:
+        return {name: value for (k, name), value in sorted(self.stored.items()) if k == kind}
+
+    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+        self._shared.check()
+        for key, value in changes.items():
+            if value is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = value
+
+
+class MemoryStorage:
+    """All of `broker.ports` but native topics, which are Redis' own business."""
+
+    native: RedisNative
+
+    def __init__(self) -> None:
+        self.unavailable = False
+        self.logs = MemoryLogs(self)
+        self.topics = MemoryTopics(self)
+        self.groups = MemoryGroups(self)
+        self.documents = MemoryDocuments(self)
+
+    def check(self) -> None:
+        """Raise what a storage raises that does not answer."""
+        if self.unavailable:
+            raise StorageUnavailable("the connection was lost")

@@ -1,0 +1,174 @@
+"""What the journal may give up: only what Redis has proven to have written, by what it took after its answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.store.conftest import Wire
+
+from headrace.records.build import build
+from headrace.store import early as earlies
+from headrace.store.early import EarlyAcknowledgement, Entered
+from headrace.store.journal import SMALLEST, Journal
+from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import Append
+
+ROOM = b"used_memory:1\r\nmaxmemory:0\r\n"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal.open(tmp_path / "journal", SMALLEST).renewed(SMALLEST)
+
+
+@pytest.fixture
+async def early(journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EarlyAcknowledgement]:
+    """One whose Redis has memory; a proof is asked for in the next turn of the loop."""
+    monkeypatch.setattr(earlies, "_PROVE_S", 0)
+    made = EarlyAcknowledgement(journal, wire, lambda: 17)  # type: ignore[arg-type]
+    assert made.enter(b"t", b"id", 0, batch()) is None
+    wire.answer(ROOM)
+    yield made
+    made.close()
+
+
+def batch(size: int = 10) -> Append:
+    return Append(build([(None, b"x" * size, 5, ())]), 1, 5)
+
+
+def enter(early: EarlyAcknowledgement, count: int = 1) -> list[Entered]:
+    found = [early.enter(b"t", b"id", place, batch()) for place in range(count)]
+    assert all(found)
+    return [each for each in found if each is not None]
+
+
+def in_doubt(tmp_path: Path) -> list[int]:
+    """What a start would look at."""
+    found = Journal.open(tmp_path / "journal", SMALLEST)
+    numbers = [entry.number for entry in found.in_doubt()]
+    found.close()
+    return numbers
+
+
+async def pinged(wire: Wire) -> None:
+    async with asyncio.timeout(10):
+        while not wire.sent:
+            await asyncio.sleep(0)
+    assert wire.next() == [[b"PING"]]
+
+
+async def test_an_answer_proves_nothing(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    for entered in enter(early, 3):
+        early.stored(entered)
+    assert early.stored_to == 3
+    assert in_doubt(tmp_path) == [1, 2, 3]
+
+
+async def test_what_was_sent_behind_the_answer_and_taken_does(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    first, second, third = enter(early, 3)
+    early.stored(first)
+    sent = early.stored_to
+    early.stored(second)
+    early.stored(third)
+    early.proven(sent)
+    assert in_doubt(tmp_path) == [2, 3]
+    early.proven(early.stored_to)
+    assert in_doubt(tmp_path) == []
+
+
+async def test_without_other_writes_a_ping_proves_it(early: EarlyAcknowledgement, wire: Wire, tmp_path: Path) -> None:
+    first, second = enter(early, 2)
+    early.stored(first)
+    await pinged(wire)
+    early.stored(second)
+    wire.answer(b"PONG")
+    assert in_doubt(tmp_path) == [2]
+    await pinged(wire)
+    wire.answer(b"PONG")
+    assert in_doubt(tmp_path) == []
+
+
+@pytest.mark.parametrize("answer", [Exception("MISCONF the disk is full"), StorageUnavailable("lost")])
+async def test_a_ping_that_is_refused_proves_nothing_and_is_tried_again(
+    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path, answer: Exception
+) -> None:
+    early.stored(enter(early)[0])
+    for _ in range(3):
+        await pinged(wire)
+        wire.answer(answer)
+        assert in_doubt(tmp_path) == [1]
+    await pinged(wire)
+    wire.answer(b"PONG")
+    assert in_doubt(tmp_path) == []
+
+
+async def test_one_that_is_not_stored_holds_up_those_behind_it(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    first, second, third = enter(early, 3)
+    early.stored(third)
+    early.stored(second)
+    early.proven(early.stored_to)
+    assert early.stored_to == 0
+    assert in_doubt(tmp_path) == [1, 2, 3]
+    early.stored(first)
+    early.proven(early.stored_to)
+    assert in_doubt(tmp_path) == []
+
+
+async def test_the_mark_never_moves_back(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    for entered in enter(early, 3):
+        early.stored(entered)
+    early.proven(3)
+    early.proven(1)
+    assert in_doubt(tmp_path) == []
+
+
+async def test_a_half_is_not_used_again_before_it_is_proven(
+    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
+) -> None:
+    entered: list[Entered] = []
+    while (each := early.enter(b"t", b"id", len(entered), batch(100_000))) is not None:
+        entered.append(each)
+        if wire.sent:
+            wire.answer(ROOM)
+    assert len(entered) >= 8
+    for each in entered:
+        early.stored(each)
+    # All of it is stored, and nothing proven.
+    while wire.sent and wire.next()[0][0] == b"INFO":
+        wire.answer(ROOM)
+    assert early.enter(b"t", b"id", 99, batch(100_000)) is None
+    assert in_doubt(tmp_path) == list(range(1, len(entered) + 1))
+    # Whoever finds no room asks for the proof at once.
+    assert wire.next() == [[b"PING"]]
+    wire.answer(b"PONG")
+    assert early.enter(b"t", b"id", 99, batch(100_000)) is not None
+
+
+async def test_without_memory_nothing_is_entered(journal: Journal, wire: Wire) -> None:
+    early = EarlyAcknowledgement(journal, wire, lambda: 17)  # type: ignore[arg-type]
+    assert early.enter(b"t", b"id", 0, batch()) is None
+    wire.answer(b"used_memory:100000000\r\nmaxmemory:100000000\r\n")
+    assert early.enter(b"t", b"id", 0, batch()) is None
+    assert journal.number == 0
+    early.close()
+
+
+async def test_closed_it_enters_nothing_and_proves_nothing(
+    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
+) -> None:
+    first, second = enter(early, 2)
+    early.stored(first)
+    await pinged(wire)
+    early.close()
+    wire.answer(b"PONG")
+    early.stored(second)
+    assert early.enter(b"t", b"id", 3, batch()) is None
+    assert in_doubt(tmp_path) == [1, 2]
+
+
+async def test_an_entry_has_the_time_of_its_arrival(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    enter(early)
+    found = Journal.open(tmp_path / "journal", SMALLEST)
+    assert [(entry.stream, entry.log_id, entry.now_ms) for entry in found.in_doubt()] == [("t", b"id", 17)]
+    found.close()

@@ -1,0 +1,105 @@
+"""What other users of the machine must not see: records in files, and the password of a Redis."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.kafka.errors import Code
+from headrace.keyspace.urls import has_password, without_password
+from headrace.testing import Server, server
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire, batch
+
+SECRET = "correct-horse-battery"
+
+
+def test_no_file_of_the_data_is_open_to_others(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with Server(tmp_path / "new" / "data") as started, Wire(started.kafka) as client:
+            client.create("flights")
+            assert client.produce("flights", batch(b"x")).error_code == Code.NONE
+            started.restart()
+            found = [started.data, *started.data.rglob("*")]
+            open_to_others = {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
+            assert open_to_others == {}
+            assert any(stat.S_ISREG(path.stat().st_mode) and "aof" in path.name for path in found)
+    finally:
+        os.umask(before)
+
+
+def test_the_password_of_a_redis_is_nowhere_to_be_seen(tmp_path: Path) -> None:
+    with RedisServer(options={"requirepass": SECRET}) as external:
+        url = f"unix://:{SECRET}@{external.socket}?db=3"
+        with (
+            server(
+                data=tmp_path / "data", environment={"HEADRACE_REDIS": url}, arguments=["--log-level", "debug"]
+            ) as started,
+            Wire(started.kafka) as client,
+        ):
+            client.create("flights")
+            assert client.produce("flights", batch(b"x")).error_code == Code.NONE
+            assert started.storage == f"unix://{external.socket}?db=3"
+            everything = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+            assert SECRET not in everything.replace(f"--requirepass {SECRET}", "")
+            # What it says of a Redis that goes away, too.
+            external.kill()
+            assert client.produce("flights", batch(b"x")).error_code != Code.NONE
+            started.logged("connection to Redis lost")
+        assert SECRET not in started.log()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"redis://jane:{SECRET}@127.0.0.1:1/0",
+        f"unix:///nowhere?password={SECRET}",
+        f"rediss://127.0.0.1:1?password={SECRET}",
+        f"http://jane:{SECRET}@127.0.0.1",
+        f"redis://jane:{SECRET}@[::1",
+        f"redis://jane:{SECRET}@127.0.0.1:port",
+    ],
+)
+@pytest.mark.parametrize("by", ["flag", "variable", "file"])
+def test_no_refusal_repeats_a_password(tmp_path: Path, url: str, by: str) -> None:
+    command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    environment = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    if by == "flag":
+        command += ["--redis", url]
+    elif by == "variable":
+        environment["HEADRACE_REDIS"] = url
+    else:
+        (tmp_path / "headrace.toml").write_text(f'redis = "{url}"\n')
+        command += ["--config", str(tmp_path / "headrace.toml")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    assert ended.returncode in (1, 2), ended
+    assert SECRET not in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_password_on_the_command_line_is_warned_of() -> None:
+    with RedisServer(options={"requirepass": SECRET}) as external:
+        url = f"unix://:{SECRET}@{external.socket}"
+        with server(redis=url) as started:
+            assert "give the URL in HEADRACE_REDIS instead" in started.log()
+            assert SECRET not in started.log()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/3", "redis://127.0.0.1:6379/3"),
+        (f"redis://:{SECRET}@[::1]:6379/3", "redis://[::1]:6379/3"),
+        (f"redis://jane:{SECRET}@host", "redis://jane@host"),
+        (f"redis://jane:{SECRET}%40@host/1?password={SECRET}&db=2", "redis://jane@host/1?db=2"),
+        (f"unix:///a%20b/sock?db=3&password={SECRET}", "unix:///a%20b/sock?db=3"),
+    ],
+)
+def test_a_url_as_it_may_be_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+    assert has_password(url) == (SECRET in url)

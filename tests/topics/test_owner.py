@@ -1,0 +1,212 @@
+"""The rule by which a log's owner decides where a batch goes."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from headrace.topics import owner as owners
+from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence, StorageFull
+from headrace.topics.model import Append, Appended
+from headrace.topics.owner import MOST_OFFSET, LogOwner
+from headrace.topics.sequences import Producer
+
+
+def batch(span: int = 1, producer: int = -1, sequence: int = -1, epoch: int = 0) -> Append:
+    return Append(bytearray(b"any"), span, 5, producer, epoch if producer >= 0 else -1, sequence)
+
+
+def test_batches_go_one_behind_the_other() -> None:
+    owner = LogOwner(7)
+    assert [owner.place(batch(span), 1) for span in (3, 1, 2)] == [Appended(7), Appended(10), Appended(11)]
+    assert owner.next_offset == 13
+    assert not owner.unsaved
+
+
+def test_a_repeated_batch_gets_its_first_offset_and_takes_none() -> None:
+    owner = LogOwner(0)
+    owner.place(batch(3, 7, 0), 1)
+    owner.place(batch(2), 1)
+    assert owner.place(batch(3, 7, 0), 1) == Appended(0, duplicate=True)
+    assert owner.next_offset == 5
+
+
+@pytest.mark.parametrize("refused", [batch(1, 7, 4), batch(1, 7, 0), batch(1, 7, 3, 1)])
+def test_a_refusal_changes_nothing(refused: Append) -> None:
+    owner = LogOwner(0)
+    owner.place(batch(3, 7, 0), 1)
+    owner.take_changes()
+    with pytest.raises(OutOfOrderSequence):
+        owner.place(refused, 2)
+    assert owner.next_offset == 3
+    assert not owner.unsaved
+    assert owner.producers[7].last_use_ms == 1
+
+
+def test_an_old_producer_epoch_is_refused() -> None:
+    owner = LogOwner(0)
+    owner.place(batch(1, 7, 0, 2), 1)
+    with pytest.raises(InvalidProducerEpoch):
+        owner.place(batch(1, 7, 1, 1), 1)
+
+
+def test_offsets_end_below_two_to_the_53() -> None:
+    owner = LogOwner(MOST_OFFSET - 3)
+    assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3)
+    for append in (batch(2), batch(2, 7, 2), batch(2**31 - 1, 9, 0)):
+        with pytest.raises(StorageFull, match="no room"):
+            owner.place(append, 1)
+    assert 9 not in owner.producers
+    assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3, duplicate=True)
+    assert owner.place(batch(1), 1) == Appended(MOST_OFFSET - 1)
+    assert owner.next_offset == MOST_OFFSET
+
+
+def test_what_is_known_of_producers_is_gone_on_with() -> None:
+    known = Producer(2)
+    known.take(2, 0, 3, 10, 1)
+    owner = LogOwner(20, {7: known})
+    assert owner.place(batch(3, 7, 0, 2), 1) == Appended(10, duplicate=True)
+    assert owner.place(batch(1, 7, 3, 2), 1) == Appended(20)
+
+
+def test_changes_are_told_once_and_as_they_were() -> None:
+    owner = LogOwner(0)
+    owner.place(batch(1, 7, 0), 1)
+    owner.place(batch(1, 8, 0), 1)
+    changes = owner.take_changes()
+    assert changes.keys() == {7, 8}
+    owner.place(batch(1, 7, 1), 2)
+    told = changes[7]
+    assert told is not None
+    assert told.expected == 1
+    assert owner.take_changes().keys() == {7}
+    assert owner.take_changes() == {}
+
+
+def test_producers_that_are_silent_are_forgotten() -> None:
+    owner = LogOwner(0)
+    for producer, now in ((7, 10), (8, 20), (9, 30)):
+        owner.place(batch(1, producer, 0), now)
+    owner.take_changes()
+    owner.expire(20)
+    assert owner.take_changes() == {7: None}
+    # Whoever is not known begins anywhere.
+    assert owner.place(batch(1, 7, 5), 40) == Appended(3)
+    owner.expire(100)
+    owner.place(batch(1, 8, 1), 100)
+    changes = owner.take_changes()
+    assert {each: known and known.expected for each, known in changes.items()} == {7: None, 8: 2, 9: None}
+
+
+def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -> None:
+    owner = LogOwner(0)
+    for producer in (7, 8, 9):
+        owner.place(batch(1, producer, 0), producer)
+    owner.expire(8)
+    changes = owner.take_changes()
+    owner.place(batch(1, 8, 1), 10)
+    owner.expire(10)
+    owner.keep_changes(changes)
+    again = owner.take_changes()
+    assert {each: known and known.expected for each, known in again.items()} == {7: None, 8: 2, 9: None}
+
+
+def test_those_silent_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "MOST_PRODUCERS", 20)
+    owner = LogOwner(0)
+    for producer in range(20):
+        owner.place(batch(1, producer, 0), 1_000 - producer)
+    owner.take_changes()
+    owner.place(batch(1, 20, 0), 1)
+    assert owner.producers.keys() == {*range(18), 20}
+    changes = owner.take_changes()
+    assert {each for each, known in changes.items() if known is None} == {18, 19}
+    # One that is known needs no room.
+    owner.place(batch(1, 21, 0), 2_000)
+    for _ in range(3):
+        owner.place(batch(1, 5, owner.producers[5].expected), 1)
+    assert len(owner.producers) == 20
+
+
+class Snapshots(RuleBasedStateMachine):
+    """Whatever is stored of the changes, in whatever turns, is in the end what the owner knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = LogOwner(0)
+        self.stored: dict[int, Producer] = {}
+        self.now = 0
+
+    @rule(producer=st.integers(0, 4), skip=st.booleans())
+    def append(self, producer: int, skip: bool) -> None:
+        self.now += 1
+        known = self.owner.producers.get(producer)
+        sequence = 0 if known is None else known.expected + skip
+        try:
+            self.owner.place(batch(1, producer, sequence), self.now)
+        except OutOfOrderSequence:
+            assert skip
+
+    @rule(age=st.integers(0, 5))
+    def expire(self, age: int) -> None:
+        self.owner.expire(self.now - age)
+
+    @rule(fails=st.booleans(), meanwhile=st.sampled_from(["nothing", "append", "expire"]))
+    def save(self, fails: bool, meanwhile: str) -> None:
+        changes = self.owner.take_changes()
+        what: dict[str, Callable[[], None]] = {
+            "nothing": lambda: None, "append": lambda: self.append(0, False), "expire": lambda: self.expire(1),
+        }  # fmt: skip
+        what[meanwhile]()
+        if fails:
+            self.owner.keep_changes(changes)
+            return
+        for producer, known in changes.items():
+            if known is None:
+                self.stored.pop(producer, None)
+            else:
+                self.stored[producer] = known
+
+    @invariant()
+    def nothing_is_missing_that_is_not_to_come(self) -> None:
+        if not self.owner.unsaved:
+            assert self.stored == self.owner.producers
+
+
+TestSnapshots = Snapshots.TestCase
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 8), st.integers(1, 2)), max_size=40))
+def test_against_what_the_log_says(sends: list[tuple[int, int, int, int]]) -> None:
+    """Each batch of a producer is there once, and an owner that reads the log decides as one that has written it."""
+    owner = LogOwner(0)
+    log: list[tuple[Append, int]] = []
+    for producer, epoch, sequence, span in sends:
+        reader = LogOwner(owner.next_offset, reread(log))
+        append = batch(span, producer, sequence, epoch)
+        answers = [outcome(one, append) for one in (owner, reader)]
+        assert answers[0] == answers[1]
+        if isinstance(answers[0], Appended) and not answers[0].duplicate:
+            log.append((append, answers[0].base_offset))
+    present = [(each.producer_id, each.producer_epoch, each.base_sequence) for each, _ in log]
+    firsts = [each for each in present if each[2] != 0]
+    assert len(set(firsts)) == len(firsts)
+    assert [base for _, base in log] == [sum(each.span for each, _ in log[:place]) for place in range(len(log))]
+
+
+def reread(log: list[tuple[Append, int]]) -> dict[int, Producer]:
+    found: dict[int, Producer] = {}
+    for append, base_offset in log:
+        known = found.setdefault(append.producer_id, Producer(append.producer_epoch))
+        known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 1)
+    return found
+
+
+def outcome(owner: LogOwner, append: Append) -> Appended | type[Exception]:
+    try:
+        return owner.place(append, 1)
+    except (OutOfOrderSequence, InvalidProducerEpoch) as error:
+        return type(error)
