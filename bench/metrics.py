@@ -13,15 +13,17 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
+from types import SimpleNamespace
 from typing import Any, cast
-from uuid import UUID
 
 import uvloop
 
 from bench.machine import describe
 from bench.table import Cell, table
+from headrace.broker.broker import Broker
 from headrace.broker.clock import SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.settings import BrokerSettings
@@ -31,9 +33,8 @@ from headrace.kafka.codec.messages import ApiVersionsRequest
 from headrace.kafka.connection import Connection
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
-from headrace.metrics.counters import Counters
+from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.facts import StoreFacts
-from headrace.topics.model import PartitionState, Topic
 
 _HOLD_MS, _COUNT_US = 2.0, 0.5
 """What the project asks for."""
@@ -42,42 +43,27 @@ REQUESTS = (1, 20)
 _TOPICS, _PARTITIONS = 500, 8
 
 
-class _Memory:
-    """A storage that has these topics, empty, and does nothing."""
+class _Full:
+    """A server with this many topics, without the server."""
 
     def __init__(self, topics: int) -> None:
-        self._topics = [
-            Topic(
-                name=f"topic-{number}",
-                id=UUID(int=number),
-                streams=tuple(f"stream-{number}-{index}" for index in range(_PARTITIONS)),
-                config={},
-                created_ms=0,
+        partition = [SimpleNamespace(index=number, log_start=0, log_end=1_000) for number in range(_PARTITIONS)]
+        self.topics = [
+            SimpleNamespace(
+                topic=SimpleNamespace(name=f"topic-{number}"), counted=TopicCounters(), partitions=partition
             )
             for number in range(topics)
         ]
+        self.groups = SimpleNamespace(runners=tuple)
 
-    async def load_topics(self) -> list[Topic]:
-        return self._topics
-
-    async def load_groups(self) -> list[Any]:
-        return []
-
-    async def load_documents(self, _: str) -> dict[str, bytes]:
-        return {}
-
-    async def open_partition(self, _: str) -> PartitionState:
-        return PartitionState(log_start=0, next_offset=0, leader_epoch=0)
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter([("default", self)])
 
 
-def _clusters(topics: int) -> Clusters:
-    return Clusters(
-        cast("Any", _Memory(topics)),
-        BrokerSettings.of(),
-        SystemClock(),
-        cluster_id="bench",
-        stream_of=lambda *place: "-".join(map(str, place)),
-    )
+def _broker() -> Broker:
+    """One that answers what needs no storage."""
+    nothing: Any = SimpleNamespace(topics=None, groups=None, logs=None, native=None, documents=None)
+    return Broker(nothing, BrokerSettings.of(), SystemClock(), cluster_id="bench", stream_of=lambda *_: "")
 
 
 class _Sink(asyncio.Transport):
@@ -154,8 +140,7 @@ def _in_tree(source: Path | None, *, quick: bool) -> dict[str, float]:
 
 async def _request_us(turns: int, reads: int = 5) -> dict[str, float]:
     """The best turn counts: what else goes on on the machine only ever adds."""
-    clusters = _clusters(0)
-    listener = KafkaListener(clusters.default, max_request_bytes=1 << 20)
+    listener = KafkaListener(_broker(), max_request_bytes=1 << 20)
     connection = Connection(listener)
     sink = _Sink()
     connection.connection_made(sink)
@@ -186,15 +171,13 @@ async def _request_us(turns: int, reads: int = 5) -> dict[str, float]:
 
 async def _page() -> tuple[int, int, float, float]:
     """Series, bytes, the longest time in ms that another callback was kept waiting, and the time of the whole in ms."""
-    clusters = _clusters(_TOPICS)
-    await clusters.start()
     counters = Counters()
 
     async def facts() -> StoreFacts:
         return StoreFacts(memory_bytes=1, memory_max_bytes=1, replicas=0, append_file_bytes=1, append_file_ok=True)
 
     page = MetricsPage(
-        clusters,
+        cast("Clusters", _Full(_TOPICS)),
         counters,
         connections={},
         store=facts,
@@ -225,6 +208,5 @@ async def _page() -> tuple[int, int, float, float]:
     await asyncio.sleep(0)
     whole = thread_time_ns() - began
     handle.cancel()
-    await clusters.stop()
     series = sum(not line.startswith(b"#") for line in text.splitlines())
     return series, len(text), longest / 1e6, whole / 1e6

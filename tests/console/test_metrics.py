@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import cast
 
 import pytest
 from starlette.requests import Request
@@ -12,9 +13,8 @@ from tests.harness.wire import Wire, batch
 from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.broker.clock import SystemClock
+from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
-from headrace.broker.settings import BrokerSettings
 from headrace.console import metrics
 from headrace.console.metrics import MetricsPage, in_pieces
 from headrace.kafka.codec.messages import OffsetCommitRequest
@@ -165,11 +165,11 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
 # Without a server
 
 
-class Nothing:
-    """Storage is not asked: the page is made of what is in memory."""
+class NoClusters:
+    """A server without topics and groups."""
 
-    async def load_documents(self, _: str) -> dict[str, bytes]:
-        return {}
+    def __iter__(self) -> Iterator[tuple[str, Broker]]:
+        return iter(())
 
 
 def page_of(counters: Counters, *, store_answers: bool = True, most_series: int = 20_000) -> MetricsPage:
@@ -178,15 +178,8 @@ def page_of(counters: Counters, *, store_answers: bool = True, most_series: int 
             raise ConnectionError("gone")
         return StoreFacts(memory_bytes=1, memory_max_bytes=2, replicas=3, append_file_bytes=4, append_file_ok=False)
 
-    clusters = Clusters(
-        Nothing(),  # type: ignore[arg-type]
-        BrokerSettings.of(),
-        SystemClock(),
-        cluster_id="c",
-        stream_of=lambda *place: "-".join(map(str, place)),
-    )
     return MetricsPage(
-        clusters,
+        cast("Clusters", NoClusters()),
         counters,
         connections={},
         store=facts,
