@@ -11,7 +11,7 @@ BENCHES = {
     "oci": "messages in and out through the OCI door",
     "groups": "a group of two and one of a thousand: from joining to assigned",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
-    "startup": "start to ready, and memory when idle",
+    "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads and the archive, local[2]",
     "records": "record batches: check, build, walk, Arrow columns",

@@ -1,4 +1,5 @@
-"""Starting: how long until the server on an empty data directory is ready, and what it holds in memory when idle.
+"""Starting: how long until the server on an empty data directory is ready, and what it holds in memory when idle; and
+how long the command line takes to say what it can do.
 
 The yardsticks are of the same run: a bare Python that starts and ends, and an embedded Valkey that starts alone.
 """
@@ -19,7 +20,7 @@ from bench.processes import memory_mb
 from bench.table import Cell, table
 from headrace.testing import server
 
-_READY_S, _IDLE_MB = 1.0, 120.0
+_READY_S, _IDLE_MB, _HELP_S = 1.0, 120.0, 0.3
 """What the design asks for."""
 _SETTLE_S = 0.5
 
@@ -39,10 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     rounds = options.rounds or (3 if options.quick else 9)
     print(describe(fsync="no", median_of=f"{rounds} starts"), end="\n\n", flush=True)
-    starts, pythons, valkeys = [], [], []
+    starts, pythons, valkeys, helps, lists = [], [], [], [], []
     for _ in range(rounds):
         starts.append(_start())
-        pythons.append(_python_s())
+        pythons.append(_command_s("-c", "pass"))
+        helps.append(_command_s("-m", "headrace", "--help"))
+        lists.append(_command_s("-m", "headrace", "topics", "list", "--help"))
         valkeys.append(uvloop.run(_valkey_s()))
     ready = statistics.median(start.ready_s for start in starts)
     python, valkey = statistics.median(pythons), statistics.median(valkeys)
@@ -52,6 +55,8 @@ def run(options: argparse.Namespace) -> None:
     rows: list[list[Cell]] = [
         ["start to ready", "s", ready, _READY_S, ready / _READY_S],
         ["bare Python, start to end", "s", python, None, None],
+        ["headrace --help", "s", statistics.median(helps), _HELP_S, statistics.median(helps) / _HELP_S],
+        ["headrace topics list --help, with the client library", "s", statistics.median(lists), None, None],
         ["embedded Valkey alone, start to ready", "s", valkey, None, None],
         ["start to ready, of these two together", "times", ready / (python + valkey), None, None],
         ["idle memory (PSS), server and Valkey", "MB", idle, _IDLE_MB, idle / _IDLE_MB],
@@ -70,9 +75,10 @@ def _start() -> Start:
         return Start(ready_s, memory_mb(started.pid), memory_mb(started.storage_pid))
 
 
-def _python_s() -> float:
+def _command_s(*arguments: str) -> float:
+    """How long a Python takes from start to end."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - began
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -314,3 +315,65 @@ def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None
         "headrace: 1 of 1 records were not taken by 'small-only': "
         "a record is larger than the topic takes (max.message.bytes)\n"
     )
+
+
+def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own:
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
+        with subprocess.Popen(
+            [*HEADRACE, "produce", "given-up", "--timeout", "1"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        ) as producing:
+            try:
+                assert producing.stdin is not None
+                assert producing.stderr is not None
+                producing.stdin.write("first\n")
+                producing.stdin.flush()
+                assert "created topic given-up" in producing.stderr.readline()
+                own.stop()
+                assert f"{own.kafka} does not answer any more; a record is tried for 1 s" in producing.stderr.readline()
+                producing.stdin.write("second\n")
+                producing.stdin.close()
+                assert producing.stderr.readline() == (
+                    "headrace: 1 of 2 records were not taken by 'given-up': the server did not acknowledge it in time\n"
+                )
+                assert producing.wait(30) == 3
+            finally:
+                producing.kill()
+
+
+def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own:
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
+        with subprocess.Popen(
+            [*HEADRACE, "produce", "hanging"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        ) as producing:
+            try:
+                assert producing.stdin is not None
+                assert producing.stdout is not None
+                assert producing.stderr is not None
+                producing.stdin.write("first\n")
+                producing.stdin.flush()
+                assert "created topic hanging" in producing.stderr.readline()
+                os.kill(own.pid, signal.SIGSTOP)
+                producing.stdin.write("second\n")
+                producing.stdin.close()
+                # Which of the two it is depends on whether the library was connected already.
+                told = producing.stderr.readline()
+                assert re.search("has acknowledged nothing for 5 s|does not answer any more", told)
+                assert told.endswith("; a record is tried for 30 s (Ctrl-C ends)\n")
+                os.kill(own.pid, signal.SIGCONT)
+                assert "answers again" in producing.stderr.readline()
+                assert producing.stdout.read() == "2 records sent to hanging\n"
+                assert producing.wait(30) == 0
+            finally:
+                os.kill(own.pid, signal.SIGCONT)
+                producing.kill()

@@ -243,6 +243,12 @@ def test_partitions_that_are_not_there_are_left_out_and_none_is_told_twice(wire:
     assert log_dirs(wire, {}) == {}
 
 
+def test_a_partition_named_thousands_of_times_is_told_once(wire: Wire, topic: str) -> None:
+    wire.create(topic)
+    asked = {topic: [0] * 4_000 + list(range(4_000))}
+    assert log_dirs(wire, asked) == {(topic, 0): 0}
+
+
 def test_a_native_topic_has_the_size_that_redis_says(wire: Wire, topic: str) -> None:
     wire.create(topic, headrace_storage="native")
     wire.produce(topic, batch(b"x" * 1000))

@@ -20,8 +20,8 @@ from headrace.cli.output import print_json
 from headrace.cli.refusals import sentence, status
 from headrace.topics.values import suggestion
 
-_PATIENCE_S = 30
-"""How long a record is tried."""
+_SILENCE_S = 5
+"""A server that acknowledges nothing for so long is told to be silent, though its connections stand."""
 _CREATION_S = 5
 _MOST_BYTES = 100 * 1024 * 1024
 """The client library refuses larger records itself; how large they may be is the topic's business."""
@@ -43,7 +43,7 @@ class Input(msgspec.Struct, frozen=True):
 class Sending:
     """Sends records and counts what became of them; says when the server does not answer and when it does again."""
 
-    def __init__(self, client: Client, topic: str, partition: int | None, compression: str) -> None:
+    def __init__(self, client: Client, topic: str, partition: int | None, compression: str, patience_s: float) -> None:
         self.delivered = 0
         self.failed = 0
         self.first: KafkaError | None = None
@@ -51,13 +51,15 @@ class Sending:
         self._client = client
         self._topic = topic
         self._place = -1 if partition is None else partition
+        self._patience_s = patience_s
         self._is_away = False
+        self._heard_at = time.monotonic()
         self._producer: Producer = client.producer(
             self._heard,
             enable_idempotence=True,
             compression_type=compression,
             linger_ms=5,
-            message_timeout_ms=1000 * _PATIENCE_S,
+            message_timeout_ms=round(1000 * patience_s),
             message_max_bytes=_MOST_BYTES,
         )
 
@@ -69,6 +71,7 @@ class Sending:
         def poll() -> None:
             while not stop.is_set():
                 self._producer.poll(0.1)
+                self._listen_to_silence()
 
         thread = threading.Thread(target=poll, name="poll", daemon=True)
         thread.start()
@@ -106,7 +109,15 @@ class Sending:
         """Records that are not acknowledged yet."""
         return len(self._producer)
 
+    def _listen_to_silence(self) -> None:
+        """A server that hangs keeps its connections: only that nothing is acknowledged tells."""
+        if not self.waiting:
+            self._heard_at = time.monotonic()
+        elif time.monotonic() - self._heard_at > _SILENCE_S:
+            self._tell_away(f"has acknowledged nothing for {_SILENCE_S} s")
+
     def _done(self, error: KafkaError | None, _: Message) -> None:
+        self._heard_at = time.monotonic()
         if error is not None:
             self.failed += 1
             self.first = self.first or error
@@ -118,13 +129,15 @@ class Sending:
 
     def _heard(self, error: KafkaError) -> None:
         """The client library tries again and again, without a word."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._is_away:
-            self._is_away = True
-            click.echo(
-                f"headrace: {self._client.address} does not answer any more; a record is tried for {_PATIENCE_S} s "
-                "(Ctrl-C ends)",
-                err=True,
-            )
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._tell_away("does not answer any more")
+
+    def _tell_away(self, how: str) -> None:
+        if self._is_away:
+            return
+        self._is_away = True
+        tried = f"a record is tried for {self._patience_s:g} s (Ctrl-C ends)"
+        click.echo(f"headrace: {self._client.address} {how}; {tried}", err=True)
 
 
 @command(
@@ -151,6 +164,15 @@ class Sending:
     default="none",
     help="How batches are compressed (default: none).",
 )
+@click.option(
+    "--timeout",
+    "patience",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a record is tried while the server does not take it.",
+)
 @client_options
 def produce(
     topic: str,
@@ -161,6 +183,7 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     compression: str,
+    patience: float,
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
@@ -175,7 +198,7 @@ def produce(
         there = client.metadata.topics[topic].partitions
         if partition not in there:
             raise client.no_partition(topic, partition, there)
-    sending = Sending(client, topic, partition, compression)
+    sending = Sending(client, topic, partition, compression, patience)
     try:
         _send_all(client, topic, sending, given)
     except KeyboardInterrupt:

@@ -34,7 +34,9 @@ Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker
-    wanted = list(_everything(broker) if request.topics is None else _named(broker, request))
+    wanted: list[Partition] = []
+    chosen = _everything(broker) if request.topics is None else _named(broker, request)
+    await broker.lane.pace().all(chosen, lambda each: None if each is None else wanted.append(each))
     by_topic: dict[str, list[Size]] = {}
     for partition, size in zip(wanted, await sizes.of(wanted), strict=True):
         told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
@@ -45,15 +47,21 @@ async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     )
 
 
-def _everything(broker: Broker) -> Iterable[Partition]:
-    return (partition for live in broker.topics for partition in live.partitions if not partition.deleted)
+def _everything(broker: Broker) -> Iterable[Partition | None]:
+    # A list of now: topics come and go while others have their turn.
+    return [partition for live in broker.topics for partition in live.partitions if not partition.deleted]
 
 
-def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition]:
-    """The partitions that are there, each once however often it is named."""
-    places = {(topic.topic, index): None for topic in request.topics or () for index in topic.partitions}
-    for topic, index in places:
-        try:
-            yield broker.topics.partition(topic, index)
-        except TopicError:
-            continue
+def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:
+    """The partitions that are there, each once however often it is named; None for what is passed over."""
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics or ():
+        for index in topic.partitions:
+            if (topic.topic, index) in seen or not broker.topics.has(topic.topic):
+                yield None
+                continue
+            seen.add((topic.topic, index))
+            try:
+                yield broker.topics.partition(topic.topic, index)
+            except TopicError:
+                yield None
