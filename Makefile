@@ -5,12 +5,23 @@ RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(shell for python in python3 python3.13 python3.12 python3.11; do \
   "$$python" -c '$(RECENT)' 2>/dev/null && echo "$$python"; done) python3)
 ARGS ?=
+ROUNDS ?= 30
+PROFILE ?= fuzz
 VENV := .venv
 BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 PYTEST := $(BIN)/python -m pytest
-PYTHON_ONLY := -m "not apt and not npm and not maven and not go and not index"
+PYTHON_ONLY := not apt and not npm and not maven and not go and not index
+# Half of what tests take is waiting: three processes keep two cores busy.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 8 : (cores * 3 + 1) / 2 )))
+# What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
+define run_tests
+$(1) $(PYTEST) $(2) -n $(WORKERS) --dist loadgroup -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
+$(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(ARGS) || test $$? = 5
+endef
+# Tests start hundreds of processes, which need not all compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
 # Runs the tests with Headrace from a wheel in build/KIND instead of the checkout: $(call installed,KIND) before pytest.
 installed = env PYTHONPATH=$(CURDIR)/build/$(1)
 # Python's own allocator hides what happens at the ends of small pieces of memory.
@@ -20,7 +31,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-go test-index test-wheel test-pure \
-  sanitize lint format bench docs clean
+  test-crash sanitize lint format bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,7 +42,7 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 	@$(BIN)/headrace demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
-	$(PYTEST) $(PYTHON_ONLY) $(ARGS)
+	$(call run_tests)
 
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh and fish; installs them when missing
 	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null || { \
@@ -58,16 +69,19 @@ test-index: $(VENV)/.dev ## Install the built wheel into an empty environment an
 
 test-wheel: $(VENV)/.dev ## The tests of `make test` with the wheel that users install; its C must build without a warning
 	$(BIN)/python -m tests.harness.wheels required build/required
-	$(call installed,required) $(PYTEST) --extensions required $(PYTHON_ONLY) $(ARGS)
+	$(call run_tests,$(call installed,required),--extensions required)
 
 test-pure: $(VENV)/.dev ## The tests of `make test` with Python in place of the C extensions
 	$(BIN)/python -m tests.harness.wheels none build/none
-	$(call installed,none) $(PYTEST) --extensions none $(PYTHON_ONLY) $(ARGS)
+	$(call run_tests,$(call installed,none),--extensions none)
+
+test-crash: $(VENV)/.dev ## Kill servers and their storage, ROUNDS=30 times in each way
+	$(PYTEST) -n $(WORKERS) --crash-rounds $(ROUNDS) tests/crash $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
 	$(BIN)/python -m tests.harness.wheels sanitized build/sanitized
-	$(call installed,sanitized) $(sanitizing) $(PYTEST) --extensions sanitized --hypothesis-profile fuzz $(FUZZED) $(ARGS)
+	$(call installed,sanitized) $(sanitizing) $(PYTEST) --extensions sanitized --hypothesis-profile $(PROFILE) $(FUZZED) $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the rooms
 	$(BIN)/ruff check .

@@ -45,14 +45,12 @@ def extensions() -> list[Extension]:
     """All of them."""
     native = (
         "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
-        "_receipts.c",
+        "_base64.c", "_receipts.c",
     )  # fmt: skip
-    headers = (RECORDS / "_native.h", RECORDS / "_header.h")
+    headers = tuple(RECORDS / name for name in ("_native.h", "_header.h", "_writing.h", "_base64.h"))
     return [
         extension("records._native", [RECORDS / name for name in native], headers),
-        extension(
-            "records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers[:1]
-        ),
+        extension("records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(
             "kafka.codec._produce",

@@ -16,6 +16,9 @@ settings.register_profile("headrace", deadline=None)
 settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
 settings.load_profile("headrace")
 
+APART = {"crash", "demo", "bench", "test_serve_external.py"}
+"""Folders and files whose tests share nothing: each may go to another worker. Elsewhere one worker has a whole file."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -23,6 +26,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["required", "none", "sanitized"],
         help="the build of the C extensions that this run is about: it fails when they are not so",
     )
+    parser.addoption(
+        "--crash-rounds",
+        type=int,
+        default=3,
+        help="how often each test with a round of chance kills its servers (3: each of the victims once)",
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what must have the machine to itself, and put tests that share something dear into a group."""
+    folder, _, file = item.nodeid.partition("::")[0].removeprefix("tests/").rpartition("/")
+    if folder.startswith("hostile"):
+        item.add_marker("alone")
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("spark session"))
+    elif not ({folder, file} & APART):
+        item.add_marker(pytest.mark.xdist_group(f"{folder}/{file}"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: "spark" not in item.keywords and "crash" not in item.keywords)
 
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]

@@ -6,6 +6,12 @@ import pytest
 from headrace.testing import Server, server
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Rounds of chance: as many as `--crash-rounds` says."""
+    if "round_number" in metafunc.fixturenames:
+        metafunc.parametrize("round_number", range(metafunc.config.getoption("crash_rounds")))
+
+
 @pytest.fixture
 def started() -> Iterator[Server]:
     """A server whose topics get three partitions."""

@@ -49,7 +49,6 @@ def send_until(ledger: Ledger, acknowledged: int) -> None:
         ledger.send(100)
 
 
-@pytest.mark.parametrize("round_number", range(10))
 def test_what_was_acknowledged_is_there_once_in_order(
     started: Server, round_number: int, chance: random.Random
 ) -> None:
@@ -70,7 +69,7 @@ def test_what_was_acknowledged_is_there_once_in_order(
 
 @pytest.mark.parametrize("victims", VICTIMS)
 def test_at_full_speed_too(started: Server, victims: str, chance: random.Random) -> None:
-    volume, value_bytes = 400 << 20, 1_024
+    volume, value_bytes = 150 << 20, 1_024
     count = volume // value_bytes
     with Ledger(
         started.kafka, "fast", partitions=3, value_bytes=value_bytes, batch_size=1 << 20, linger_ms=5
@@ -115,7 +114,6 @@ def in_journal(started: Server) -> int:
     return count
 
 
-@pytest.mark.parametrize("round_number", range(10))
 def test_what_the_journal_acknowledged_is_there_once_in_order(
     started: Server, round_number: int, chance: random.Random
 ) -> None:

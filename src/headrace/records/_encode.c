@@ -1,18 +1,8 @@
 /* The records section of a batch, written from Python tuples or from Arrow columns. */
 
-#include "_native.h"
+#include "_writing.h"
 
-enum { LONGEST_VARINT = 10, LENGTH_ROOM = 5 };
-
-static size_t write_varint(uint8_t *at, int64_t number)
-{
-    uint64_t bits = (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
-    size_t size = 0;
-    for (; bits > 127; bits >>= 7)
-        at[size++] = (uint8_t)(bits | 128);
-    at[size++] = (uint8_t)bits;
-    return size;
-}
+enum { LENGTH_ROOM = 5 };
 
 static int put_varint(Buffer *out, int64_t number)
 {
@@ -182,12 +172,6 @@ static Py_ssize_t column_row(const ArrowColumn *column, Py_ssize_t row, const ui
     }
     *bytes = (const uint8_t *)column->data.buf + edges[0];
     return edges[1] - edges[0];
-}
-
-static size_t varint_size(int64_t number)
-{
-    uint8_t scratch[LONGEST_VARINT];
-    return write_varint(scratch, number);
 }
 
 static uint8_t *write_field(uint8_t *at, const uint8_t *bytes, Py_ssize_t size)

@@ -3,7 +3,6 @@
 #include "_header.h"
 #include "_native.h"
 
-enum { HEADER_SIZE = 61, CRC_AT = 17 };
 enum { LAST_CODEC = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
 static uint16_t read16(const uint8_t *at)

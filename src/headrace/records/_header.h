@@ -40,7 +40,7 @@ typedef enum {
     TRANSACTION_WITHOUT_PRODUCER,
 } BatchFault;
 
-enum { BEFORE_LENGTH_ENDS = 12, MAGIC_AT = 16, ATTRIBUTES_AT = 21 };
+enum { HEADER_SIZE = 61, BEFORE_LENGTH_ENDS = 12, MAGIC_AT = 16, CRC_AT = 17, ATTRIBUTES_AT = 21 };
 enum { BATCH_CODEC = 7 };
 
 /* Read the header of exactly one batch; what is wrong with lengths or magic. */

@@ -3,39 +3,17 @@
  * Optional: without it `plain_streams.py` does the same. The rules are those of that file; tests hold the two together.
  */
 
-#include "_native.h"
+#include "_writing.h"
 
 PyObject *headrace_corrupt_batch;
 
-enum { HEADER_SIZE = 61, ATTRIBUTES_AT = 21, LONGEST_VARINT = 10 };
-
-typedef struct {
-    uint8_t *data;
-    size_t used;
-    size_t room;
-} Bytes;
-
-static int make_room(Bytes *bytes, size_t more)
+/* 0, or -1 with MemoryError set. */
+static int make_room_or_fail(Bytes *bytes, size_t more)
 {
-    size_t wanted = bytes->used + more;
-    if (wanted <= bytes->room)
+    if (make_room(bytes, more) == 0)
         return 0;
-    size_t room = wanted < 2 * bytes->room ? 2 * bytes->room : wanted + 256;
-    uint8_t *data = PyMem_Realloc(bytes->data, room);
-    if (!data) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    bytes->data = data;
-    bytes->room = room;
-    return 0;
-}
-
-/* Both write where make_room has made it. */
-static inline void add(Bytes *bytes, const void *data, size_t size)
-{
-    memcpy(bytes->data + bytes->used, data, size);
-    bytes->used += size;
+    PyErr_NoMemory();
+    return -1;
 }
 
 static inline void add_decimal(Bytes *bytes, int64_t number)
@@ -67,7 +45,7 @@ static inline void add_bulk(Bytes *out, const void *data, size_t size)
 static int put_field(Bytes *out, const char *name, const void *data, int32_t size)
 {
     size_t length = strlen(name);
-    if (make_room(out, 2 * BULK_OVERHEAD + length + (size_t)size) < 0)
+    if (make_room_or_fail(out, 2 * BULK_OVERHEAD + length + (size_t)size) < 0)
         return -1;
     add_bulk(out, name, length);
     add_bulk(out, data, (size_t)size);
@@ -116,7 +94,7 @@ static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObj
 {
     int fields = 1 + (record->key_size >= 0) + (record->value_size >= 0) + (record->header_count > 0);
     char digits[24];
-    if (make_room(out, BULK_OVERHEAD + 2) < 0)
+    if (make_room_or_fail(out, BULK_OVERHEAD + 2) < 0)
         return -1;
     digits[0] = (char)('0' + 2 * fields);
     add_bulk(out, digits, 1);
@@ -151,7 +129,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
         goto done;
     if (headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
         goto done;
-    if (make_room(&out, (size_t)payload.len + (size_t)count * 64) < 0)
+    if (make_room_or_fail(&out, (size_t)payload.len + (size_t)count * 64) < 0)
         goto done;
     while (walk.remaining > 0) {
         Record record;
@@ -166,7 +144,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
     if (headrace_walk_ended(&walk) == 0)
         result = Py_BuildValue("(y#n)", out.data ? (const char *)out.data : "", (Py_ssize_t)out.used, arguments);
 done:
-    PyMem_Free(out.data);
+    let_go(&out);
     PyBuffer_Release(&payload);
     return result;
 }
@@ -191,29 +169,20 @@ typedef struct {
     int32_t count;
 } Batch;
 
-static void write_big_endian(uint8_t *at, uint64_t number, int size)
-{
-    for (int index = size - 1; index >= 0; index--, number >>= 8)
-        at[index] = (uint8_t)number;
-}
-
 static int finish(Batch *batch, PyObject *batches)
 {
     if (!batch->count)
         return 0;
-    uint8_t *at = batch->bytes.data;
-    memset(at, 0, HEADER_SIZE);
-    write_big_endian(at, (uint64_t)batch->base_offset, 8);
-    write_big_endian(at + 8, batch->bytes.used - 12, 4);
-    at[16] = 2;
-    write_big_endian(at + 23, (uint64_t)(batch->last_offset - batch->base_offset), 4);
-    write_big_endian(at + 27, (uint64_t)batch->base_timestamp, 8);
-    write_big_endian(at + 35, (uint64_t)batch->max_timestamp, 8);
-    memset(at + 43, 0xff, 14); /* producer id, epoch and sequence: none */
-    write_big_endian(at + 57, (uint64_t)batch->count, 4);
-    write_big_endian(at + 17, headrace_crc32c(0, at + ATTRIBUTES_AT, batch->bytes.used - ATTRIBUTES_AT), 4);
+    const Closing fields = {
+        .base_offset = batch->base_offset,
+        .last_offset_delta = (int32_t)(batch->last_offset - batch->base_offset),
+        .base_timestamp = batch->base_timestamp,
+        .max_timestamp = batch->max_timestamp,
+        .count = batch->count,
+    };
+    close_batch(&batch->bytes, &fields);
     PyObject *made = Py_BuildValue("(LLy#)", (long long)batch->base_offset, (long long)batch->last_offset + 1,
-                                   (const char *)at, (Py_ssize_t)batch->bytes.used);
+                                   (const char *)batch->bytes.data, (Py_ssize_t)batch->bytes.used);
     batch->count = 0;
     batch->bytes.used = 0;
     if (!made)
@@ -221,21 +190,6 @@ static int finish(Batch *batch, PyObject *batches)
     int result = PyList_Append(batches, made);
     Py_DECREF(made);
     return result;
-}
-
-static size_t varint(uint8_t *at, int64_t number)
-{
-    uint64_t bits = (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
-    size_t size = 0;
-    for (; bits > 127; bits >>= 7)
-        at[size++] = (uint8_t)(bits | 128);
-    at[size++] = (uint8_t)bits;
-    return size;
-}
-
-static void add_varint(Bytes *bytes, int64_t number)
-{
-    bytes->used += varint(bytes->data + bytes->used, number);
 }
 
 static void add_sized(Bytes *bytes, const uint8_t *data, Py_ssize_t size)
@@ -249,7 +203,7 @@ static void add_sized(Bytes *bytes, const uint8_t *data, Py_ssize_t size)
 static int put_header_section(Bytes *bytes, PyObject *headers)
 {
     Py_ssize_t count = headers ? PyTuple_GET_SIZE(headers) : 0;
-    if (make_room(bytes, LONGEST_VARINT) < 0)
+    if (make_room_or_fail(bytes, LONGEST_VARINT) < 0)
         return -1;
     add_varint(bytes, count);
     for (Py_ssize_t index = 0; index < count; index++) {
@@ -263,7 +217,7 @@ static int put_header_section(Bytes *bytes, PyObject *headers)
             return -1;
         }
         Py_ssize_t value_size = value == Py_None ? 0 : PyBytes_GET_SIZE(value);
-        if (make_room(bytes, (size_t)(name_size + value_size) + 2 * LONGEST_VARINT) < 0)
+        if (make_room_or_fail(bytes, (size_t)(name_size + value_size) + 2 * LONGEST_VARINT) < 0)
             return -1;
         add_sized(bytes, (const uint8_t *)name, name_size);
         add_sized(bytes, value == Py_None ? NULL : (const uint8_t *)PyBytes_AS_STRING(value), value_size);
@@ -288,7 +242,7 @@ static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers,
         return -1;
     if (!batch->count) {
         batch->bytes.used = 0;
-        if (make_room(&batch->bytes, HEADER_SIZE) < 0)
+        if (make_room_or_fail(&batch->bytes, HEADER_SIZE) < 0)
             return -1;
         batch->bytes.used = HEADER_SIZE;
         batch->base_offset = offset;
@@ -297,12 +251,11 @@ static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers,
     uint8_t deltas[1 + 2 * LONGEST_VARINT];
     deltas[0] = 0; /* attributes */
     size_t size = 1;
-    size += varint(deltas + size, (int64_t)((uint64_t)row->timestamp - (uint64_t)batch->base_timestamp));
-    size += varint(deltas + size, offset - batch->base_offset);
-    uint8_t scratch[LONGEST_VARINT];
-    size_t body = size + headers->used + varint(scratch, row->key ? row->key_size : -1) + (size_t)row->key_size
-                  + varint(scratch, row->value ? row->value_size : -1) + (size_t)row->value_size;
-    if (make_room(&batch->bytes, body + LONGEST_VARINT) < 0)
+    size += write_varint(deltas + size, (int64_t)((uint64_t)row->timestamp - (uint64_t)batch->base_timestamp));
+    size += write_varint(deltas + size, offset - batch->base_offset);
+    size_t body = size + headers->used + varint_size(row->key ? row->key_size : -1) + (size_t)row->key_size
+                  + varint_size(row->value ? row->value_size : -1) + (size_t)row->value_size;
+    if (make_room_or_fail(&batch->bytes, body + LONGEST_VARINT) < 0)
         return -1;
     add_varint(&batch->bytes, (int64_t)body);
     add(&batch->bytes, deltas, size);
@@ -457,8 +410,8 @@ static PyObject *build_batches(PyObject *Py_UNUSED(module), PyObject *args)
     if (finish(&batch, batches) == 0)
         result = PyTuple_Pack(3, batches, unfit, gone);
 done:
-    PyMem_Free(batch.bytes.data);
-    PyMem_Free(headers.data);
+    let_go(&batch.bytes);
+    let_go(&headers);
     Py_XDECREF(batches);
     Py_XDECREF(unfit);
     Py_XDECREF(gone);
