@@ -1,7 +1,8 @@
-"""A server's owner of one log over a real storage, without the server: opened, crashed, taken over, held against a list."""
+"""A server's owner of one log over a real storage, without the server: opened, crashed, taken over, read."""
 
 import asyncio
 import contextlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from headrace.topics.model import Append, Appended
 
 STREAM = "headrace:t:0"
 _PATIENCE_S = 20
-Answer = "asyncio.Future[Appended | Exception]"
 
 
 def batch(*numbers: int, producer: int = -1, epoch: int = 0, sequence: int = 0, size: int = 8, time: int = 5) -> Append:
@@ -59,7 +59,7 @@ class Owner:
         answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
         try:
             self.partition.append(append, answer.set_result)
-        except Exception as error:  # noqa: BLE001  # it is the answer
+        except Exception as error:
             answer.set_result(error)
         return answer
 
@@ -125,7 +125,7 @@ class Contents:
     def doubled(self) -> list[int]:
         """Numbers that are there more than once."""
         found = sorted(self.by_offset.values())
-        return [one for one, other in zip(found, found[1:], strict=False) if one == other]
+        return [one for one, other in pairwise(found) if one == other]
 
     def check_rows(self) -> None:
         """Each batch lies where the rows say."""

@@ -210,3 +210,46 @@ def outcome(owner: LogOwner, append: Append) -> Appended | type[Exception]:
         return owner.place(append, 1)
     except (OutOfOrderSequence, InvalidProducerEpoch) as error:
         return type(error)
+
+
+def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None:
+    """Else the next snapshot would say that everything up to its offset is stored, and it is not."""
+    known = {7: Producer(0), 8: Producer(0)}
+    owner = LogOwner(5, known, unsaved={8, 9})
+    assert owner.unsaved
+    assert owner.take_changes() == {8: Producer(0), 9: None}
+
+
+# A producer that is not known begins anywhere, but not behind a batch of its own that was refused
+
+
+def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> None:
+    """It has five batches under way: those behind the first must not enter before it."""
+    first = LogOwner(0)
+    for sequence in (3, 5, 6):
+        first.refuse(batch(1, 7, sequence))
+    owner = LogOwner(0, {}, (), first.refused)
+    for sequence in (5, 6, 4, 0):
+        with pytest.raises(OutOfOrderSequence, match="expected 3"):
+            owner.place(batch(1, 7, sequence), 1)
+    assert owner.place(batch(2, 7, 3), 1) == Appended(0)
+    assert owner.place(batch(1, 7, 5), 1) == Appended(2)
+    assert owner.refused == {}
+
+
+def test_a_refusal_is_over_with_a_new_epoch_or_where_the_log_knows_the_producer() -> None:
+    first = LogOwner(0)
+    first.refuse(batch(1, 7, 3))
+    owner = LogOwner(0, {}, (), first.refused)
+    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+    known = Producer(0)
+    known.take(0, 3, 1, 0, 1)
+    owner = LogOwner(1, {7: known}, (), first.refused)
+    assert owner.place(batch(1, 7, 4), 1) == Appended(1)
+    assert owner.refused == {}
+
+
+def test_batches_without_a_producer_are_never_held_up() -> None:
+    first = LogOwner(0)
+    first.refuse(batch())
+    assert LogOwner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)

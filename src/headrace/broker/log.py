@@ -106,7 +106,7 @@ class LogPartition:
 
     def _take_over(self, opened: OpenedLog) -> None:
         before, known = self.log_end, self._epochs is not None
-        self._owner = LogOwner(opened.next_offset, opened.producers)
+        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
         self._saved_to = 0
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
@@ -167,6 +167,7 @@ class LogPartition:
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
         """
         if self._doubt is not None or self.paused or self.deleted:
+            self._owner.refuse(append)
             raise self._refusal()
         placed = self._owner.place(append, self._clock.now_ms())
         base_offset = placed.base_offset
@@ -195,6 +196,7 @@ class LogPartition:
 
     def _placed(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
         if error is not None:
+            self._owner.refuse(append)
             done(error)
             return
         batch = append.batch

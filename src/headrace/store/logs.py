@@ -113,10 +113,12 @@ class RedisLogs:
         if log.acknowledged:
             opened, length = await self._restore(log, opened, length, log_start)
         epochs = opened.epochs
-        producers = await self._producers(stream, epochs, max(snapshot, log_start), opened.log_end)
+        producers, unsaved = await self._producers(stream, epochs, max(snapshot, log_start), opened.log_end)
         log.term, log.epochs, log.entries = opened.term, epochs, length
         log.newest, log.size = opened.newest, opened.size
-        return OpenedLog(log_start=log_start, next_offset=opened.log_end, epochs=epochs, producers=producers)
+        return OpenedLog(
+            log_start=log_start, next_offset=opened.log_end, epochs=epochs, producers=producers, unsaved=unsaved
+        )
 
     async def _raise_term(self, log: OwnedLog, *, create: bool, resume: bool) -> tuple[int, int, Opened, int]:
         """Log start, offset of the snapshot, what else there is, and how many entries."""
@@ -167,11 +169,18 @@ class RedisLogs:
                 self._early.stored(batch.entered)
         return Opened(opened.term, log_end, newest, size, epochs), length
 
-    async def _producers(self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int) -> dict[int, Producer]:
-        """The producers of a log: those of the snapshot, brought up to date by the batches behind it."""
+    async def _producers(
+        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
+    ) -> tuple[dict[int, Producer], frozenset[int]]:
+        """The producers of a log: those of the snapshot, brought up to date by the batches behind it.
+
+        Returns:
+            The producers, and those that the snapshot has not as they are, or has no longer to have.
+        """
         stored = checked(await self._connection.call("HGETALL", producers_of(stream)))
         least = self._now_ms() - self._producer_expiry_ms
         producers: dict[int, Producer] = {}
+        unsaved: set[int] = set()
         for name, value in zip(stored[::2], stored[1::2], strict=True):
             try:
                 producer_id, known = int(name), partition.decode_producer(value)
@@ -180,6 +189,8 @@ class RedisLogs:
                 continue
             if known.last_use_ms >= least:
                 producers[producer_id] = known
+            else:
+                unsaved.add(producer_id)
         if stored == [] and offset < log_end and offset > 0:
             _log.debug("no producers are known of a log", stream=stream)
         async for header in self._headers(stream, epochs, offset, log_end):
@@ -190,7 +201,8 @@ class RedisLogs:
                 known_producer.take(
                     header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
                 )
-        return producers
+                unsaved.add(header.producer_id)
+        return producers, frozenset(unsaved)
 
     async def _headers(
         self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int

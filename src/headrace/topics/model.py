@@ -39,6 +39,8 @@ class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The leader epochs; the last one is that of this opening."""
     producers: dict[int, Producer]
     """The idempotent producers, by id."""
+    unsaved: frozenset[int] = frozenset()
+    """Those of them that the snapshot has not as they are, and those that it has and that are forgotten."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):

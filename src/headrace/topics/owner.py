@@ -5,10 +5,10 @@ here, in memory, and storage places what was decided. Decisions run ahead of sto
 whose fate is unknown, nothing here is true any more, and the log is opened anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import nsmallest
 
-from headrace.topics.errors import StorageFull
+from headrace.topics.errors import OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
 from headrace.topics.sequences import Producer
 
@@ -21,19 +21,29 @@ MOST_PRODUCERS = 100_000
 class LogOwner:
     """Decides sequence and offset of every batch of one log."""
 
-    __slots__ = ("_changed", "_gone", "next_offset", "producers")
+    __slots__ = ("_changed", "_gone", "next_offset", "producers", "refused")
 
-    def __init__(self, next_offset: int, producers: Mapping[int, Producer] | None = None) -> None:
+    def __init__(
+        self,
+        next_offset: int,
+        producers: Mapping[int, Producer] | None = None,
+        unsaved: Collection[int] = (),
+        refused: Mapping[int, tuple[int, int]] | None = None,
+    ) -> None:
         """Begin where storage says that the log ends.
 
         Args:
             next_offset: the log end.
             producers: what is known of idempotent producers, by id.
+            unsaved: those that are not stored as they are, or are stored and not known any more.
+            refused: of the owner before this one, see there.
         """
         self.next_offset = next_offset
         self.producers: dict[int, Producer] = dict(producers or {})
-        self._changed: set[int] = set()
-        self._gone: set[int] = set()
+        self._changed: set[int] = {each for each in unsaved if each in self.producers}
+        self._gone: set[int] = set(unsaved) - self._changed
+        self.refused = {each: known for each, known in (refused or {}).items() if each not in self.producers}
+        """Producer id -> epoch and sequence of the first batch that a producer nobody knows has been refused."""
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
@@ -51,7 +61,9 @@ class LogOwner:
         producer_id = append.producer_id
         if producer_id >= 0:
             known = self.producers.get(producer_id)
-            if known is not None:
+            if known is None:
+                self._check_refused(append)
+            else:
                 repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
                 if repeated >= 0:
                     return Appended(repeated, duplicate=True)
@@ -65,6 +77,17 @@ class LogOwner:
             self._changed.add(producer_id)
         self.next_offset = following
         return Appended(base_offset)
+
+    def refuse(self, append: Append) -> None:
+        """A batch could not be stored, and its producer may have sent more: none of those is to be the first one."""
+        if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
+            self.refused.setdefault(append.producer_id, (append.producer_epoch, append.base_sequence))
+
+    def _check_refused(self, append: Append) -> None:
+        epoch, first = self.refused.get(append.producer_id, (append.producer_epoch, append.base_sequence))
+        if (epoch, first) != (append.producer_epoch, append.base_sequence) and epoch >= append.producer_epoch:
+            raise OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
+        self.refused.pop(append.producer_id, None)
 
     def _make_room(self) -> None:
         if len(self.producers) >= MOST_PRODUCERS:
