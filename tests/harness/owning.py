@@ -9,6 +9,7 @@ from typing import Any
 import redis.asyncio
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.clock import SystemClock
 from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
 from headrace.keyspace import entries, partition
@@ -17,7 +18,6 @@ from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append, Appended
 
 STREAM = "headrace:t:0"
@@ -40,7 +40,7 @@ class Owner:
         self.storage = storage
         self.has_journal = journal
         self.snapshots = Snapshots()
-        self.partition = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), ManualClock(), self.snapshots)
+        self.partition = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), SystemClock(), self.snapshots)
 
     @classmethod
     async def start(cls, url: str, view: int, journal: Path | None = None) -> "Owner":

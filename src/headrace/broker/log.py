@@ -17,7 +17,7 @@ from headrace.broker.ports import AppendDone, LogStorage
 from headrace.broker.snapshots import Snapshots
 from headrace.records.native import stamp
 from headrace.topics.epochs import LeaderEpochs
-from headrace.topics.errors import OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import Fenced, OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
 from headrace.topics.owner import LogOwner
 
@@ -143,17 +143,24 @@ class LogPartition:
     async def _recover(self, reason: Exception) -> None:
         if isinstance(reason, StorageFull):
             await asyncio.sleep(_FULL_RETRY_S)
+        told = ""
         while True:
             try:
                 opened = await self._storage.open(self.stream, self._lost)
                 break
             except (StorageUnavailable, StorageFull):
                 await asyncio.sleep(_RETRY_S)
-            except TopicError as error:
+            except (Fenced, UnknownTopic) as error:
                 # Another server has it, or it was deleted: this partition takes nothing any more.
                 self._doubt = error
                 _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
                 return
+            except Exception as error:
+                # Somebody has laid hands on the log, say; whatever it is may be put right.
+                if str(error) != told:
+                    told = str(error)
+                    _log.exception("partition cannot be opened", topic=self.topic, partition=self.index)
+                await asyncio.sleep(_FULL_RETRY_S)
         self._recovery = None
         self._take_over(opened)
 
