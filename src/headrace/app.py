@@ -33,7 +33,7 @@ from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.urls import without_password
 from headrace.loop import DelayWatch
-from headrace.metrics.counters import Counters
+from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci import exposure
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
@@ -110,7 +110,7 @@ async def serve(
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
             _check_exposure(http_socket, kafka_socket, oci, insecure=settings.headrace_insecure)
-            storage = await stack.enter_async_context(_storage(options, settings, stop))
+            storage = await stack.enter_async_context(_storage(options, settings, stop, counters.store))
             clusters = Clusters(
                 storage,
                 settings,
@@ -263,14 +263,16 @@ def _text(bound: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _storage(options: ServerOptions, settings: BrokerSettings, stop: Stop) -> AsyncIterator[RedisStorage]:
+async def _storage(
+    options: ServerOptions, settings: BrokerSettings, stop: Stop, counted: StoreCounters
+) -> AsyncIterator[RedisStorage]:
     """The storage, opened as the options say. It asks `stop` when it is lost for good."""
     try:
         async with contextlib.AsyncExitStack() as stack:
             opening = (
-                _external(options.redis, settings, stop, stack)
+                _external(options.redis, settings, stop, stack, counted)
                 if options.redis
-                else _embedded(options, settings, stop, stack)
+                else _embedded(options, settings, stop, stack, counted)
             )
             opened = await opening
             stack.push_async_callback(opened.close)
@@ -284,7 +286,11 @@ async def _storage(options: ServerOptions, settings: BrokerSettings, stop: Stop)
 
 
 async def _embedded(
-    options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
+    options: ServerOptions,
+    settings: BrokerSettings,
+    stop: Stop,
+    stack: contextlib.AsyncExitStack,
+    counted: StoreCounters,
 ) -> RedisStorage:
     valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory)
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
@@ -307,12 +313,15 @@ async def _embedded(
         producer_expiry_ms=settings.producer_id_expiration_ms,
         alone=True,
         disk=DiskRoom(options.data),
+        counted=counted,
         journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
         journal_bytes=journal_bytes,
     )
 
 
-async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack) -> RedisStorage:
+async def _external(
+    url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack, counted: StoreCounters
+) -> RedisStorage:
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
     keys = Keyspace()
@@ -324,7 +333,9 @@ async def _external(url: str, settings: BrokerSettings, stop: Stop, stack: conte
     except RedisError as error:
         raise Unreachable(f"Redis at {url} does not answer: {error}; start it, or leave --redis out") from None
     stack.push_async_callback(lease.release)
-    opened = await RedisStorage.open(url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms)
+    opened = await RedisStorage.open(
+        url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, counted=counted
+    )
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     return opened

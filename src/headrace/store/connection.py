@@ -254,6 +254,8 @@ class Connection:
         self._usable = asyncio.Event()
         self.on_lost: list[Callable[[], None]] = []
         """Called when the connection is lost, before any request under way is told."""
+        self.on_restored: list[Callable[[], None]] = []
+        """Called when there is another one."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
 
@@ -298,6 +300,8 @@ class Connection:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_S)
             else:
+                for listener in self.on_restored:
+                    listener()
                 _log.info("connection to Redis restored")
                 return
 

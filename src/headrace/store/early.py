@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from time import time
 
+from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.journal import Journal
 from headrace.store.room import MemoryRoom
@@ -23,20 +24,29 @@ _PROVE_S = 0.05
 class Entered:
     """A batch in the journal."""
 
-    __slots__ = ("number", "stored")
+    __slots__ = ("number", "size", "stored")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, size: int = 0) -> None:
         self.number = number
+        self.size = size
         self.stored = False
 
 
 class EarlyAcknowledgement:
     """The journal in front of Redis, with the marks that say what it must keep."""
 
-    def __init__(self, journal: Journal, connection: Connection, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        connection: Connection,
+        now_ms: Callable[[], int],
+        counted: StoreCounters | None = None,
+    ) -> None:
         self._journal = journal
         self._connection = connection
         self._now_ms = now_ms
+        self._counted = counted or StoreCounters()
+        self._counted.journal_bytes = journal.size
         self._memory = MemoryRoom(connection, journal.size)
         self._entered: deque[Entered] = deque()
         """By number, the oldest first; without those at its beginning that are stored."""
@@ -47,9 +57,11 @@ class EarlyAcknowledgement:
         self._closed = False
 
     @classmethod
-    def over(cls, journal: Journal | None, connection: Connection) -> "EarlyAcknowledgement | None":
+    def over(
+        cls, journal: Journal | None, connection: Connection, counted: StoreCounters
+    ) -> "EarlyAcknowledgement | None":
         """One over this journal, where there is one."""
-        return None if journal is None else cls(journal, connection, lambda: int(time() * 1000))
+        return None if journal is None else cls(journal, connection, lambda: int(time() * 1000), counted)
 
     def enter(self, key: bytes, log_id: bytes, base_offset: int, append: Append) -> Entered | None:
         """Enter a batch; None when it has to wait for Redis, since there is no room.
@@ -67,13 +79,15 @@ class EarlyAcknowledgement:
             # The other half is stored and only waits for its proof, or is on its way.
             self._prove()
             return None
-        entered = Entered(number)
+        entered = Entered(number, len(append.batch))
+        self._counted.journal_waiting += entered.size
         self._entered.append(entered)
         return entered
 
     def stored(self, entered: Entered) -> None:
         """Redis has answered for an entry, or it need not be stored any more."""
         entered.stored = True
+        self._counted.journal_waiting -= entered.size
         waiting = self._entered
         number = 0
         while waiting and waiting[0].stored:

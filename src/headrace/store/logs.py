@@ -9,6 +9,7 @@ import structlog
 
 from headrace.keyspace import entries, partition
 from headrace.keyspace.keys import foreign_of, producers_of, state_of
+from headrace.metrics.counters import StoreCounters
 from headrace.records.batch import HEADER_SIZE, BatchHeader, peek, read_header
 from headrace.store import restoring
 from headrace.store.connection import Connection, Reply
@@ -30,7 +31,7 @@ _OPENED_AT_ONCE = 64
 _SCAN_BATCHES = 16
 _HEADERS_AT_ONCE = 64
 _PATIENCE_S = 5.0
-"""How long a reader waits for what is acknowledged and not in Redis yet."""
+"""How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
 _AGAIN_S = 0.05
 _log = structlog.get_logger("headrace.store")
 
@@ -51,6 +52,7 @@ class RedisLogs:
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
         early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
     ) -> None:
         """Own nothing yet.
 
@@ -61,6 +63,7 @@ class RedisLogs:
             now_ms: milliseconds since the epoch.
             early: acknowledges small batches before Redis has them.
             disk: room on the disk that Redis writes to, where that is known.
+            counted: counts what goes on.
         """
         self._connection = connection
         self._scripts = Scripts(connection)
@@ -68,7 +71,8 @@ class RedisLogs:
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
         self._early = early
-        self._placer = Placer(connection, now_ms, early, disk)
+        self._counted = counted or StoreCounters()
+        self._placer = Placer(connection, now_ms, early, disk, self._counted)
         self._logs: dict[str, OwnedLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         connection.on_lost.append(self._connection_lost)
@@ -98,11 +102,16 @@ class RedisLogs:
                 log = self._logs[stream] = OwnedLog(stream)
             # An opening makes an ownership of before void, also where nobody doubted it.
             self._placer.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
-            await self._connection.ready()
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._connection.ready()
+            except TimeoutError:
+                raise StorageUnavailable("no connection to Redis") from None
             made = self._connection.made
             opened = await self._open(log, create=create)
             if self._connection.made != made:
                 raise StorageUnavailable("the connection to Redis was lost during an opening")
+            self._counted.openings += 1
             log.lost = lost
             log.doubt = None
             return opened

@@ -14,10 +14,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter_ns
 
 import structlog
 
 from headrace.keyspace.keys import producers_of, state_of
+from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.store.connection import Chunk, Connection, Reply, encode
 from headrace.store.early import EarlyAcknowledgement, Entered
 from headrace.store.replies import error_of
@@ -41,6 +43,8 @@ _CALL_BYTES = 4 << 20
 _CALL_BATCHES = 512
 _COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+_PING = encode(["PING"])
+_NS_PER_TICK = 1_000_000_000 // TICKS
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.store")
@@ -68,8 +72,20 @@ class _Script:
     def __init__(self, command: bytes, answered: Callable[[Reply], None]) -> None:
         self.command = command
         self.answered = answered
-        self.batches: list[Batch] = []
-        """None, in a list of its own: tells this call from others."""
+        self.batches: Sequence[Batch] = ()
+
+
+class _Call:
+    """Batches that were sent together."""
+
+    __slots__ = ("batches", "proof", "sent_ns", "size")
+
+    def __init__(self, batches: list[Batch], size: int, proof: int) -> None:
+        self.batches: Sequence[Batch] = batches
+        self.size = size
+        self.proof = proof
+        """What an answer proves of the journal: see `EarlyAcknowledgement.proven`."""
+        self.sent_ns = perf_counter_ns()
 
 
 class OwnedLog:
@@ -101,8 +117,7 @@ class OwnedLog:
         self.waiting_bytes = 0
         self.urgent = False
         """Whether somebody waits for one of those."""
-        self.under_way: list[Batch] | None = None
-        """What the call under way has; empty for a script."""
+        self.under_way: _Call | _Script | None = None
         self.private = 0
         """Batches on their way that are not acknowledged yet: what comes behind them cannot be, either."""
         self.acknowledged: deque[Batch] = deque()
@@ -128,6 +143,7 @@ class Placer:
         now_ms: Callable[[], int],
         early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
     ) -> None:
         """Begin with nothing.
 
@@ -136,6 +152,7 @@ class Placer:
             now_ms: the time of arrival, for batches whose records have none.
             early: acknowledges small batches before they are sent; None: every batch waits for Redis.
             disk: room on the disk that Redis writes to, where that is known.
+            counted: counts what is placed.
         """
         self._connection = connection
         self._now_ms = now_ms
@@ -147,7 +164,7 @@ class Placer:
         """Logs whose batches wait for company."""
         self._patient_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._counted = counted or StoreCounters()
 
     def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
@@ -249,7 +266,7 @@ class Placer:
         if isinstance(first, _Script):
             waiting.popleft()
             log.urgent = bool(waiting)
-            log.under_way = first.batches
+            log.under_way = first
             self._connection.send([first.command], partial(self._script_answered, log, first))
             return
         batches: list[Batch] = []
@@ -263,9 +280,9 @@ class Placer:
             waiting.popleft()
         log.waiting_bytes -= size
         log.urgent = bool(waiting)
-        log.under_way = batches
-        proof = 0 if self._early is None else self._early.stored_to
-        answered = partial(self._answered, log, batches, proof)
+        call = _Call(batches, size, 0 if self._early is None else self._early.stored_to)
+        log.under_way = call
+        answered = partial(self._answered, log, call)
         count = len(batches)
         chunks = self._commands(log, batches)
         if count == 1:
@@ -321,36 +338,39 @@ class Placer:
             refusal = next((each for each in queued if type(each) is not bytes), reply)
             answered([], refusal)
 
-    def _answered(self, log: OwnedLog, batches: list[Batch], proof: int, replies: list[Reply], refusal: Reply) -> None:
+    def _answered(self, log: OwnedLog, call: _Call, replies: list[Reply], refusal: Reply) -> None:
         """Redis has answered a call."""
-        if log.under_way is not batches:
+        if log.under_way is not call:
             return
-        error = _fault(log, len(batches), replies, refusal)
+        counted, count = self._counted, len(call.batches)
+        counted.append_durations.add((perf_counter_ns() - call.sent_ns) // _NS_PER_TICK)
+        error = _fault(log, count, replies, refusal)
         if error is not None:
             self.fail(log, error)
             return
-        log.entries += len(batches)
-        early = self._early
-        if early is not None:
-            early.proven(proof)
+        log.entries += count
+        counted.appends += count
+        counted.append_bytes += call.size
+        if self._early is not None:
+            self._early.proven(call.proof)
         if self._disk is not None and log.private and self._disk.low():
             # An answer proves nothing of the disk; one to what is sent behind it does.
-            self._connection.send([encode(["PING"])], partial(self._proven, log, batches))
+            self._connection.send([_PING], partial(self._proven, log, call))
             return
-        self._settle(log, batches)
+        self._settle(log, call)
 
-    def _proven(self, log: OwnedLog, batches: list[Batch], reply: Reply) -> None:
-        if log.under_way is not batches:
+    def _proven(self, log: OwnedLog, call: _Call, reply: Reply) -> None:
+        if log.under_way is not call:
             return
         if isinstance(reply, Exception):
             self.fail(log, error_of(reply))
         else:
-            self._settle(log, batches)
+            self._settle(log, call)
 
-    def _settle(self, log: OwnedLog, batches: list[Batch]) -> None:
+    def _settle(self, log: OwnedLog, call: _Call) -> None:
         """Everything of a call is in Redis."""
         log.under_way = None
-        for batch in batches:
+        for batch in call.batches:
             done = batch.done
             if done is None:
                 log.acknowledged.popleft()
@@ -367,7 +387,7 @@ class Placer:
             self._send_soon(log)
 
     def _script_answered(self, log: OwnedLog, called: _Script, reply: Reply) -> None:
-        if log.under_way is called.batches:
+        if log.under_way is called:
             log.under_way = None
         called.answered(reply)
         if log.doubt is None:
@@ -378,7 +398,9 @@ class Placer:
         if log.doubt is not None:
             return
         log.doubt = error
-        failed = [*(log.under_way or ()), *log.waiting]
+        under_way = () if log.under_way is None else log.under_way.batches
+        failed = [*under_way, *log.waiting]
+        self._counted.refused += sum(isinstance(each, Batch) for each in failed)
         log.waiting.clear()
         log.waiting_bytes = 0
         log.under_way = None

@@ -3,10 +3,11 @@
 from itertools import groupby
 from uuid import uuid4
 
+import msgspec
 import structlog
 
-from headrace.keyspace import partition
-from headrace.keyspace.keys import foreign_of, state_of
+from headrace.keyspace import partition, registry
+from headrace.keyspace.keys import Keyspace, foreign_of, state_of
 from headrace.store import restoring
 from headrace.store.connection import Connection
 from headrace.store.journal import Entry, Journal
@@ -62,6 +63,17 @@ async def replay(connection: Connection, epoch: int, journal: Journal, size: int
         return journal.renewed(size)
     journal.remove()
     return None
+
+
+async def _is_registered(scripts: Scripts, stream: str) -> bool:
+    keyspace = Keyspace()
+    clusters = checked(await scripts.connection.call("HKEYS", keyspace.documents("clusters")))
+    for name in {keyspace.cluster, *(each.decode() for each in clusters)}:
+        topics = msgspec.structs.replace(keyspace, cluster=name).topics
+        found = checked(await scripts.connection.call("HVALS", topics))
+        if any(stream in registry.topic(text).streams for text in found):
+            return True
+    return False
 
 
 async def _replay_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:

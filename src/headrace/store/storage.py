@@ -1,5 +1,6 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
+from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ from redis.exceptions import RedisError
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
+from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection, encode, hide_password
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
@@ -85,16 +87,21 @@ class RedisStorage:
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         journal: Journal | None = None,
         disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
     ) -> None:
         """Use `open`."""
+        counted = counted or StoreCounters()
+        connection.on_restored.append(partial(_count_reconnect, counted))
         self.url = url
         self.cluster_id = cluster
         self.epoch = epoch
         self._admin = admin
         self._connection = connection
         self.scripts = Scripts(connection, disk)
-        early = EarlyAcknowledgement.over(journal, connection)
-        self.logs = RedisLogs(connection, epoch, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk)
+        early = EarlyAcknowledgement.over(journal, connection, counted)
+        self.logs = RedisLogs(
+            connection, epoch, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
+        )
         self.native = RedisNative(self.scripts, url, epoch, producer_expiry_ms=producer_expiry_ms)
         self.documents = RedisDocuments(self.scripts, keyspace, epoch)
         self._default = ClusterParts(self, keyspace)
@@ -113,6 +120,7 @@ class RedisStorage:
         journal: Journal | None = None,
         journal_bytes: int = 0,
         disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
     ) -> Self:
         """Check the layout and connect.
 
@@ -126,6 +134,7 @@ class RedisStorage:
             journal: that of the data directory, closed by `close`: what it holds is stored before anything else.
             journal_bytes: its size from now on; 0: it is not needed any more.
             disk: room on the disk that this Redis writes to, where that is known.
+            counted: counts what goes on.
 
         Raises:
             Unreachable, TooOld, WrongLayout; StoreError: the journal could not be made.
@@ -152,7 +161,7 @@ class RedisStorage:
                 raise
         return cls(
             url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, journal=journal,
-            disk=disk,
+            disk=disk, counted=counted,
         )  # fmt: skip
 
     def in_cluster(self, name: str) -> ClusterParts:
@@ -192,6 +201,10 @@ class RedisStorage:
         await self._connection.close()
         self.logs.close()
         await self._admin.aclose()
+
+
+def _count_reconnect(counted: StoreCounters) -> None:
+    counted.reconnects += 1
 
 
 async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
