@@ -48,6 +48,8 @@ from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
 from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
+from headrace.store.tasks import end
+from headrace.store.watch import Watch
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace")
@@ -168,6 +170,10 @@ async def serve(
             )
             await http.start()
             stack.push_async_callback(http.stop)
+            watching = asyncio.create_task(
+                Watch(storage.ping, None if options.redis else options.data).run(), name="watch"
+            )
+            stack.push_async_callback(end, watching)
             if guest is None:
                 settle_memory()
             on_ready(Ready(_text(kafka_socket), f"http://{_text(http_socket)}", storage.url))

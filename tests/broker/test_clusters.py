@@ -10,8 +10,8 @@ from tests.harness.redis import RedisServer
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.broker.live import LiveTopic
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import LiveTopic
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build

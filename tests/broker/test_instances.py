@@ -10,9 +10,9 @@ from tests.harness.redis import RedisServer
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
+from headrace.broker.live import LiveTopic
 from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import LiveTopic
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import GroupChange, Position, TopicPartition

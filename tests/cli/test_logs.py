@@ -65,6 +65,7 @@ class Unshowable:
 logs.configure(sys.argv[2], sys.argv[1])
 log = structlog.get_logger("test")
 log.info("lost", value=Unshowable())
+log.info("named as we are", method="GET", logger="y", level="z")
 log.info("named", topic="a\\x1b[2J\\nb\\x9b\\udc80")
 log.info("long", topic="x" * 1_000_000)
 password = "correct-horse"
@@ -103,5 +104,5 @@ def test_text_of_strangers_cannot_pass_for_lines_or_move_the_cursor() -> None:
     lines = unusual("text")
     assert all(line.isprintable() for line in lines)
     events = [line for line in lines if not line.startswith("    ")]
-    assert len(events) == 6
+    assert len(events) == 7
     assert all(line.startswith("20") for line in events)

@@ -34,10 +34,13 @@ def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
 class Member:
     """One member. Alone in its group it makes its own assignment; `lead` makes everybody's."""
 
-    def __init__(self, kafka: str, group: str, topic: str, *, client_id: str = "member") -> None:
+    def __init__(
+        self, kafka: str, group: str, topic: str, *, client_id: str = "member", session_ms: int = _SESSION_MS
+    ) -> None:
         """Connect twice; nothing is joined yet."""
         self.group = group
         self.topic = topic
+        self._session_ms = session_ms
         self.control = Wire(kafka, client_id=client_id)
         self.reader = Wire(kafka, client_id=client_id)
         self.member_id = ""
@@ -66,7 +69,7 @@ class Member:
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription(self.topic))
         return JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=_SESSION_MS,
+            session_timeout_ms=self._session_ms,
             rebalance_timeout_ms=_SESSION_MS,
             member_id=self.member_id,
             protocol_type="consumer",

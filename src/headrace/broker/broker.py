@@ -10,6 +10,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
+from headrace.broker.live import LiveTopic
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset
 from headrace.broker.pace import Lane
@@ -18,7 +19,7 @@ from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
-from headrace.broker.topics import LiveTopic, Progress, StreamName, TopicTable
+from headrace.broker.topics import Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 

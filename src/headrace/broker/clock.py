@@ -8,6 +8,7 @@ fro. Ticks say how long something takes: deadlines, time-outs, pauses, rates. Th
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
 
 _NS_PER_MS = 1_000_000
@@ -47,4 +48,5 @@ class SystemClock:
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Arrange `callback` on the running event loop."""
         delay = max(0, deadline_ms - self.ticks_ms()) / 1000
-        return asyncio.get_running_loop().call_later(delay, callback)
+        # Not in the context of who arranged it: what a timer does is nobody's request.
+        return asyncio.get_running_loop().call_later(delay, callback, context=Context())

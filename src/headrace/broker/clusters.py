@@ -14,10 +14,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import LiveTopic, Progress, StreamName
+from headrace.broker.topics import Progress, StreamName
 from headrace.groups.model import DropGroup
 from headrace.topics.model import Topic
 

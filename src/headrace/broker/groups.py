@@ -7,6 +7,7 @@ the next one. What has to be durable is durable before the answer that promises 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextvars import Context
 from uuid import uuid4
 
 import structlog
@@ -14,11 +15,12 @@ import structlog
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.partition import Partition
 from headrace.broker.ports import GroupStorage
+from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Event, Join, Leave, Request, TimerFired
+from headrace.groups.events import Commit, DropTopic, Event, Request, TimerFired
 from headrace.groups.group import ConsumerGroup
 from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
@@ -81,6 +83,7 @@ class Runner:
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
         self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.now())
+        self._teller = GroupTeller(stored.name, self.machine)
         self._carry_out(effects)
 
     # Events in
@@ -100,7 +103,9 @@ class Runner:
     def _work(self) -> None:
         while self._queue and self._writing is None:
             event, arrived_ms = self._queue.popleft()
-            self._carry_out(self.machine.handle(event, self._table.now(), arrived_ms))
+            effects = self.machine.handle(event, self._table.now(), arrived_ms)
+            self._teller.look(self.machine, event)
+            self._carry_out(effects)
         if self._writing is None:
             self._table.settled(self)
 
@@ -109,7 +114,9 @@ class Runner:
     def _carry_out(self, effects: list[Effect]) -> None:
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
-                self._writing = asyncio.get_running_loop().create_task(self._write(effect, effects[index + 1 :]))
+                # In a context of its own: what is done after the write, and told, is not all of who asked for it.
+                writing = self._write(effect, effects[index + 1 :])
+                self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
                 return
             self._act(effect)
 
@@ -265,7 +272,6 @@ class GroupTable:
         """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
-        _tell_reasons(group, event)
         return await self.runner_or_new(group).request(event)
 
     def settled(self, runner: Runner) -> None:
@@ -301,13 +307,3 @@ class GroupTable:
         for runner in self._runners.values():
             runner.stop()
         await self.mirror.settle()
-
-
-def _tell_reasons(group: str, event: Request) -> None:
-    """Members may say why they come and go (KIP-800): the first thing to look for when a group never settles."""
-    if isinstance(event, Join) and event.reason:
-        _log.info("member joins", group=group, member=event.member_id, reason=event.reason)
-    elif isinstance(event, Leave):
-        for leaving in event.members:
-            if leaving.reason:
-                _log.info("member leaves", group=group, member=leaving.member_id, reason=leaving.reason)

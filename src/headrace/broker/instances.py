@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import msgspec
 
 from headrace.broker.groups import GroupTable, Runner
+from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
 from headrace.broker.partition import Partition
 from headrace.broker.reading import Sink, read
-from headrace.broker.topics import LiveTopic
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
     Beat,

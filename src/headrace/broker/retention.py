@@ -5,9 +5,10 @@ import asyncio
 import structlog
 
 from headrace.broker.clock import Clock
+from headrace.broker.live import LiveTopic
 from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import LiveTopic, TopicTable
+from headrace.broker.topics import TopicTable
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.retention")

@@ -6,20 +6,19 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
+import structlog
 
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.native.converting import Conversion, MovePositions, target_of
 from headrace.broker.native.opening import open_partition, open_partitions
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition import Partition
-from headrace.broker.ports import AppendDone, Storage
+from headrace.broker.ports import Storage
 from headrace.broker.snapshots import Snapshots
-from headrace.metrics.counters import TopicCounters
-from headrace.records.plain import HeaderFields
-from headrace.topics.accept import accept
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (
     Fenced,
@@ -35,6 +34,8 @@ from headrace.topics.model import Topic
 from headrace.topics.names import check_name
 from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
 
+_log = structlog.get_logger("headrace.topics")
+
 T = TypeVar("T")
 
 _OPENED_AT_ONCE = 64
@@ -43,42 +44,6 @@ _ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
 Progress = Callable[[int, int], None]
 StreamName = Callable[[str, UUID, int], str]
 """(topic name, topic id, partition) -> Redis key of a new partition's stream."""
-
-
-class LiveTopic(msgspec.Struct):
-    """A topic with its open partitions and its resolved configuration."""
-
-    topic: Topic
-    config: TopicConfig
-    partitions: list[Partition]
-    natives: list[NativePartition] = []
-    """The same, where it is a native topic."""
-    counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
-
-    def append(
-        self,
-        index: int,
-        batch: bytearray | memoryview,
-        now_ms: int,
-        done: AppendDone,
-        *,
-        zstd_allowed: bool = True,
-        most_bytes: int | None = None,
-        header: HeaderFields | None = None,
-    ) -> None:
-        """Check one record batch and append it to a partition; see `Broker.append` and `topics.accept.accept`.
-
-        Raises:
-            UnknownTopic: there is no such partition.
-        """
-        partitions = self.partitions
-        if not 0 <= index < len(partitions):
-            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
-        append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
-        partitions[index].append(append, done)
-        counted = self.counted
-        counted.records_in += append.span
-        counted.bytes_in += len(batch)
 
 
 class TopicTable:
@@ -242,7 +207,9 @@ class TopicTable:
             except TopicExists:
                 await self._open_stored(name)
                 raise
-            return await self._open(topic)
+            live = await self._open(topic)
+            _log.info("topic created", topic=name, partitions=partitions, config=config)
+            return live
 
     async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
         """Make a Redis Stream that is there a partition of a native topic; the stream itself is not touched.
@@ -290,6 +257,7 @@ class TopicTable:
                 await self._storage.topics.create(topic)
                 live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened], [opened])
                 self._add(live)
+                _log.info("stream adopted", topic=name, partition=partition, stream=stream)
                 return live
             await self._storage.topics.replace(topic)
             for replaced in known.partitions[partition : partition + 1]:
@@ -299,6 +267,7 @@ class TopicTable:
             known.topic = topic
             for listener in self.adopted:
                 listener(known)
+            _log.info("stream adopted", topic=name, partition=partition, stream=stream)
             return known
 
     async def _open_stored(self, name: str) -> None:
@@ -330,7 +299,10 @@ class TopicTable:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)
             await self._storage.topics.replace(topic)
+            before = live.topic.config
             live.topic, live.config = topic, resolved
+            changed = {key: config.get(key) for key in {*before, *config} if before.get(key) != config.get(key)}
+            _log.info("topic altered", topic=name, changed=changed)
 
     async def convert(self, name: str, storage: str, move: "MovePositions") -> int:
         """Move a topic to the other storage; how many records it has there.
@@ -380,6 +352,7 @@ class TopicTable:
             if storage == "native":
                 await move.carry(live, conversion.moved)
             await self._storage.topics.drop_streams(before)
+            _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
             return conversion.copied
 
     def validate_growth(self, name: str, partitions: int) -> None:
@@ -407,6 +380,7 @@ class TopicTable:
             live.natives += natives
             for listener in self.adopted:
                 listener(live)
+            _log.info("topic altered", topic=name, partitions=partitions, before=present)
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its records; raises UnknownTopic."""
@@ -428,6 +402,7 @@ class TopicTable:
         self._remove(live)
         for listener in self.removed:
             listener(live)
+        _log.info("topic deleted", topic=live.topic.name)
 
     async def _still_stored(self, topic: Topic) -> bool:
         """Whether a topic is still in the registry, after a change whose answer was lost; waits for the storage."""

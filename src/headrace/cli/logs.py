@@ -108,7 +108,8 @@ def _never_raising(threshold: int, writer: StderrWriter) -> type:
     filtering = structlog.make_filtering_bound_logger(threshold)
     told = structlog.BoundLoggerBase._proxy_to_logger  # documented for wrapper classes
 
-    def tell(self: structlog.BoundLoggerBase, method: str, event: str | None = None, **values: Any) -> None:
+    def tell(self: structlog.BoundLoggerBase, method: str, event: str | None = None, /, **values: Any) -> None:
+        # Positional only: a field may have any name.
         try:
             told(self, method, event, **values)
         except Exception as error:

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from headrace import __version__
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.console.process import process_facts
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters

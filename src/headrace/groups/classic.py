@@ -214,6 +214,10 @@ class ClassicGroup:
         """The number of the present generation; 0 before the first."""
         return self._group.generation
 
+    def who(self) -> dict[str, tuple[str, str]]:
+        """Member id -> the client's id and host."""
+        return {name: (member.client_id, member.client_host) for name, member in self._group.members.items()}
+
     @property
     def size(self) -> int:
         """How many members there are."""

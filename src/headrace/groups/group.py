@@ -203,6 +203,13 @@ class ConsumerGroup:
         """How many members and instances there are."""
         return self.classic.size + sum(section.size for section in self.balanced.values())
 
+    def who(self) -> dict[str, tuple[str, str]]:
+        """Member id, or topic and instance -> the client's id and host, the latter empty for instances."""
+        found = self.classic.who()
+        for topic, section in self.balanced.items():
+            found |= {f"{topic}/{name}": (name, "") for name in section.shares()}
+        return found
+
     @property
     def generations(self) -> int:
         """How many generations there have been, of classic members and of instances together."""

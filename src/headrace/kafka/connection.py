@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted, LoginRefused
@@ -103,9 +104,14 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._door.admit(self)
+        if self._door.telling:
+            port = peer[1] if isinstance(peer, tuple) else 0
+            _log.debug("connection opened", client=self.client_host, port=port, listener=self.listener)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
+        if self._door.telling and not self._closed:
+            _log.debug("connection ended by the client", client=self.client_host, reason=str(exc or "closed"))
         self._closed = True
         self._door.forget(self)
         held = self._held
@@ -413,6 +419,9 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(self._tasks.discard)
 
     async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
+        # Whatever is logged on behalf of this request says whose it is.
+        who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
+        bind_contextvars(client=self.client_host, client_id=exchange.client_id, **who)
         try:
             response = await later
             if not self._closed and response is not None:
@@ -469,6 +478,8 @@ class Connection(asyncio.BufferedProtocol):
             took = int((now - exchange.began) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
+            if self._door.telling:
+                self._tell(exchange, now)
         self._waiting_bytes -= served
         self._memory.free(served)
         if len(out) == 1:
@@ -486,6 +497,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._read_paused:
             self._go_on()
             self._read_on()
+
+    def _tell(self, exchange: Exchange, now: float) -> None:
+        """One line for a request that was answered, at debug."""
+        _log.debug(
+            "request",
+            api=APIS[exchange.api_key].name,
+            version=exchange.version,
+            request=exchange.correlation_id,
+            client=self.client_host,
+            client_id=exchange.client_id,
+            bytes=exchange.size,
+            ms=round((now - exchange.began) * 1000, 3),
+        )
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""

@@ -4,9 +4,12 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+import structlog
+
 from headrace.broker.clock import Timer
 from headrace.broker.connections import ConnectionLimits
 from headrace.broker.logins import Logins
+from headrace.broker.telling import tells_requests
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.connection import Connection
@@ -52,6 +55,8 @@ class KafkaListener:
             limits: of the connections of all listeners; None: of this one's, as the settings say.
         """
         apis.load()
+        self.telling = tells_requests(structlog.get_logger())
+        """Whether each connection and request has a line in the log."""
         self.broker = broker
         self.name = name
         self.logins = logins

@@ -14,9 +14,11 @@ from uuid import uuid4
 
 import msgspec
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from headrace import __version__
 from headrace.access.principal import ANONYMOUS, Principal
+from headrace.broker.telling import tells_requests
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
 from headrace.oci.call import Answer, Call
@@ -104,6 +106,7 @@ class OciApp:
         operations.load()
         self._door = door
         self._authenticator = authenticator
+        self._telling = tells_requests(_log)
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
         self._counted = (counters or Counters()).listener(LISTENER, {each: each for each in (*OPERATIONS, _NONE)}).apis
@@ -116,6 +119,8 @@ class OciApp:
         request_id = headers.get("opc-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = uuid4().hex.upper()
+        # Whatever is logged on behalf of this request says whose it is.
+        bind_contextvars(client=(scope.get("client") or ("local",))[0], request=request_id)
         try:
             status, answer = await self._run(scope, headers, receive)
         except OciError as error:
@@ -141,6 +146,15 @@ class OciApp:
             reads.take(len(content))
         try:
             await _send(send, status, answer, content, request_id)
+            if self._telling:
+                _log.debug(
+                    "request",
+                    operation=scope.get(_OPERATION, _NONE),
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    ms=round((perf_counter() - began) * 1000, 3),
+                )
             counted.add(int((perf_counter() - began) * TICKS))
             if large:
                 await _drain(scope)
@@ -167,6 +181,8 @@ class OciApp:
                 signs_body=operation.signs_body,
                 now_ms=self._door.clock.now_ms(),
             )
+            if principal is not ANONYMOUS:
+                bind_contextvars(user=principal.name)
         if method in _WITHOUT_BODY:
             return await self._do(scope, receive, headers, match, principal, None)
         most = MOST_BODY_OF.get(operation.name, MOST_BODY)

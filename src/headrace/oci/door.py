@@ -7,7 +7,7 @@ from random import Random
 from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.clusters import Clusters
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.oci import ocids
 from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, expired
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid

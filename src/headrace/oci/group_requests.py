@@ -5,7 +5,7 @@ from enum import Enum
 from uuid import uuid4
 
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.oci.cursors import LONGEST_NAME, InstanceCursor, of_group
 from headrace.oci.door import Door
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid

@@ -7,7 +7,7 @@ from struct import Struct
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.oci.times import text_of

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.broker.broker import Broker
+from headrace.broker.live import LiveTopic
 from headrace.broker.settings import BrokerSettings
-from headrace.broker.topics import LiveTopic
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock

@@ -21,7 +21,7 @@ from headrace.topics.model import Append, Appended, StoredBatch, Topic
 from headrace.topics.native import ADOPTED, STORAGE, adopted
 
 if TYPE_CHECKING:
-    from headrace.broker.topics import LiveTopic
+    from headrace.broker.live import LiveTopic
 
 _READ_BYTES = 1 << 20
 _CLOSE = 4

@@ -30,7 +30,7 @@ from headrace.topics.errors import TopicError
 from headrace.topics.native import NotAStream
 
 if TYPE_CHECKING:
-    from headrace.broker.topics import LiveTopic
+    from headrace.broker.live import LiveTopic
 
 _log = structlog.get_logger("headrace.native")
 

@@ -10,7 +10,7 @@ from headrace.topics.errors import InvalidConfig, StorageUnavailable
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.topics import LiveTopic
+    from headrace.broker.live import LiveTopic
 
 
 class GroupPositions:

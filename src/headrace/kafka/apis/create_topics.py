@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
+from headrace.broker.live import LiveTopic
 from headrace.broker.native.positions import GroupPositions
-from headrace.broker.topics import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange

@@ -10,6 +10,8 @@ Version notes
 - 1: tells how long the login lasts (KIP-368): for ever, told as 0. 2: flexible.
 """
 
+from structlog.contextvars import bound_contextvars
+
 from headrace.access.needs import ANYBODY
 from headrace.broker.logins import LoginRefused
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -29,7 +31,8 @@ def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> None:
         outlet.enter(outlet.login.finish(bytes(request.auth_bytes)))
     except LoginRefused as refused:
         exchange.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
-        outlet.close(f"login refused: {refused.reason}")
+        with bound_contextvars(request=exchange.correlation_id, client_id=exchange.client_id):
+            outlet.close(f"login refused: {refused.reason}")
     else:
         exchange.answer(SaslAuthenticateResponse(error_message=None, auth_bytes=b""))
 

@@ -7,8 +7,8 @@ import msgspec
 
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
+from headrace.broker.live import LiveTopic
 from headrace.broker.partition import Partition
-from headrace.broker.topics import LiveTopic
 from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import PartitionCursor
 from headrace.oci.errors import OciError, invalid

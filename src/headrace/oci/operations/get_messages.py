@@ -7,9 +7,9 @@ import msgspec
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.instances import InstanceError
+from headrace.broker.live import LiveTopic
 from headrace.broker.partition import Partition
 from headrace.broker.reading import read
-from headrace.broker.topics import LiveTopic
 from headrace.oci.answering import MessageSink
 from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
-from headrace.broker.topics import LiveTopic
+from headrace.broker.live import LiveTopic
 from headrace.oci import ocids
 from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle

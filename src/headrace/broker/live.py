@@ -1,0 +1,49 @@
+"""A topic while the server runs."""
+
+import msgspec
+
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.partition import Partition
+from headrace.broker.ports import AppendDone
+from headrace.metrics.counters import TopicCounters
+from headrace.records.plain import HeaderFields
+from headrace.topics.accept import accept
+from headrace.topics.config import TopicConfig
+from headrace.topics.errors import UnknownTopic
+from headrace.topics.model import Topic
+
+
+class LiveTopic(msgspec.Struct):
+    """A topic with its open partitions and its resolved configuration."""
+
+    topic: Topic
+    config: TopicConfig
+    partitions: list[Partition]
+    natives: list[NativePartition] = []
+    """The same, where it is a native topic."""
+    counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
+
+    def append(
+        self,
+        index: int,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        done: AppendDone,
+        *,
+        zstd_allowed: bool = True,
+        most_bytes: int | None = None,
+        header: HeaderFields | None = None,
+    ) -> None:
+        """Check one record batch and append it to a partition; see `Broker.append` and `topics.accept.accept`.
+
+        Raises:
+            UnknownTopic: there is no such partition.
+        """
+        partitions = self.partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
+        append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
+        partitions[index].append(append, done)
+        counted = self.counted
+        counted.records_in += append.span
+        counted.bytes_in += len(batch)

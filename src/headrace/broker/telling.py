@@ -1,0 +1,78 @@
+"""What the log says of groups: who joined, who left and why, and the generation that this makes; and whether at all."""
+
+import logging
+from typing import Any, Final
+
+import structlog
+
+from headrace.groups.events import DropTopic, Event, Join, Leave, TimerFired
+from headrace.groups.group import ConsumerGroup
+from headrace.groups.timers import TimerKind
+
+_log = structlog.get_logger("headrace.groups")
+
+_EXPIRED: Final = {
+    TimerKind.SESSION: "no sign of life for its session's time",
+    TimerKind.JOIN: "it did not join again within the rebalance time",
+    TimerKind.SYNC: "it did not ask for its assignment within the rebalance time",
+    TimerKind.INSTANCE: "no request for its time-out",
+}
+
+
+def tells_requests(log: Any) -> bool:
+    """Whether requests and connections are logged, asked once: a call for each that logs nothing would be felt."""
+    enabled = getattr(log.bind(), "is_enabled_for", None)
+    return enabled is not None and bool(enabled(logging.DEBUG))
+
+
+class GroupTeller:
+    """Compares a group before and after each event; a comparison of two numbers where nothing has changed."""
+
+    def __init__(self, name: str, machine: ConsumerGroup) -> None:
+        self._name = name
+        self._members = machine.who()
+        self._seen = machine.size, machine.generations
+
+    def look(self, machine: ConsumerGroup, event: Event) -> None:
+        """Tell what an event has changed. Kafka's own reasons (KIP-800) are the members' words."""
+        seen = machine.size, machine.generations
+        if seen == self._seen:
+            return
+        self._seen = seen
+        before, self._members = self._members, machine.who()
+        for member in self._members.keys() - before.keys():
+            client, host = self._members[member]
+            reason = event.reason if isinstance(event, Join) and event.reason else None
+            self._tell("member joined", machine, member, client, host, reason)
+        for member in before.keys() - self._members.keys():
+            client, host = before[member]
+            what, reason = _ending(event, member)
+            self._tell(what, machine, member, client, host, reason)
+
+    def _tell(self, what: str, machine: ConsumerGroup, member: str, client: str, host: str, reason: str | None) -> None:
+        more = {} if reason is None else {"reason": reason}
+        _log.info(
+            what,
+            group=self._name,
+            member=member,
+            client_id=client,
+            host=host,
+            generation=machine.generations,
+            members=machine.size,
+            **more,
+        )
+
+
+def _ending(event: Event, member: str) -> tuple[str, str | None]:
+    """What became of a member that is in no longer, and why."""
+    match event:
+        case Leave(members=leaving):
+            return "member left", next((each.reason for each in leaving if each.member_id == member), None)
+        case TimerFired(key) if key.kind in _EXPIRED:
+            return "member expired", _EXPIRED[key.kind]
+        case Join():
+            return "member left", "another took its place"
+        case DropTopic(topic):
+            return "member left", f"topic {topic} was deleted"
+        case _:
+            return "member left", None

@@ -1,0 +1,84 @@
+"""What an operator should hear of before it hurts: a Redis that answers slowly, a disk that is nearly full."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.topics.errors import TopicError
+
+_LOOK_S: Final = 5.0
+_SLOW_S: Final = 0.5
+"""A PING that takes longer than this waits behind something: a large script, a fork, swapping, the network."""
+_LOW_BYTES: Final = 1 << 30
+_STEPS: Final = 4
+"""The disk is told of again with every quarter of `_LOW_BYTES` less."""
+
+_log = structlog.get_logger("headrace.store")
+
+
+class Watch:
+    """Looks every few seconds, and tells of what has changed."""
+
+    def __init__(
+        self,
+        ping: Callable[[], Awaitable[None]],
+        data: Path | None,
+        free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+        slow_s: float = _SLOW_S,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            ping: asks Redis; raises TopicError when it is away, which others tell of.
+            data: the data directory; None: the records lie elsewhere.
+            free_bytes: how much room there is on the disk of a path.
+            slow_s: from how many seconds on an answer is late.
+        """
+        self._ping = ping
+        self._data = data
+        self._free_bytes = free_bytes
+        self._slow_s = slow_s
+        self._step = _STEPS
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await self.look_at_redis()
+            self.look_at_disk()
+            await asyncio.sleep(_LOOK_S)
+
+    async def look_at_redis(self) -> None:
+        """Ask once, and tell when the answer is late: while it is, and when it has come."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        asked = asyncio.ensure_future(self._ping())
+        try:
+            await asyncio.wait([asked], timeout=self._slow_s)
+            if not asked.done():
+                _log.warning("Redis is slow: it has not answered a PING yet", after_ms=round(self._slow_s * 1000))
+                await asyncio.wait([asked])
+                _log.info("Redis has answered", after_ms=round((loop.time() - began) * 1000))
+        finally:
+            asked.cancel()
+        error = None if asked.cancelled() else asked.exception()
+        if error is not None and not isinstance(error, TopicError):
+            raise error
+
+    def look_at_disk(self) -> None:
+        """Tell when little room is left, again as it gets less, and when there is enough again."""
+        if self._data is None:
+            return
+        try:
+            free = self._free_bytes(self._data)
+        except OSError:
+            return
+        before, self._step = self._step, min(_STEPS, free * _STEPS // _LOW_BYTES)
+        place = str(self._data)
+        if self._step < before:
+            _log.warning("the disk is nearly full", data=place, free_mib=free >> 20)
+        elif self._step == _STEPS and before < _STEPS:
+            _log.info("the disk has room again", data=place, free_mib=free >> 20)

@@ -1,0 +1,66 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from headrace.store.watch import Watch
+from headrace.topics.errors import StorageUnavailable
+
+MIB = 1 << 20
+
+
+async def nothing() -> None:
+    """A PING that is answered."""
+
+
+def told(logged: list[Any]) -> list[tuple[str, str]]:
+    return [(line["log_level"], line["event"]) for line in logged]
+
+
+async def test_a_redis_that_answers_is_not_told_of() -> None:
+    with structlog.testing.capture_logs() as logged:
+        await Watch(nothing, None).look_at_redis()
+    assert logged == []
+
+
+async def test_a_slow_redis_is_told_of_before_it_answers_and_then() -> None:
+    answer = asyncio.Event()
+
+    async def ping() -> None:
+        await answer.wait()
+
+    with structlog.testing.capture_logs() as logged:
+        looking = asyncio.create_task(Watch(ping, None, slow_s=0.001).look_at_redis())
+        while not logged:
+            await asyncio.sleep(0)
+        assert told(logged) == [("warning", "Redis is slow: it has not answered a PING yet")]
+        answer.set()
+        await looking
+    assert told(logged)[1:] == [("info", "Redis has answered")]
+
+
+async def test_a_redis_that_is_away_is_told_of_by_others() -> None:
+    async def ping() -> None:
+        raise StorageUnavailable("no connection to Redis")
+
+    with structlog.testing.capture_logs() as logged:
+        await Watch(ping, None).look_at_redis()
+    assert logged == []
+
+
+def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_when_there_is_room() -> None:
+    free = 0
+    watch = Watch(nothing, Path("/data"), lambda _path: free)
+    lines = []
+    for mib in (2_000, 1_024, 1_000, 990, 770, 700, 200, 600, 1_500, 2_000, 100):
+        free = mib * MIB
+        with structlog.testing.capture_logs() as logged:
+            watch.look_at_disk()
+        lines.append(told(logged))
+    full, room = [("warning", "the disk is nearly full")], [("info", "the disk has room again")]
+    assert lines == [[], [], full, [], [], full, full, [], room, [], full]
+
+
+def test_a_disk_that_cannot_be_looked_at_is_left_alone() -> None:
+    Watch(nothing, Path("/nowhere/at/all")).look_at_disk()
