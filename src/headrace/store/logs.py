@@ -66,7 +66,7 @@ class RedisLogs:
             counted: counts what goes on.
         """
         self._connection = connection
-        self._scripts = Scripts(connection)
+        self._scripts = Scripts(connection, disk)
         self._epoch = epoch
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms

@@ -7,7 +7,9 @@ from headrace.store.room import NEARLY_FULL, DiskRoom
 from headrace.topics.errors import StorageFull
 
 _GROWING = frozenset({"put_topic", "register_group", "save_documents", "save_group"})
-"""Refused while the disk is nearly full: an answer of Redis would prove nothing."""
+"""Refused while the disk is nearly full."""
+_PROVEN = _GROWING | {"open"}
+"""Believed on a disk that may be filling up only once Redis has taken something sent behind the answer."""
 
 
 def load_commands() -> list[bytes]:
@@ -32,7 +34,10 @@ class Scripts:
         """Call a script; an error that it answers is returned. Raises StorageUnavailable, StorageFull."""
         if self._disk is not None and name in _GROWING and not self._disk.has_room(0):
             raise StorageFull(NEARLY_FULL)
-        return await self.connection.call("EVALSHA", script(name).sha, len(keys), *keys, *arguments)
+        reply = await self.connection.call("EVALSHA", script(name).sha, len(keys), *keys, *arguments)
+        if self._disk is not None and name in _PROVEN and self._disk.low():
+            checked(await self.connection.call("PING"))
+        return reply
 
     async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
         """The same; raises an error that it answers, as a class of `topics.errors`."""
