@@ -1,16 +1,16 @@
 """Logs as a server has them, over a storage and without the server."""
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.clock import SystemClock
 from headrace.broker.log import LogPartition
 from headrace.broker.ports import Storage
 from headrace.broker.snapshots import Snapshots
-from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append, Appended
 
 
 async def opened(storage: Storage, stream: str) -> LogPartition:
     """A log that is open for writing, made where it is missing."""
-    made = LogPartition("t", 0, stream, storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
+    made = LogPartition("t", 0, stream, storage.logs, CacheBudget(1 << 20), SystemClock(), Snapshots())
     await made.open(create=True)
     return made
 
