@@ -138,6 +138,28 @@ def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) 
     assert value(samples, "group_members", group="plain") == 0
 
 
+def test_what_the_store_does_is_told(running: Server, wire: Wire) -> None:
+    def told(name: str) -> float:
+        return value(samples, f"store_{name}")
+
+    samples = read(scraped(running))
+    openings, appends, size = told("openings_total"), told("appends_total"), told("append_bytes_total")
+    wire.create("stored", 3)
+    wire.create("plain", headrace_storage="native")
+    sent = batch(b"value")
+    for topic in ("stored", "plain"):
+        assert wire.produce(topic, sent).error_code == 0
+    while True:  # what the journal has acknowledged is on its way
+        samples = read(scraped(running))
+        if not told("journal_waiting_bytes") and told("appends_total") >= appends + 2:
+            break
+    assert told("append_bytes_total") >= size + 2 * len(sent)
+    assert told("openings_total") == openings + 3
+    assert told("append_duration_seconds_count") >= 2
+    assert told("journal_bytes") >= 16 << 20
+    assert told("append_failures_total") == told("reconnects_total") == 0
+
+
 def test_the_store_and_the_process_are_told(running: Server) -> None:
     samples = read(scraped(running))
     assert value(samples, "store_up") == 1

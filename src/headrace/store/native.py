@@ -6,7 +6,7 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from time import time
+from time import perf_counter, time
 from typing import Any
 
 import hiredis
@@ -14,6 +14,7 @@ import hiredis
 from headrace.keyspace import native
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.scripts import script
+from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError
 from headrace.store.connection import Reply, encode
@@ -64,6 +65,7 @@ class RedisNative:
         *,
         producer_expiry_ms: int,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
+        counted: StoreCounters | None = None,
     ) -> None:
         """Begin.
 
@@ -73,7 +75,9 @@ class RedisNative:
             epoch: this server's epoch: scripts refuse an older one.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
+            counted: counts what is appended.
         """
+        self._counted = counted or StoreCounters()
         self._scripts = scripts
         self._connection = scripts.connection
         self._watcher = StreamWatcher(url, scripts.connection)
@@ -141,7 +145,19 @@ class RedisNative:
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
         known, _, rest = head.partition(b"\r\n")
-        self._connection.send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], partial(_appended, done))
+        answered = partial(self._appended, done, len(append.batch), perf_counter())
+        self._connection.send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], answered)
+
+    def _appended(self, done: AppendDone, size: int, began: float, reply: Reply) -> None:
+        counted = self._counted
+        counted.append_durations.add(int((perf_counter() - began) * TICKS))
+        if not isinstance(reply, bytes):
+            counted.refused += 1
+            done(_error_of(reply) if isinstance(reply, Exception) else StorageUnavailable(f"Redis answered {reply!r}"))
+            return
+        counted.appends += 1
+        counted.append_bytes += size
+        done(Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply)))
 
     async def settle(self) -> None:
         """Return when every append given before has its answer: answers come in order, so this one is the last."""
@@ -366,10 +382,3 @@ class RedisNative:
 
 def _ignore(reply: Reply) -> None:
     """Nobody waits for this answer."""
-
-
-def _appended(done: AppendDone, reply: Reply) -> None:
-    if isinstance(reply, bytes):
-        done(Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply)))
-    else:
-        done(_error_of(reply) if isinstance(reply, Exception) else StorageUnavailable(f"Redis answered {reply!r}"))

@@ -102,7 +102,7 @@ class RedisStorage:
         self.logs = RedisLogs(
             connection, epoch, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
         )
-        self.native = RedisNative(self.scripts, url, epoch, producer_expiry_ms=producer_expiry_ms)
+        self.native = RedisNative(self.scripts, url, epoch, producer_expiry_ms=producer_expiry_ms, counted=counted)
         self.documents = RedisDocuments(self.scripts, keyspace, epoch)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
