@@ -266,12 +266,18 @@ def test_a_redis_that_comes_back_later_than_the_lease_finds_its_server_again(
             with pytest.raises(urllib.error.HTTPError, match="503") as failing:
                 urllib.request.urlopen(started.http + "/healthz", timeout=10)
             failing.value.close()
+        with pytest.raises(urllib.error.HTTPError, match="503") as unready:
+            urllib.request.urlopen(started.http + "/readyz", timeout=10)
+        unready.value.close()
+        with urllib.request.urlopen(started.http + "/livez", timeout=10) as alive:
+            assert alive.status == 200
         storage.start()
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(started.kafka)
-        with urllib.request.urlopen(started.http + "/healthz", timeout=10) as answer:
-            assert answer.status == 200
+        for path in ("/healthz", "/readyz", "/livez"):
+            with urllib.request.urlopen(started.http + path, timeout=10) as answer:
+                assert answer.status == 200
 
 
 def test_a_redis_that_is_not_there_is_named(folder: Path) -> None:

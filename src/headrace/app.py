@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,9 +26,11 @@ from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits, raise_descriptors
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
+from headrace.console.front import Front
 from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
 from headrace.console.metrics import MetricsPage
+from headrace.console.reset import ResetCall
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
@@ -112,6 +115,11 @@ async def serve(
             kafka_socket = _bind(options.kafka, "kafka", stack)
             http_socket = _bind(options.http, "http", stack)
             _check_exposure(http_socket, kafka_socket, oci, insecure=settings.headrace_insecure)
+            limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
+            front = Front()
+            http = await stack.enter_async_context(
+                _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), http_socket, limits)
+            )
             storage = await stack.enter_async_context(_storage(options, settings, stop, counters.store))
             clusters = Clusters(
                 storage,
@@ -122,14 +130,13 @@ async def serve(
                 cache=cache,
             )
             broker = clusters.default
-            advertised = options.advertise or Address(options.kafka.host, kafka_socket.getsockname()[1])
-            broker.advertised["PLAINTEXT"] = (advertised.host, advertised.port)
+            broker.advertised["PLAINTEXT"] = _advertised(options, kafka_socket)
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
             door = Door(clusters, oci)
             await door.start()
             stack.push_async_callback(door.stop)
-            limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
+            http.pressed = lambda: clusters.reads.short
             login_required = exposure.kafka_login_required(oci, kafka_socket.getsockname()[0])
             kafka = KafkaListener(
                 broker,
@@ -158,22 +165,17 @@ async def serve(
                 data=None if options.redis else options.data,
                 most_series=settings.metrics_max_series,
             )
-            people = console.create(
-                lambda: _health(storage), mounts=(Route("/metrics", metrics.answer),), otherwise=oci_app
-            )
-            hosts = _hosts(options, settings, oci, http_socket)
-            http = HttpListener(
-                HostCheck(_http_doors(oci_app, people), hosts),
-                http_socket,
-                limits=limits,
-                pressed=lambda: clusters.reads.short,
-            )
-            await http.start()
-            stack.push_async_callback(http.stop)
             watching = asyncio.create_task(
                 Watch(storage.ping, None if options.redis else options.data).run(), name="watch"
             )
             stack.push_async_callback(end, watching)
+            mounts = (
+                Route("/metrics", metrics.answer),
+                ResetCall(door.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
+            )
+            health = partial(_health, storage)
+            front.open(_http_doors(oci_app, console.create(health, mounts, otherwise=oci_app)), health)
+            stack.push_async_callback(front.close)
             if guest is None:
                 settle_memory()
             on_ready(Ready(_text(kafka_socket), f"http://{_text(http_socket)}", storage.url))
@@ -190,6 +192,23 @@ def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
         await door(scope, receive, send)
 
     return application
+
+
+def _advertised(options: ServerOptions, bound: socket.socket) -> tuple[str, int]:
+    """Host and port that Kafka's clients are told."""
+    told = options.advertise or Address(options.kafka.host, bound.getsockname()[1])
+    return told.host, told.port
+
+
+@contextlib.asynccontextmanager
+async def _http(app: ASGIApp, bound: socket.socket, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
+    """The HTTP listener. It answers before there is anything to serve, and to the last: how far the server is."""
+    listener = HttpListener(app, bound, limits=limits)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop()
 
 
 def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, bound: socket.socket) -> Hosts:

@@ -54,8 +54,8 @@ class Served:
         sock = socket.create_server(("127.0.0.1", 0))
         sock.setblocking(False)
         self.port = sock.getsockname()[1]
-        pressed = lambda: self.pressed  # noqa: E731
-        self.listener = HttpListener(self.app, sock, clock=self.clock, limits=self.limits, pressed=pressed)
+        self.listener = HttpListener(self.app, sock, clock=self.clock, limits=self.limits)
+        self.listener.pressed = lambda: self.pressed
 
     async def connect(self, **more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         known = self.listener.connections

@@ -214,6 +214,21 @@ class Clusters:
             for listener in self.removed:
                 listener(name)
 
+    async def reset(self) -> None:
+        """Delete every topic, every group, and every cluster but the default one, which loses its settings.
+
+        Raises:
+            StorageUnavailable, Fenced.
+        """
+        for name in tuple(self._brokers):
+            if name != DEFAULT:
+                await self.delete(name)
+        for live in tuple(self.default.topics):
+            await self.default.topics.delete(live.topic.name)
+        await self.default.groups.drop_all()
+        if self._own.get(DEFAULT):
+            await self.create(DEFAULT, {})
+
     async def move(self, topic: str, source: str, target: str) -> None:
         """Move a topic to another cluster: its records, id and name stay, positions of groups in it do not.
 

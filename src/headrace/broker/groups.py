@@ -22,7 +22,7 @@ from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result,
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Request, TimerFired
 from headrace.groups.group import ConsumerGroup
-from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.model import DropGroup, GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
@@ -82,6 +82,7 @@ class Runner:
         self._timers: dict[TimerKey, Timer] = {}
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
+        self._closed = False
         self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.now())
         self._teller = GroupTeller(stored.name, self.machine)
         self._carry_out(effects)
@@ -91,12 +92,17 @@ class Runner:
     def request(self, event: Request) -> "asyncio.Future[Result]":
         """Queue a request; the future gets its result."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_result(refusal(event, GroupError.COORDINATOR_NOT_AVAILABLE))
+            return future
         self._waiting[event.token] = (event, future)
         self.post(event)
         return future
 
     def post(self, event: Event) -> None:
         """Queue an event nobody waits for, and work through the queue unless a write is under way."""
+        if self._closed:
+            return
         self._queue.append((event, self._table.clock.ticks_ms()))
         self._work()
 
@@ -159,10 +165,23 @@ class Runner:
             self._carry_out(rest)
         if self._writing is asyncio.current_task() or self._writing is None:
             self._writing = None
+            if self._closed:
+                # What it went on with: timers, of which nobody wants to hear any more.
+                self._refuse_all()
+                return
             self._work()
 
     def _start_over(self) -> None:
         """Storage refused: whoever waits is told so, and the machine goes back to what storage has."""
+        self._refuse_all()
+        # The write may have happened all the same: the next one says everything anew.
+        self._rewrite = True
+        self._writing = None
+        self.machine, effects = ConsumerGroup.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self._carry_out(effects)
+
+    def _refuse_all(self) -> None:
+        """Call every timer off, and tell whoever waits that the coordinator is not available."""
         for key in tuple(self._timers):
             self._cancel(key)
         for request, future in self._waiting.values():
@@ -170,11 +189,6 @@ class Runner:
                 future.set_result(refusal(request, GroupError.COORDINATOR_NOT_AVAILABLE))
         self._waiting.clear()
         self._queue.clear()
-        # The write may have happened all the same: the next one says everything anew.
-        self._rewrite = True
-        self._writing = None
-        self.machine, effects = ConsumerGroup.restore(self._snapshot.stored, self._table.settings, self._table.now())
-        self._carry_out(effects)
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -211,6 +225,13 @@ class Runner:
     def idle_and_empty(self) -> bool:
         """Nothing stored, nobody waiting, no timer: the group need not exist."""
         return self._snapshot.nothing and not (self._waiting or self._timers or self._queue or self._rewrite)
+
+    async def close(self) -> None:
+        """Take no more events, refuse whoever waits, and wait for a write under way."""
+        self._closed = True
+        self._refuse_all()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
 
     def stop(self) -> None:
         """Cancel every timer and drop what waits."""
@@ -278,6 +299,18 @@ class GroupTable:
         """A runner has nothing to do: forget it if its group is nothing."""
         if runner.idle_and_empty and self._runners.get(runner.name) is runner:
             del self._runners[runner.name]
+
+    async def drop_all(self) -> None:
+        """Delete every group, whoever is in it: members are told that their coordinator is not available.
+
+        Raises:
+            StorageUnavailable, Fenced.
+        """
+        for name, runner in tuple(self._runners.items()):
+            await runner.close()
+            await self.storage.save(name, [DropGroup()])
+            if self._runners.get(name) is runner:
+                del self._runners[name]
 
     def topic_deleted(self, topic: str) -> None:
         """Positions in a deleted topic go."""

@@ -237,6 +237,13 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Listen on other addresses than loopback although clients need not prove who they are (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.testing.reset",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether DELETE /_headrace/state empties the server between tests: topics, groups, positions, streams and "
+        "pools go. From loopback only (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.http.hosts",
         type=ConfigType.LIST,
         default="",
@@ -302,6 +309,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_journal_bytes: int
     headrace_stream_prefix: str
     headrace_insecure: bool
+    headrace_testing_reset: bool
     headrace_http_hosts: str
     headrace_adopt_prefixes: str
     headrace_native_max_pending: int

@@ -33,7 +33,6 @@ class HttpListener:
         *,
         clock: Clock | None = None,
         limits: ConnectionLimits | None = None,
-        pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         """Take over `sock`, bound and not yet listening; it is closed by `stop`.
 
@@ -42,12 +41,12 @@ class HttpListener:
             sock: where clients connect.
             clock: by which they have to be in time; None: the machine's.
             limits: how many connections there may be; None: as many as there are descriptors.
-            pressed: whether somebody waits for the memory that answers have.
         """
         self._sock = sock
         self._clock = clock or SystemClock()
         self._limits = limits or ConnectionLimits(_MOST, _MOST)
-        self._pressed = pressed
+        self.pressed: Callable[[], bool] = lambda: False
+        """Whether somebody waits for the memory that answers have."""
         self._connections: set[Connection] = set()
         self._look: Timer | None = None
         self.ticks_ms = self._clock.ticks_ms
@@ -97,7 +96,7 @@ class HttpListener:
 
     def _look_at_all(self) -> None:
         ticks_ms = self._clock.ticks_ms()
-        pressed = self._pressed()
+        pressed = self.pressed()
         for connection in tuple(self._connections):
             connection.look(ticks_ms, pressed=pressed)
         self._look_later()

@@ -34,8 +34,9 @@ class Door:
         self.clock = clusters.clock
         self.catalog = Catalog(clusters, settings)
         self.random = Random()
-        self.limits = Limits() if settings.limits == "strict" else None
-        self.faults = Faults(settings.faults)
+        self.limits: Limits | None
+        self.faults: Faults
+        self._begin()
         self.openings = Openings()
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
@@ -50,6 +51,16 @@ class Door:
             await storage.documents.save({(_SECRETS, _CURSORS): secret})
         self.signer = Signer(secret)
         await self.catalog.start()
+
+    async def reset(self) -> None:
+        """Delete every resource and everything that is in it, as if the server were new. Raises TopicError."""
+        await self.catalog.reset()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Limits and faults as the settings say, nothing counted yet."""
+        self.limits = Limits() if self.settings.limits == "strict" else None
+        self.faults = Faults(self.settings.faults)
 
     async def stop(self) -> None:
         """Stop work in the background."""

@@ -51,6 +51,21 @@ class Catalog:
         """Stop writing in the background."""
         await self.streams.stop()
 
+    async def reset(self) -> None:
+        """Delete every resource, and everything that is in the clusters; the default pool is made anew.
+
+        Raises:
+            StorageUnavailable, Fenced.
+        """
+        await self._clusters.reset()
+        await self.streams.settle()
+
+        async def forget() -> None:
+            await self.documents.forget_all()
+            await self.pools.start()
+
+        await self._change(forget())
+
     def state_of(self, record: Record) -> str:
         """A resource's lifecycle state now."""
         return lifecycle.state_of(record, self.clock.now_ms())

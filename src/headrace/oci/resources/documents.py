@@ -98,6 +98,11 @@ class Documents:
             else:
                 table.values[name] = value
 
+    async def forget_all(self) -> None:
+        """Delete every value of every table. Raises what `save` raises."""
+        tables: list[Table[Any]] = [self.streams, self.pools, self.harnesses, self.requests, self.tokens]
+        await self.save({(table, name): None for table in tables for name in table.values})
+
     def _forgotten(self) -> Changes:
         """What has been kept for long enough; looked for once an hour."""
         ticks_ms = self.clock.ticks_ms()

@@ -1,0 +1,108 @@
+"""What answers HTTP while the server starts and stops: `/livez` and `/readyz`, and 503 for everything else.
+
+`/livez` is 200 as long as the event loop turns. `/readyz` is 200 while requests can be served: not before the server is
+open, not without its storage, not once it was asked to end. Probes of a container want both (Kubernetes, "Configure
+Liveness, Readiness and Startup Probes").
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from uuid import uuid4
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace.console.app import Health
+
+_GRACE_S = 2
+"""How long `close` waits for requests under way."""
+
+
+class Phase(Enum):
+    """How far the server is."""
+
+    STARTING = "starting"
+    OPEN = "open"
+    STOPPING = "stopping"
+
+
+class Front:
+    """An ASGI application before all others."""
+
+    def __init__(self) -> None:
+        """Starting."""
+        self._phase = Phase.STARTING
+        self._app: ASGIApp | None = None
+        self._health: Callable[[], Awaitable[Health]] | None = None
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def open(self, app: ASGIApp, health: Callable[[], Awaitable[Health]]) -> None:
+        """Serve from now on.
+
+        Args:
+            app: answers the requests.
+            health: asks the server how it is; must bound its own waiting.
+        """
+        self._app, self._health = app, health
+        self._phase = Phase.OPEN
+
+    async def close(self) -> None:
+        """Serve no more requests, and wait a moment for those under way."""
+        self._phase = Phase.STOPPING
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await self._quiet.wait()
+        except TimeoutError:
+            pass
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"]
+        if path in {"/livez", "/readyz"}:
+            if scope["method"] not in {"GET", "HEAD"}:
+                await _answer(
+                    send, 405, {"code": "MethodNotAllowed", "message": "allowed: GET, HEAD"}, allow=b"GET, HEAD"
+                )
+            elif path == "/livez":
+                await _answer(send, 200, {"status": "alive"})
+            else:
+                await _answer(send, *await self._readiness())
+            return
+        if self._phase is not Phase.OPEN or self._app is None:
+            text = f"The server is {self._phase.value}; try again later"
+            await _answer(send, 503, {"code": "ServiceUnavailable", "message": text})
+            return
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def _readiness(self) -> tuple[int, dict[str, str]]:
+        if self._phase is not Phase.OPEN or self._health is None:
+            return 503, {"status": self._phase.value}
+        now = await self._health()
+        if not now.storage:
+            return 503, {"status": "failing", "detail": now.detail}
+        # It may have been asked to end while it asked its storage.
+        return (200, {"status": "ready"}) if self._phase is Phase.OPEN else (503, {"status": self._phase.value})
+
+
+async def _answer(send: Send, status: int, told: dict[str, str], allow: bytes | None = None) -> None:
+    body = msgspec.json.encode(told)
+    headers = [
+        (b"opc-request-id", uuid4().hex.upper().encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    if allow is not None:
+        headers.append((b"allow", allow))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
