@@ -74,7 +74,7 @@ def settings_page() -> str:
             "",
             *_keys(BROKER_KEYS),
             "",
-            "## Settings of the OCI door",
+            "## Settings of the OCI API",
             "",
             "Given in the same way.",
             "",
@@ -174,7 +174,7 @@ def kafka_page() -> str:
     """What ApiVersions answers, and how each API behaves, from the head of its file."""
     apis.load()
     known = [APIS[key] for key in sorted(APIS)]
-    lines = ["# The Kafka door", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
+    lines = ["# The Kafka protocol", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
     lines += _table(
         ("key", "API", "versions", "advertised and refused", "needs"),
         (
@@ -211,7 +211,7 @@ def _headings(lines: Iterable[str]) -> Iterable[str]:
 
 
 def oci_page() -> str:
-    """The operations of the OCI door, and how to get faults on purpose."""
+    """The operations of the OCI API, and how to get faults on purpose."""
     operations.load()
     listed = sorted(OPERATIONS.values(), key=lambda each: (each.client != "StreamClient", each.name))
     rows = [
@@ -226,7 +226,7 @@ def oci_page() -> str:
         for each in listed
     ]
     lines = [
-        "# The OCI door",
+        "# The OCI Streaming API",
         NOTE,
         f"Oracle's Streaming API, version {BASE}: {len(listed)} operations, below `/{BASE}` of the HTTP address.",
         f"The OpenAPI description is at `/{BASE}/openapi.json`.",

@@ -67,7 +67,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     kafka: Address
     http: Address
     advertise: Address | None
-    """What Metadata answers as the broker's address; None: the address that the Kafka door listens on."""
+    """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
     fsync: Literal["no", "always"]
     """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
     maxmemory: int | None
@@ -166,14 +166,14 @@ OPTIONS: tuple[Option, ...] = (
         metavar="HOST:PORT",
         default="127.0.0.1:9092",
         parse=Address.parse,
-        doc="Where the Kafka door listens; port 0 picks a free one.",
+        doc="Where the Kafka protocol is served; port 0 picks a free one.",
     ),
     Option(
         name="http",
         metavar="HOST:PORT",
         default="127.0.0.1:8080",
         parse=Address.parse,
-        doc="Where the HTTP doors listen; port 0 picks a free one.",
+        doc="Where HTTP is served: the OCI API and the pages; port 0 picks a free one.",
     ),
     Option(
         name="advertise",
@@ -240,7 +240,7 @@ def load(
 
     Args:
         flags: option name (`log-level`) -> text, None where the flag was not given.
-        sets: settings of the broker and of the OCI door from `--set`, each `KEY=VALUE`.
+        sets: settings of the broker and of the OCI API from `--set`, each `KEY=VALUE`.
         config: path of the TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
         environ: the environment; None: this process's.
 

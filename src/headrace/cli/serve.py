@@ -55,7 +55,7 @@ def server_options(function: F) -> F:
 def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
     """Start a server; it runs until Ctrl-C or SIGTERM.
 
-    Prints one line that starts with `ready ` once every door answers, and logs to stderr. A flag goes over its
+    Prints one line that starts with `ready ` once every listener answers, and logs to stderr. A flag goes over its
     environment variable, that over the file, and the file over the default. In the file, options have the names of
     the flags without dashes in front, and broker settings stand in a table [set].
     """

@@ -1,4 +1,4 @@
-"""Settings of the OCI door, given like the broker's: `--set oci.auth=verify`. Values only, no environment."""
+"""Settings of the OCI API, given like the broker's: `--set oci.auth=verify`. Values only, no environment."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -118,7 +118,7 @@ OCI_KEY = {key.name: key for key in OCI_KEYS}
 
 
 class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The OCI door's settings, read and checked; each field is a key without `oci.`, its dots as underscores."""
+    """The OCI API's settings, read and checked; each field is a key without `oci.`, its dots as underscores."""
 
     auth: Literal["verify", "parse", "off"]
     auth_keys: str
