@@ -45,7 +45,7 @@ def extensions() -> list[Extension]:
     """All of them."""
     native = (
         "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
-        "_base64.c", "_receipts.c",
+        "_base64.c", "_receipts.c", "_find.c",
     )  # fmt: skip
     headers = tuple(RECORDS / name for name in ("_native.h", "_header.h", "_writing.h", "_base64.h"))
     return [

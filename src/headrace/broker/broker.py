@@ -12,7 +12,8 @@ from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.offsets import FoundOffset
+from headrace.broker.offsets import FoundOffset, Opener
+from headrace.broker.opening import Openings
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import AppendDone, Storage
@@ -38,6 +39,7 @@ class Broker:
         cache: CacheBudget | None = None,
         reads: ReadBudget | None = None,
         lane: Lane | None = None,
+        openings: Openings | None = None,
         cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
@@ -51,6 +53,7 @@ class Broker:
             cache: budget of the cached tails where several brokers share one; None: one of its own.
             reads: budget of the answers under way, as `cache`.
             lane: where long work takes turns, as `cache`.
+            openings: where large batches are opened, as `cache`.
             cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
@@ -61,11 +64,13 @@ class Broker:
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.lane = lane or Lane()
+        self.openings = openings or Openings()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
         self._snapshots = Snapshots()
         self.topics = TopicTable(
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads
         )
+        self.topics.most_partitions = settings.max_broker_partitions
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed)
         self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
         self.topics.added.append(self.native.topic_added)
@@ -180,9 +185,13 @@ class Broker:
         """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
         return await self.native.positions(group, self.groups.positions(group), asked)
 
-    async def find_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
+    def opener(self) -> Opener:
+        """Looks into batches for one request."""
+        return Opener(self.openings)
+
+    async def find_offset(self, partition: Partition, timestamp: int, opener: Opener | None = None) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
-        return await partition.find_offset(timestamp)
+        return await partition.find_offset(timestamp, opener or self.opener())
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""

@@ -15,6 +15,8 @@ ENTRY_OVERHEAD = 256
 LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
 _MEMORY_SHARE = 16
 _COMPACT_AFTER = 512
+_MOST_BATCHES = 8_192
+"""Batches of one read: going over more of them would hold up others."""
 
 
 def default_bytes(memory: int) -> int:
@@ -132,7 +134,7 @@ class Tail:
         first = bisect_right(self._ends, offset, self._head)
         chunks: list[Buffer] = []
         total = 0
-        for index in range(first, len(self._ends)):
+        for index in range(first, min(len(self._ends), first + _MOST_BATCHES)):
             batch = self._batches[index]
             assert batch is not None  # places from the head on are filled
             size = len(batch)

@@ -15,6 +15,7 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.live import LiveTopic
+from headrace.broker.opening import Openings
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
@@ -71,6 +72,8 @@ class Clusters:
         """Of the answers under way to clients of any cluster."""
         self.lane = Lane()
         """Where long work takes turns."""
+        self.openings = Openings()
+        """Where large batches are opened."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -96,6 +99,7 @@ class Clusters:
 
     async def stop(self) -> None:
         """Stop all of them."""
+        self.openings.close()
         for broker in self._brokers.values():
             await broker.stop()
 
@@ -109,12 +113,16 @@ class Clusters:
             cache=self._cache,
             reads=self.reads,
             lane=self.lane,
+            openings=self.openings,
             cluster=name,
         )
         if name != DEFAULT:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        broker.topics.partitions_elsewhere = lambda: sum(
+            each.topics.partitions for other, each in self._brokers.items() if other != name
+        )
         broker.topics.elsewhere = lambda: [
             live for other, each in self._brokers.items() if other != name for live in each.topics
         ]

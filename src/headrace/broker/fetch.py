@@ -17,6 +17,7 @@ from headrace.broker.clock import Clock, Timer
 from headrace.broker.partition import Readable
 from headrace.topics.errors import TopicError
 
+_LEAST_WEIGHT = 2_048
 _log = structlog.get_logger("headrace.fetch")
 
 
@@ -199,12 +200,12 @@ class Fetch:
             )
             if answer.size:
                 whole_first = False
-                left -= answer.size
+                left -= _weight(answer)
         return found, stored
 
     async def _from_storage(self, found: list[Found], stored: list[int]) -> None:
         """Read the partitions that memory has not got, as many at once as there is room for what may come."""
-        taken = sum(answer.size for answer in found)
+        taken = sum(map(_weight, found))
         waiting = deque(stored)
         while self._done is not None and (shares := self._shares(waiting, taken)):
             reads = (self._read_stored(index, share) for index, share in shares)
@@ -212,7 +213,7 @@ class Fetch:
                 found[index].error = error
                 if size and (size <= self._max_bytes - taken or not taken):
                     found[index].chunks, found[index].size = chunks, size
-                    taken += size
+                    taken += _weight(found[index])
         self._task = None
         self._settle(found)
 
@@ -313,3 +314,8 @@ class Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _weight(answer: Found) -> int:
+    """Bytes that an answer counts with where batches are many and tiny: each of them takes time."""
+    return max(answer.size, len(answer.chunks) * _LEAST_WEIGHT)

@@ -326,6 +326,15 @@ class GroupTable:
         """Whether the group is known."""
         return group in self._runners
 
+    def size(self, group: str) -> int:
+        """About how many bytes a description of the group takes; 0 for one that does not exist."""
+        runner = self._runners.get(group)
+        return 0 if runner is None else runner.machine.classic.described_bytes
+
+    def names(self) -> list[str]:
+        """All groups, sorted."""
+        return sorted(self._runners)
+
     def describe(self, group: str) -> GroupDescription | None:
         """The group as tools see it, None when there is none."""
         runner = self._runners.get(group)

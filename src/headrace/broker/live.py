@@ -23,6 +23,13 @@ class LiveTopic(msgspec.Struct):
     """The same, where it is a native topic."""
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
 
+    def partition(self, index: int) -> Partition:
+        """Raises UnknownTopic when there is no such partition."""
+        partitions = self.partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
+        return partitions[index]
+
     def append(
         self,
         index: int,
@@ -39,11 +46,9 @@ class LiveTopic(msgspec.Struct):
         Raises:
             UnknownTopic: there is no such partition.
         """
-        partitions = self.partitions
-        if not 0 <= index < len(partitions):
-            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
+        partition = self.partition(index)
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
-        partitions[index].append(append, done)
+        partition.append(append, done)
         counted = self.counted
         counted.records_in += append.span
         counted.bytes_in += len(batch)

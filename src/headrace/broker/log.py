@@ -339,9 +339,9 @@ class LogPartition:
         """About `limit` bytes of batches from Redis."""
         return await self._read(offset, limit)
 
-    async def find_offset(self, timestamp: int) -> offsets.FoundOffset:
+    async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
-        return await offsets.find(self._storage, self, timestamp)
+        return await offsets.find(self._storage, self, timestamp, opener)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none."""

@@ -1,12 +1,20 @@
 """Offsets by time: the first record at or after a timestamp, and the one with the largest (ListOffsets)."""
 
+import contextlib
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 import msgspec
 
+from headrace.broker.opening import HERE, MOST, USUAL, Openings
 from headrace.broker.partition import Partition
 from headrace.broker.ports import LogStorage
-from headrace.records.walk import find_timestamp, max_timestamp, records
+from headrace.records.batch import peek
+from headrace.records.compression import NONE
+from headrace.records.errors import BatchError, BatchTooLarge
+from headrace.records.walk import search
+from headrace.topics.errors import CorruptBatch, MessageTooLarge
 from headrace.topics.model import StoredBatch
 
 
@@ -28,16 +36,67 @@ class FoundOffset(msgspec.Struct, frozen=True):
 NOT_FOUND = FoundOffset(-1)
 
 
-async def find(storage: LogStorage, partition: Partition, timestamp: int) -> FoundOffset:
+MOST_OPENED = 512 << 20
+"""Bytes that batches may open to for one request; what is asked for beyond is refused."""
+
+
+class Opener:
+    """Looks into record batches for one request: off the event loop where they may be large, and only so far."""
+
+    def __init__(self, openings: Openings) -> None:
+        """Nothing has been opened; `openings` is where large ones are."""
+        self._openings = openings
+        self._left = MOST_OPENED
+
+    async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:
+        """Offset and time (ms) of a record from `first_offset` on; None: there is none.
+
+        The first one that is not before `timestamp`; where that is None, the first of those with the largest time.
+
+        Raises:
+            MessageTooLarge: too much has been opened for this request, or this batch alone is too large.
+            CorruptBatch: its records cannot be read.
+        """
+        look = partial(search, stored.batch, stored.base_offset, first_offset, timestamp)
+        size = len(stored.batch)
+        try:
+            if peek(stored.batch).codec == NONE:
+                found, _ = look() if size <= HERE else await self._openings.usual(look)
+                return found
+            if size <= HERE:
+                with contextlib.suppress(BatchTooLarge):
+                    return look(limit=HERE)[0]
+            return await self._open(look)
+        except BatchError as error:
+            raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
+
+    async def _open(self, look: Callable[..., tuple[tuple[int, int] | None, int]]) -> tuple[int, int] | None:
+        for limit, run in ((USUAL, self._openings.usual), (MOST, self._openings.large)):
+            most = min(limit, self._left)
+            try:
+                found, opened = await run(partial(look, limit=most))
+            except BatchTooLarge:
+                self._left -= most
+                continue
+            self._left -= opened
+            return found
+        raise MessageTooLarge(f"batches take more than {MOST_OPENED} bytes opened, or one of them more than {MOST}")
+
+
+async def find(storage: LogStorage, partition: Partition, timestamp: int, opener: Opener) -> FoundOffset:
     """Look an offset up by time.
 
     Args:
         storage: where the log is.
         partition: the partition.
         timestamp: milliseconds since the epoch, or a `Special`.
+        opener: looks into the batches.
 
     Returns:
         The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given.
+
+    Raises:
+        StorageUnavailable; MessageTooLarge, CorruptBatch: a batch cannot be looked into.
     """
     if timestamp == Special.LATEST:
         return FoundOffset(partition.log_end)
@@ -48,27 +107,24 @@ async def find(storage: LogStorage, partition: Partition, timestamp: int) -> Fou
     stored = await (storage.find_max_timestamp(stream) if largest else storage.find_timestamp(stream, timestamp))
     if stored is None:
         return NOT_FOUND
-    if largest:
-        found = max_timestamp(stored.batch, stored.base_offset)
-    else:
-        found = find_timestamp(stored.batch, stored.base_offset, timestamp)
+    found = await opener.first_at(stored, None if largest else timestamp, 0)
     if found is None:
         return NOT_FOUND
     if found[0] < partition.log_start:
         # A log start in the middle of a batch hides the records before it.
-        return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp)
+        return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp, opener)
     return FoundOffset(*found)
 
 
 async def _behind_log_start(
-    storage: LogStorage, partition: Partition, stored: StoredBatch, timestamp: int
+    storage: LogStorage, partition: Partition, stored: StoredBatch, timestamp: int, opener: Opener
 ) -> FoundOffset:
     """The first readable record with `timestamp` or a later one, from the batch that holds the log start on."""
     following: list[StoredBatch] = [stored]
     while following:
         stored = following[0]
-        for record in records(stored.batch, stored.base_offset):
-            if record.offset >= partition.log_start and record.timestamp >= timestamp:
-                return FoundOffset(record.offset, record.timestamp)
+        found = await opener.first_at(stored, timestamp, partition.log_start)
+        if found is not None:
+            return FoundOffset(*found)
         following = await storage.read(partition.stream, stored.next_offset, 1)
     return NOT_FOUND

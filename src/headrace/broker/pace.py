@@ -6,7 +6,7 @@ them. A slice is a few milliseconds, far above what an ordinary request takes.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from time import perf_counter
 from typing import TypeVar
 
@@ -51,9 +51,8 @@ class Lane:
 class Pace:
     """Tells a long piece of work when to let others go first.
 
-    for each in many:
-        if pace.over:
-            await pace.rest()
+    async for each in pace.each(many):
+        ...
     """
 
     __slots__ = ("_lane", "_until")
@@ -72,12 +71,12 @@ class Pace:
         await self._lane.turn()
         self._until = perf_counter() + SLICE_S
 
-    async def all(self, items: Iterable[T], step: Callable[[T], None]) -> None:
-        """Call `step` with every item."""
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items; between them others go first when the slice is used up."""
         for item in items:
             if perf_counter() >= self._until:
                 await self.rest()
-            step(item)
+            yield item
 
     async def drain(self, pieces: Iterable[object]) -> None:
         """Go through an iterator that does a small piece of work at each step."""

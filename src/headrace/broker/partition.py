@@ -8,7 +8,7 @@ from headrace.broker.ports import AppendDone
 from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
-    from headrace.broker.offsets import FoundOffset
+    from headrace.broker.offsets import FoundOffset, Opener
 
 Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
@@ -71,8 +71,8 @@ class Partition(Readable, Protocol):
             UnknownTopic, StorageUnavailable, CorruptBatch: nothing was stored and `done` is not called.
         """
 
-    async def find_offset(self, timestamp: int) -> "FoundOffset":
-        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`."""
+    async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
+        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none."""

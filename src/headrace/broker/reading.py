@@ -1,10 +1,12 @@
 """Reads a partition piece by piece into a sink: a door's half-built answer, which says how much it still wants."""
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
 from headrace.broker.cache import Buffer
 from headrace.broker.partition import Partition
+from headrace.records.batch import ATTRIBUTES_AT
 
 _COUNT_AT = 57
 _COUNT = Struct(">i")
@@ -59,3 +61,8 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
 def count_records(batches: list[Buffer]) -> int:
     """How many records are in batches, by what their headers say."""
     return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
+
+
+def codecs(batches: list[Buffer]) -> Iterator[int]:
+    """The compression of each batch, by its number."""
+    return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)

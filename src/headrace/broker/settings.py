@@ -168,9 +168,25 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="group.max.size",
         type=ConfigType.INT,
-        default=str(_MAX_INT),
+        default="10000",
         minimum=1,
-        doc="The most members a group may have.",
+        doc="The most members a group may have (Kafka has no limit).",
+    ),
+    ConfigKey(
+        name="headrace.group.max.bytes",
+        type=ConfigType.INT,
+        default="16777216",
+        minimum=1,
+        doc="The most bytes that the members of a group may say of themselves, all together; who comes with more is "
+        "refused with GROUP_MAX_SIZE_REACHED (not in Kafka, whose groups must fit into one record).",
+    ),
+    ConfigKey(
+        name="max.broker.partitions",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most partitions of all topics together; no more are created then (POLICY_VIOLATION). What is there at "
+        "the start stays (the name that KIP-578 gave it; Kafka has no limit).",
     ),
     ConfigKey(
         name="offsets.retention.minutes",
@@ -300,6 +316,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    headrace_group_max_bytes: int
+    max_broker_partitions: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
     offset_metadata_max_bytes: int
@@ -351,6 +369,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_session_timeout_ms=self.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             max_size=self.group_max_size,
+            max_metadata_bytes=self.headrace_group_max_bytes,
             offset_metadata_max=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * 60_000,
             retention_check_interval_ms=self.offsets_retention_check_interval_ms,

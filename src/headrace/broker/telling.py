@@ -9,6 +9,8 @@ from headrace.groups.events import DropTopic, Event, Join, Leave, TimerFired
 from headrace.groups.group import ConsumerGroup
 from headrace.groups.timers import TimerKind
 
+_MOST_TOLD = 255
+"""Characters of what clients sent that stand in a line."""
 _log = structlog.get_logger("headrace.groups")
 
 _EXPIRED: Final = {
@@ -50,10 +52,10 @@ class GroupTeller:
             self._tell(what, machine, member, client, host, reason)
 
     def _tell(self, what: str, machine: ConsumerGroup, member: str, client: str, host: str, reason: str | None) -> None:
-        more = {} if reason is None else {"reason": reason}
+        more = {} if reason is None else {"reason": reason[:_MOST_TOLD]}
         _log.info(
             what,
-            group=self._name,
+            group=self._name[:_MOST_TOLD],
             member=member,
             client_id=client,
             host=host,

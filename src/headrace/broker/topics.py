@@ -26,12 +26,13 @@ from headrace.topics.errors import (
     InvalidPartitions,
     StorageFull,
     StorageUnavailable,
+    TooManyPartitions,
     TopicError,
     TopicExists,
     UnknownTopic,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import check_name
+from headrace.topics.names import MAX_LENGTH, check_name
 from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
 
 _log = structlog.get_logger("headrace.topics")
@@ -41,6 +42,7 @@ T = TypeVar("T")
 _OPENED_AT_ONCE = 64
 _ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
 """How long a storage that did not answer a change is asked what became of it."""
+_NO_LIMIT = 1 << 62
 Progress = Callable[[int, int], None]
 StreamName = Callable[[str, UUID, int], str]
 """(topic name, topic id, partition) -> Redis key of a new partition's stream."""
@@ -81,6 +83,12 @@ class TopicTable:
         self._by_id: dict[UUID, LiveTopic] = {}
         self._changes = asyncio.Lock()
         self._closed = False
+        self.most_partitions = _NO_LIMIT
+        """How many partitions there may be, those of other virtual clusters included."""
+        self.partitions_elsewhere: Callable[[], int] = int
+        """Tells how many partitions other virtual clusters have."""
+        self.partitions = 0
+        """How many there are here."""
         self.deleted: list[Callable[[str], None]] = []
         """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
@@ -136,17 +144,27 @@ class TopicTable:
     def _add(self, live: LiveTopic) -> None:
         self._by_name[live.topic.name] = live
         self._by_id[live.topic.id] = live
+        self.partitions += len(live.partitions)
         for listener in self.added:
             listener(live)
 
     def _remove(self, live: LiveTopic) -> None:
         del self._by_name[live.topic.name]
         del self._by_id[live.topic.id]
+        self.partitions -= len(live.partitions)
         for listener in self.deleted:
             listener(live.topic.name)
 
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(list(self._by_name.values()))
+
+    def in_order(self) -> Iterator[LiveTopic]:
+        """All topics that there are now and still when their turn comes, by name."""
+        return (live for name in self.names() if (live := self._by_name.get(name)) is not None)
+
+    def find(self, name: str | None, topic_id: UUID) -> LiveTopic | None:
+        """A topic by its name or, where that is None, by its id; None: there is none."""
+        return self._by_id.get(topic_id) if name is None else self._by_name.get(name)
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -161,7 +179,8 @@ class TopicTable:
         try:
             return self._by_name[name]
         except KeyError:
-            raise UnknownTopic(f"no topic {name!r}") from None
+            # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
+            raise UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}") from None
 
     def by_id(self, topic_id: UUID) -> LiveTopic:
         """Raises UnknownTopic."""
@@ -172,16 +191,13 @@ class TopicTable:
 
     def partition(self, name: str, index: int) -> Partition:
         """Raises UnknownTopic, also when the topic has no such partition."""
-        partitions = self.get(name).partitions
-        if not 0 <= index < len(partitions):
-            raise UnknownTopic(f"topic {name!r} has {len(partitions)} partitions, no partition {index}")
-        return partitions[index]
+        return self.get(name).partition(index)
 
     def validate(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Everything `create` would refuse, without creating.
 
         Raises:
-            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig.
+            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig, TooManyPartitions.
         """
         check_name(name)
         if self._closed:
@@ -191,6 +207,16 @@ class TopicTable:
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
         resolve(config, self._defaults)
+        self._check_room(partitions)
+
+    def _check_room(self, added: int) -> None:
+        """Raise TooManyPartitions when there may not be so many more."""
+        present = self.partitions + self.partitions_elsewhere()
+        if present + added > self.most_partitions:
+            raise TooManyPartitions(
+                f"{added} more partitions than the {present} that are there would be too many: there may be "
+                f"{self.most_partitions} (max.broker.partitions)"
+            )
 
     async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         """Create a topic, stored when this returns; raises what `validate` names."""
@@ -262,8 +288,10 @@ class TopicTable:
             await self._storage.topics.replace(topic)
             for replaced in known.partitions[partition : partition + 1]:
                 replaced.close()
+            self.partitions -= len(known.partitions)
             known.partitions[partition : partition + 1] = [opened]
             known.natives[partition : partition + 1] = [opened]
+            self.partitions += len(known.partitions)
             known.topic = topic
             for listener in self.adopted:
                 listener(known)
@@ -356,10 +384,11 @@ class TopicTable:
             return conversion.copied
 
     def validate_growth(self, name: str, partitions: int) -> None:
-        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions."""
+        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
         present = len(self.get(name).partitions)
         if partitions <= present:
             raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
+        self._check_room(partitions - present)
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
@@ -378,6 +407,7 @@ class TopicTable:
             live.topic = topic
             live.partitions += opened
             live.natives += natives
+            self.partitions += len(opened)
             for listener in self.adopted:
                 listener(live)
             _log.info("topic altered", topic=name, partitions=partitions, before=present)

@@ -36,6 +36,8 @@ from headrace.groups.states import GroupState
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 
+_MEMBER_BYTES = 500
+
 
 class ClassicGroup:
     """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist."""
@@ -254,6 +256,13 @@ class ClassicGroup:
     def positions(self) -> Mapping[TopicPartition, Position]:
         """All committed positions; a view, not a copy."""
         return self._positions.all()
+
+    @property
+    def described_bytes(self) -> int:
+        """About how many bytes a description of the group takes."""
+        group = self._group
+        assigned = sum(len(member.assignment) for member in group.members.values())
+        return group.metadata_bytes + assigned + len(group.members) * _MEMBER_BYTES
 
     def describe(self) -> GroupDescription:
         """The group as tools see it. Metadata and assignments are shown while they are valid: in Stable."""

@@ -7,7 +7,7 @@ from headrace.groups.effects import JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Join
 from headrace.groups.member import Member
-from headrace.groups.membership import Membership
+from headrace.groups.membership import Membership, size_of
 from headrace.groups.rebalance import answer_held, end_if_complete, forget_pending, joined, rebalance, watch
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -18,7 +18,7 @@ def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) 
     """Take a join: hold it, answer it at once, or refuse it."""
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         turn.refuse(request, GroupError.INVALID_SESSION_TIMEOUT)
-    elif not _has_room(group, settings, request):
+    elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request):
         forget_pending(group, request.member_id, turn)
         end_if_complete(group, turn)
         turn.reply(request.token, JoinResult(error=GroupError.GROUP_MAX_SIZE_REACHED))
@@ -44,6 +44,15 @@ def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool
             return member is not None or len(group) < settings.max_size
         case _:
             return True
+
+
+def _has_bytes(group: Membership, settings: GroupSettings, request: Join) -> bool:
+    """Whether what the member says of itself has room beside what the others say, and its id among those given out."""
+    if not request.member_id and len(group.pending) >= settings.max_size:
+        return False
+    member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
+    known = 0 if member is None else size_of(member.protocols)
+    return group.metadata_bytes - known + size_of(request.protocols) <= settings.max_metadata_bytes
 
 
 def _give_id(group: Membership, request: Join, turn: Turn) -> None:

@@ -17,6 +17,13 @@ from headrace.groups.states import GroupState, check_transition
 from headrace.groups.subscriptions import subscribed_topics
 
 CONSUMER_PROTOCOL = "consumer"
+_PROTOCOL_BYTES = 100
+"""Counted for each protocol of a member beside its own bytes: Python's objects."""
+
+
+def size_of(protocols: Protocols) -> int:
+    """Bytes that the protocols of a member are counted with."""
+    return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class OtherDoors(Protocol):
@@ -76,6 +83,8 @@ class Membership:
         """Topics the members of this generation read; None when that cannot be told."""
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
+        self.metadata_bytes = 0
+        """What the members say of themselves, all protocols together."""
         self._waiting_joins = 0
         self._stored: set[str] = set()
         self._departed: list[str] = []
@@ -236,6 +245,7 @@ class Membership:
         return max((name for name, _ in judge.protocols if name in candidates), key=lambda name: votes[name])
 
     def _count(self, protocols: Protocols, step: int) -> None:
+        self.metadata_bytes += step * size_of(protocols)
         for name in {name for name, _ in protocols}:
             self._supporters[name] += step
             if not self._supporters[name]:

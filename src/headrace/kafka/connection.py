@@ -40,6 +40,10 @@ _PAUSE_REQUESTS = 2_000
 _PAUSE_BYTES = 64 << 20
 _LARGE = 16 << 10
 """Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
+_QUOTA = 32
+"""Requests that are served before the clock is looked at."""
+_MOST_JOINS = 20
+"""JoinGroup and SyncGroup requests that one connection has under way; real members have one."""
 _DUE_BYTES = 1 << 20
 """Bytes of answers that wait to be written before no more requests are served."""
 _UNWRITTEN = 64 << 10
@@ -77,7 +81,9 @@ class Connection(asyncio.BufferedProtocol):
         self._fetches = 0
         self._others = 0  # the same of other requests, but for the held ones
         self._deferred: deque[memoryview] = deque()  # put off; their memory is their own
+        self._joins = 0  # JoinGroup and SyncGroup
         self._until = 0.0  # when the present slice of serving ends
+        self._quota = _QUOTA
         self._going_on = False  # what was put off has its turn coming
         self._due_bytes = 0  # of answers that were given and not written
         self._held = 0  # of the broker's budget for reads, by answers that the client has not taken
@@ -249,9 +255,10 @@ class Connection(asyncio.BufferedProtocol):
         Args: as `_serve`.
         """
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
+        self._quota -= 1
         if (
             self._deferred
-            or perf_counter() >= self._until
+            or (self._quota < 0 and self._slice_over())
             or ((self._others or key != _PRODUCE) and (stop - start > _LARGE or self._depends(key)))
         ):
             frame = buffer[start:stop]
@@ -260,6 +267,11 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
         else:
             self._serve(buffer, start, stop, key, owned=owned)
+
+    def _slice_over(self) -> bool:
+        """Whether requests were served for so long that others come first. The clock is looked at now and then only."""
+        self._quota = _QUOTA
+        return perf_counter() >= self._until
 
     def _depends(self, key: int) -> bool:
         """Whether a request has to wait for those under way, whose outcome it may have to see, or for the client.
@@ -273,7 +285,9 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if key == _FETCH:
             return self._fetches > 0
-        return key not in _HELD and (self._others > 0 or self._produces > 0)
+        if key in _HELD:
+            return self._joins >= _MOST_JOINS
+        return self._others > 0 or self._produces > 0
 
     def _go_on(self) -> None:
         """Serve what was put off when it is this connection's turn."""
@@ -290,7 +304,10 @@ class Connection(asyncio.BufferedProtocol):
         while self._deferred and not self._closed:
             frame = self._deferred[0]
             key = int.from_bytes(frame[:2], "big")
-            if self._depends(key) or perf_counter() >= self._until:
+            if self._depends(key):
+                break
+            self._quota -= 1
+            if self._quota < 0 and self._slice_over():
                 break
             self._deferred.popleft()
             self._memory.free(len(frame))
@@ -392,6 +409,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take over who logged in, and the virtual cluster that is for."""
         self.principal, self.broker = admitted.principal, admitted.broker
 
+    def hold_up(self, exchange: Exchange) -> None:
+        """Serve nothing that was sent behind this exchange before it has its answer."""
+        exchange.alone = True
+        self._others += 1
+
     def is_busy(self, beside: Exchange) -> bool:
         """Whether another exchange than this one is without an answer."""
         return any(not each.done for each in self._waiting if each is not beside)
@@ -408,7 +430,9 @@ class Connection(asyncio.BufferedProtocol):
             self._produces += 1
         elif key == _FETCH:
             self._fetches += 1
-        elif key not in _HELD:
+        elif key in _HELD:
+            self._joins += 1
+        else:
             self._others += 1
         if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
             self._pause_reading()
@@ -442,7 +466,11 @@ class Connection(asyncio.BufferedProtocol):
             self._produces -= 1
         elif key == _FETCH:
             self._fetches -= 1
-        elif key not in _HELD:
+        elif key in _HELD:
+            self._joins -= 1
+        else:
+            self._others -= 1
+        if exchange.alone:
             self._others -= 1
         self._due_bytes += exchange.answered
         if self._deferred and not self._others:

@@ -40,6 +40,7 @@ class Code(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -82,6 +83,7 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.InvalidTopicName: Code.INVALID_TOPIC_EXCEPTION,
     topics.InvalidPartitions: Code.INVALID_PARTITIONS,
     topics.InvalidReplicationFactor: Code.INVALID_REPLICATION_FACTOR,
+    topics.TooManyPartitions: Code.POLICY_VIOLATION,
     topics.InvalidConfig: Code.INVALID_CONFIG,
     topics.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
     topics.CorruptBatch: Code.CORRUPT_MESSAGE,

@@ -7,6 +7,7 @@ import msgspec
 
 from headrace.access.principal import Principal
 from headrace.broker.logins import Admitted
+from headrace.broker.pace import Pace
 from headrace.kafka.codec.headers import encode_response_header
 from headrace.kafka.codec.outcome import FINDERS
 from headrace.kafka.login import Login
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _SIZE = Struct(">i")
+_WORTH_COUNTING = 256 << 10
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
@@ -40,6 +42,9 @@ class Outlet(Protocol):
 
     def enter(self, admitted: Admitted) -> None:
         """Somebody logged in."""
+
+    def hold_up(self, exchange: "Exchange") -> None:
+        """Serve nothing that was sent behind this exchange before it has its answer."""
 
     def is_busy(self, beside: "Exchange") -> bool:
         """Whether another exchange than this one is without an answer."""
@@ -66,6 +71,8 @@ class Exchange(msgspec.Struct, eq=False):
     chunks: list[Any] = []
     cancel: Any = None
     """Called when the connection is lost before the answer."""
+    alone: bool = False
+    """Whether what was sent behind it waits for its answer."""
     held: int = 0
     """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
     answered: int = 0
@@ -75,6 +82,18 @@ class Exchange(msgspec.Struct, eq=False):
     def broker(self) -> "Broker":
         """The broker behind this door."""
         return self.outlet.broker
+
+    async def reserve(self, size: int) -> None:
+        """Count an answer of about so many bytes, before it is made and until it has left; wait where there is no room.
+
+        Small ones are not worth it.
+        """
+        if size >= _WORTH_COUNTING:
+            self.held += await self.outlet.broker.reads.acquire(size, size)
+
+    def pace(self) -> Pace:
+        """For work on this request that may be long."""
+        return self.outlet.broker.lane.pace()
 
     @property
     def principal(self) -> Principal:

@@ -6,8 +6,8 @@ import msgspec
 import structlog
 
 from headrace.broker.cache import Buffer
+from headrace.broker.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.broker.partition import Partition
-from headrace.oci.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.records import native
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge

@@ -13,7 +13,6 @@ from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, exp
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
 from headrace.oci.faults import Faults
 from headrace.oci.limits import Limits
-from headrace.oci.opening import Openings
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 
@@ -37,7 +36,7 @@ class Door:
         self.limits: Limits | None
         self.faults: Faults
         self._begin()
-        self.openings = Openings()
+        self.openings = clusters.openings
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
         """Memory for bodies of requests, until they are answered."""
@@ -64,7 +63,6 @@ class Door:
 
     async def stop(self) -> None:
         """Stop work in the background."""
-        self.openings.close()
         await self.catalog.stop()
 
     async def sleep(self, ms: int) -> None:

@@ -147,6 +147,8 @@ static PyMethodDef methods[] = {
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},
     {"encode_columns", headrace_encode_columns, METH_VARARGS,
      "encode_columns(key, value, start, stop, max_bytes): a records section of Arrow columns, and the next row."},
+    {"find", headrace_find, METH_VARARGS,
+     "find(payload, count, last_offset_delta, base_offset, base_timestamp, fixed, first_offset, not_before)."},
     {"publish", headrace_publish, METH_VARARGS,
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},

@@ -64,6 +64,9 @@ static inline int64_t headrace_add_wrapping(int64_t base, int64_t delta)
 }
 PyObject *headrace_records(PyObject *module, PyObject *args);
 
+/* _find.c */
+PyObject *headrace_find(PyObject *module, PyObject *args);
+
 /* _encode.c */
 PyObject *headrace_encode(PyObject *module, PyObject *args);
 PyObject *headrace_encode_columns(PyObject *module, PyObject *args);

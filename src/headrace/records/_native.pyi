@@ -30,6 +30,17 @@ def records(
     fixed_timestamp: int | None,
     /,
 ) -> list[_R]: ...
+def find(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    first_offset: int,
+    not_before: int | None,
+    /,
+) -> tuple[int, int] | None: ...
 
 _Validity: TypeAlias = bytes | None
 _BytesColumn: TypeAlias = tuple[_Validity, bytes, bytes | memoryview]

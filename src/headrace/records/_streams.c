@@ -109,6 +109,8 @@ static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObj
     return put_field(out, "timestamp", digits, (int32_t)text.used);
 }
 
+enum { MOST_HEADERS = 100000 }; /* of a batch: each becomes Python objects; as plain_streams.MOST_HEADERS */
+
 /* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp, encode_headers)
  * -> (RESP bulk strings, how many) */
 static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
@@ -123,6 +125,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *result = NULL;
     Bytes out = {0};
     Py_ssize_t arguments = 0;
+    int64_t headers = 0;
     Walk walk;
     long long fixed_timestamp = fixed == Py_None ? 0 : PyLong_AsLongLong(fixed);
     if (fixed_timestamp == -1 && PyErr_Occurred())
@@ -135,6 +138,11 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
         Record record;
         if (headrace_next_record(&walk, &record) < 0)
             goto done;
+        headers += record.header_count;
+        if (headers > MOST_HEADERS) {
+            PyErr_Format(headrace_corrupt_batch, "more than %d headers in one batch for a native topic", MOST_HEADERS);
+            goto done;
+        }
         int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
                                              : fixed_timestamp;
         if (put_record(&out, &record, timestamp, encode_headers) < 0)

@@ -66,6 +66,36 @@ def read(
         raise CorruptBatch(f"records cannot be read: {error}") from None
 
 
+def find(
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    first_offset: int,
+    not_before: int | None,
+) -> tuple[int, int] | None:
+    """Offset and timestamp of a record at or behind `first_offset`; None when there is none.
+
+    The first one that is not before a time or, where that is None, the first of those with the largest timestamp.
+
+    Raises:
+        CorruptBatch: the records up to there cannot be read.
+    """
+    latest: tuple[int, int] | None = None
+    source = read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
+    for record in source:
+        if record.offset < first_offset:
+            continue
+        if not_before is None:
+            if latest is None or record.timestamp > latest[1]:
+                latest = record.offset, record.timestamp
+        elif record.timestamp >= not_before:
+            return record.offset, record.timestamp
+    return latest
+
+
 def records(
     kind: Callable[..., _R],
     payload: Buffer,

@@ -88,6 +88,8 @@ receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
+find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
+"""See `by_aiokafka.find`."""
 
 try:
     import headrace.records._native as _native  # noqa: PLR0402  # mypy finds the stub only by this form
@@ -104,6 +106,7 @@ except ImportError:  # no compiler when Headrace was installed
     encode = plain_encode.encode
     encode_columns = plain_encode.encode_columns
     records = by_aiokafka.records
+    find = by_aiokafka.find
     open_columns = plain_columns.PlainColumns
     open_messages = plain_messages.PlainMessages
     publish = plain_publish.publish
@@ -118,6 +121,7 @@ else:
     encode = _native.encode
     encode_columns = _native.encode_columns
     records = _native.records
+    find = _native.find
     open_columns = _native.Columns
     open_messages = _native.Messages
     publish = _native.publish

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import Any
 
 from headrace.records import native
+from headrace.records.errors import CorruptBatch
 from headrace.records.plain import HEADER_SIZE, Buffer
 from headrace.records.walk import Record
 
@@ -21,6 +22,8 @@ _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _CRC_AT, _CRC_STARTS = 17, 21
 _MAX_DELTA = 2**31 - 1
+MOST_HEADERS = 100_000
+"""Of all records of a batch together: each becomes Python objects."""
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 _ID = re.compile(rb"([0-9]+)-([0-9]+)")
 
@@ -39,7 +42,11 @@ def xadd_arguments(
     For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch.
     """
     out: list[bytes] = []
+    headers = 0
     for record in native.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
+        headers += len(record.headers)
+        if headers > MOST_HEADERS:
+            raise CorruptBatch(f"more than {MOST_HEADERS} headers in one batch for a native topic")
         fields: list[bytes] = []
         if record.key is not None:
             fields += (b"key", record.key)

@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.records import plain_streams
 from headrace.records.batch import peek
+from headrace.records.errors import InvalidBatch
 from headrace.records.plain import Buffer
 from headrace.records.plain_streams import Built, ByteHeaders, Row
 from headrace.records.walk import fixed_timestamp, payload
@@ -34,6 +35,9 @@ else:
     write_arguments = _streams.xadd_arguments
     _batches = _streams.build_batches
 
+MOST_OPENED = 16 << 20
+MOST_RECORDS = 50_000
+"""Of a batch: each becomes an entry, and Redis does nothing else while it adds them."""
 _NAMES = {b"key", b"value", b"headers", b"timestamp"}
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 
@@ -43,11 +47,14 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
     Raises:
         CorruptBatch: the records cannot be read.
-        BatchTooLarge: opened they would take too much memory.
+        BatchTooLarge: opened they would take more than `MOST_OPENED` bytes, and more than they have now.
+        InvalidBatch: they are more than `MOST_RECORDS`.
     """
     header = peek(batch)
+    if header.count > MOST_RECORDS:
+        raise InvalidBatch(f"{header.count} records: a native topic takes {MOST_RECORDS} in one batch at most")
     return write_arguments(
-        payload(header, batch),
+        payload(header, batch, max(MOST_OPENED, len(batch))),
         header.count,
         header.last_offset_delta,
         header.base_timestamp,

@@ -52,23 +52,49 @@ def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Reco
     )
 
 
-def find_timestamp(batch: Buffer, base_offset: int, timestamp: int, *, limit: int = LIMIT) -> tuple[int, int] | None:
+def find_timestamp(
+    batch: Buffer, base_offset: int, timestamp: int, *, first_offset: int = 0, limit: int = LIMIT
+) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with this timestamp or a later one; None when there is none.
 
+    Records before `first_offset` are passed over. Other threads run meanwhile.
+
     Raises:
-        BatchError: as `records`.
+        BatchError: as `records`; what lies behind the record found is not read.
     """
-    for record in records(batch, base_offset, limit=limit):
-        if record.timestamp >= timestamp:
-            return record.offset, record.timestamp
-    return None
+    return search(batch, base_offset, first_offset, timestamp, limit=limit)[0]
 
 
-def max_timestamp(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> tuple[int, int] | None:
+def max_timestamp(
+    batch: Buffer, base_offset: int, *, first_offset: int = 0, limit: int = LIMIT
+) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with the batch's largest timestamp; None without records.
 
-    Raises:
-        BatchError: as `records`.
+    As `find_timestamp`.
     """
-    latest = max(records(batch, base_offset, limit=limit), key=lambda record: record.timestamp, default=None)
-    return None if latest is None else (latest.offset, latest.timestamp)
+    return search(batch, base_offset, first_offset, None, limit=limit)[0]
+
+
+def search(
+    batch: Buffer, base_offset: int, first_offset: int, not_before: int | None, *, limit: int = LIMIT
+) -> tuple[tuple[int, int] | None, int]:
+    """As `find_timestamp`, or `max_timestamp` where `not_before` is None; and the bytes that the records took opened.
+
+    Raises:
+        BatchError: as `find_timestamp`.
+    """
+    header = peek(batch)
+    if header.is_control:
+        return None, 0
+    opened = payload(header, batch, limit)
+    found = native.find(
+        opened,
+        header.count,
+        header.last_offset_delta,
+        base_offset,
+        header.base_timestamp,
+        fixed_timestamp(header),
+        first_offset,
+        not_before,
+    )
+    return found, len(opened)

@@ -21,6 +21,10 @@ class InvalidPartitions(TopicError):
     """A partition count below 1."""
 
 
+class TooManyPartitions(TopicError):
+    """More partitions than the server may have in all."""
+
+
 class InvalidReplicationFactor(TopicError):
     """A replication factor that one broker cannot hold."""
 

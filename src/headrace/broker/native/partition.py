@@ -12,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.cache import Buffer
-from headrace.broker.offsets import NOT_FOUND, FoundOffset, Special
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.records.batch import peek
@@ -234,7 +234,7 @@ class NativePartition:
                 return found
             at = read.following
 
-    async def find_offset(self, timestamp: int) -> FoundOffset:
+    async def find_offset(self, timestamp: int, opener: Opener) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
         self.check_readable(0)
         if timestamp in (Special.LATEST, Special.EARLIEST):

@@ -6,11 +6,13 @@ Behavior
   of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
 - With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
 - Manual replica assignments are taken when they name this broker and nothing else.
+- 10 000 partitions at most in one request, and `max.broker.partitions` in all: POLICY_VIOLATION.
 
 Version notes
 - 4: partitions and replication factor may be -1. 5: flexible, and the answer tells the configuration. 7: topic ids.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from headrace.access.needs import Operation, ResourceType
@@ -52,25 +54,49 @@ NEEDS = (
 @register(CreateTopicsRequest, 2, 7, needs=NEEDS)
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create topics, each on its own."""
-    names = [topic.name for topic in request.topics]
+    named = Counter(topic.name for topic in request.topics)
+    allowance = Allowance()
     results = []
-    for topic in request.topics:
-        if names.count(topic.name) > 1:
+    async for topic in exchange.pace().each(request.topics):
+        if named[topic.name] > 1:
             error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
             results.append(_refused(topic.name, error))
             continue
-        results.append(await _create(exchange.broker, topic, validate_only=request.validate_only))
+        results.append(await _create(exchange.broker, topic, allowance, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
-async def _create(broker: Broker, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool) -> Result:
+class Allowance:
+    """Partitions that one request may still create."""
+
+    MOST = 10_000
+    """As in Kafka 4: "excessively large number of partitions per request"."""
+
+    def __init__(self) -> None:
+        self._left = self.MOST
+
+    def take(self, partitions: int) -> None:
+        """Count partitions about to be created. Raises RequestError when they are too many."""
+        if partitions > self._left:
+            raise RequestError(
+                Code.POLICY_VIOLATION, f"more than {self.MOST} partitions in one request: create them with several"
+            )
+        self._left -= partitions
+
+
+async def _create(
+    broker: Broker, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
+) -> Result:
     config = {item.name: item.value for item in topic.configs if item.value is not None}
     try:
         if CONVERT in config:
+            if validate_only:
+                raise RequestError(Code.INVALID_REQUEST, "a conversion cannot be tried without doing it")
             return await _convert(broker, topic.name, config[CONVERT])
         if ADOPT_STREAM in config:
             return await _adopt(broker, topic, config, validate_only=validate_only)
         partitions = _partitions(broker, topic)
+        allowance.take(partitions)
         if validate_only:
             broker.topics.validate(topic.name, partitions, config)
             return Result(name=topic.name, num_partitions=partitions, replication_factor=1, configs=[])

@@ -23,7 +23,7 @@ async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGrou
     """Delete groups."""
     groups = exchange.broker.groups
     results = []
-    for index, name in enumerate(request.groups_names):
+    async for index, name in exchange.pace().each(enumerate(request.groups_names)):
         error: GroupError | None = GroupError.GROUP_ID_NOT_FOUND
         if groups.exists(name):
             result = await groups.request(name, DeleteGroup(token=(exchange, index)))

@@ -25,13 +25,16 @@ _LOG_END = -1
 @register(DeleteRecordsRequest, 0, 2, needs=(topics(Operation.DELETE, each_topic),))
 async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
     """Move log starts up."""
+    pace = exchange.pace()
     return DeleteRecordsResponse(
         topics=[
             Topic(
                 name=topic.name,
-                partitions=[await _delete(exchange.broker, topic.name, asked) for asked in topic.partitions],
+                partitions=[
+                    await _delete(exchange.broker, topic.name, asked) async for asked in pace.each(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in pace.each(request.topics)
         ]
     )
 

@@ -30,7 +30,8 @@ async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopi
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         asked = [(name, UUID(int=0)) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(exchange.broker, name, topic_id) for name, topic_id in asked])
+    results = [await _delete(exchange.broker, name, topic_id) async for name, topic_id in exchange.pace().each(asked)]
+    return DeleteTopicsResponse(responses=results)
 
 
 async def _delete(broker: Broker, name: str | None, topic_id: UUID) -> Result:

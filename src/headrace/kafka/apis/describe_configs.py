@@ -6,6 +6,7 @@ Behavior
   group how many are not delivered and how many pending, by partition.
 - A value longer than 32 767 bytes, such as `headrace.streams` of 2 000 partitions, is left out before version 4, whose
   strings may be longer.
+- A resource that is named more than once is told once.
 - The resource of another broker id is refused with INVALID_REQUEST, an unknown resource type too.
 
 Version notes
@@ -41,6 +42,8 @@ _STRING, _LIST = 2, 7
 _FLEXIBLE = 4
 _LONGEST = 32_767
 """Bytes of a string in versions that are not flexible."""
+_RESOURCE_BYTES = 32 << 10
+"""What the entries of a resource take while the answer is made of them, with everything that can be asked for."""
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -65,7 +68,12 @@ def names_broker(request: Any) -> bool:
 async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Show the configuration of topics and of the broker."""
     results = []
-    for resource in request.resources:
+    pace = exchange.pace()
+    # Each resource once, however often it is named.
+    named = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    known = sum(1 for kind, name in named if kind == BROKER or exchange.broker.topics.has(name))
+    await exchange.reserve(known * _RESOURCE_BYTES)
+    async for resource in pace.each(named.values()):
         try:
             entries = await _entries(
                 exchange.broker, resource, synonyms=request.include_synonyms, doc=request.include_documentation
@@ -106,7 +114,10 @@ async def _entries(
             f"there are topics and broker {broker.node_id}",
         )
     wanted = resource.configuration_keys
-    return entries if wanted is None else [entry for entry in entries if entry.name in wanted]
+    if wanted is None:
+        return entries
+    names = frozenset(wanted)
+    return [entry for entry in entries if entry.name in names]
 
 
 def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[Entry]:

@@ -1,6 +1,7 @@
 """DescribeGroups (15), versions 0-5.
 
 Behavior
+- A group that is named more than once is described once.
 - A group that does not exist is `Dead` and without error, as in Kafka before version 6.
 
 Version notes
@@ -18,10 +19,15 @@ Group = DescribeGroupsResponse.DescribedGroup
 
 
 @register(DescribeGroupsRequest, 0, 5, needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),))
-def handle(request: DescribeGroupsRequest, exchange: Exchange) -> None:
+async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe groups with their members."""
     groups = exchange.broker.groups
-    exchange.answer(DescribeGroupsResponse(groups=[_described(name, groups.describe(name)) for name in request.groups]))
+    # Each group once, however often it is named.
+    named = dict.fromkeys(request.groups)
+    await exchange.reserve(sum(groups.size(name) for name in named))
+    return DescribeGroupsResponse(
+        groups=[_described(name, groups.describe(name)) async for name in exchange.pace().each(named)]
+    )
 
 
 def _described(name: str, found: GroupDescription | None) -> Group:

@@ -34,11 +34,11 @@ Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker
-    wanted: list[Partition] = []
+    pace = exchange.pace()
     chosen = _everything(broker) if request.topics is None else _named(broker, request)
-    await broker.lane.pace().all(chosen, lambda each: None if each is None else wanted.append(each))
+    wanted = [partition async for partition in pace.each(chosen) if partition is not None]
     by_topic: dict[str, list[Size]] = {}
-    for partition, size in zip(wanted, await sizes.of(wanted), strict=True):
+    async for partition, size in pace.each(zip(wanted, await sizes.of(wanted), strict=True)):
         told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
         by_topic.setdefault(partition.topic, []).append(told)
     listed = [Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]

@@ -35,7 +35,7 @@ def _keys(key_type: int) -> Names:
     4,
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
 )
-def handle(request: FindCoordinatorRequest, exchange: Exchange) -> None:
+async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
     """Name the broker that coordinates the groups asked for."""
     node_id = exchange.broker.node_id
     host, port = exchange.advertised
@@ -44,17 +44,12 @@ def handle(request: FindCoordinatorRequest, exchange: Exchange) -> None:
         code, message = Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator: no transactions here"
         node_id, host, port = _NOWHERE, "", _NOWHERE
     if exchange.version < 4:
-        exchange.answer(
-            FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
-        )
-        return
-    exchange.answer(
-        FindCoordinatorResponse(
-            coordinators=[
-                FindCoordinatorResponse.Coordinator(
-                    key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
-                )
-                for key in request.coordinator_keys
-            ]
-        )
+        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
+            )
+            async for key in exchange.pace().each(request.coordinator_keys)
+        ]
     )

@@ -35,7 +35,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""
     results = []
-    for resource in request.resources:
+    async for resource in exchange.pace().each(request.resources):
         error: Exception | None = None
         try:
             await _alter(exchange.broker, resource, validate_only=request.validate_only)

@@ -17,11 +17,15 @@ from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
+_MOST_CLIENT_ID = 249
+"""Characters of a client id that are kept: as long as a topic's name may be."""
+
 
 @register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),))
 async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
     """Join a group's next generation."""
-    client_id = exchange.client_id or ""
+    # It is kept for each member, and begins its id.
+    client_id = (exchange.client_id or "")[:_MOST_CLIENT_ID]
     groups = exchange.broker.groups
     result = await groups.request(
         request.group_id,

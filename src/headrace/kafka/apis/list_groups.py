@@ -23,25 +23,21 @@ _TYPE = "classic"
         ),
     ),
 )
-def handle(request: ListGroupsRequest, exchange: Exchange) -> None:
+async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
     """List the groups, filtered."""
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
-    found = [
-        group
-        for group in exchange.broker.groups.describe_all()
-        if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
-    ]
-    exchange.answer(
-        ListGroupsResponse(
-            groups=[
-                ListGroupsResponse.ListedGroup(
-                    group_id=group.name,
-                    protocol_type=group.protocol_type,
-                    group_state=group.state.value,
-                    group_type=_TYPE,
-                )
-                for group in found
-            ]
-        )
+    known = exchange.broker.groups
+    found = (group for name in known.names() if (group := known.describe(name)) is not None)
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.name,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=_TYPE,
+            )
+            async for group in exchange.pace().each(found)
+            if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+        ]
     )

@@ -3,13 +3,16 @@
 Behavior
 - -1 is the log end, -2 the log start, -3 the record with the largest timestamp; any other timestamp finds the first
   record at or after it. Nothing found is offset -1, timestamp -1, no error.
+- A partition that is named twice is INVALID_REQUEST, as in Kafka. So much has to be opened for a request at most; what
+  is asked for beyond is MESSAGE_TOO_LARGE.
 
 Version notes
 - 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734).
 """
 
+from collections import Counter
+
 from headrace.access.needs import Operation
-from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -25,36 +28,54 @@ _LEAST_SPECIAL = -3
 @register(ListOffsetsRequest, 1, 7, needs=(topics(Operation.DESCRIBE, each_topic),))
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Find an offset per partition by time."""
-    return ListOffsetsResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                partitions=[
-                    await _find(exchange.broker, topic.name, asked, exchange.version) for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    search = _Search(exchange)
+    pace = exchange.pace()
+    named: Counter[tuple[str, int]] = Counter()
+    async for topic in pace.each(request.topics):
+        named.update([(topic.name, asked.partition_index) async for asked in pace.each(topic.partitions)])
+    topics_found = []
+    for topic in request.topics:
+        found = []
+        for asked in topic.partitions:
+            if pace.over:
+                await pace.rest()
+            twice = named[topic.name, asked.partition_index] > 1
+            found.append(await search.find(topic.name, asked, twice=twice))
+        topics_found.append(Topic(name=topic.name, partitions=found))
+    return ListOffsetsResponse(topics=topics_found)
 
 
-async def _find(broker: Broker, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, version: int) -> Partition:
-    try:
-        partition = broker.topics.partition(topic, asked.partition_index)
+class _Search:
+    """The search for offsets of one request."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._broker = exchange.broker
+        self._version = exchange.version
+        self._opener = exchange.broker.opener()
+
+    async def find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, *, twice: bool) -> Partition:
+        """The answer for one partition."""
+        try:
+            if twice:
+                raise RequestError(Code.INVALID_REQUEST, "a partition is named more than once")
+            return await self._find(topic, asked)
+        except (TopicError, RequestError) as error:
+            return Partition(partition_index=asked.partition_index, error_code=code_of(error), timestamp=-1, offset=-1)
+
+    async def _find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> Partition:
+        partition = self._broker.topics.partition(topic, asked.partition_index)
         epoch = asked.current_leader_epoch
         if epoch >= 0 and epoch != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}")
-        if asked.timestamp < (_LEAST_SPECIAL if version >= 7 else -2):
+        if asked.timestamp < (_LEAST_SPECIAL if self._version >= 7 else -2):
             raise RequestError(
-                Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {version}"
+                Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {self._version}"
             )
-        found = await broker.find_offset(partition, asked.timestamp)
-    except (TopicError, RequestError) as error:
-        return Partition(partition_index=asked.partition_index, error_code=code_of(error), timestamp=-1, offset=-1)
-    return Partition(
-        partition_index=asked.partition_index,
-        timestamp=found.timestamp,
-        offset=found.offset,
-        leader_epoch=partition.leader_epoch if found.offset >= 0 else -1,
-    )
+        found = await self._broker.find_offset(partition, asked.timestamp, self._opener)
+        return Partition(
+            partition_index=asked.partition_index,
+            timestamp=found.timestamp,
+            offset=found.offset,
+            leader_epoch=partition.leader_epoch if found.offset >= 0 else -1,
+        )

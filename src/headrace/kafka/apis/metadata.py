@@ -2,7 +2,9 @@
 
 Behavior
 - One broker, which leads every partition and is the controller.
-- A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer.
+- A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
+  1 000 of them at most by one request.
+- A topic that is named more than once is described once.
 
 Version notes
 - 0: an empty list of topics means all; from 1 on a null list does.
@@ -16,6 +18,7 @@ from uuid import UUID
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
+from headrace.broker.pace import Pace
 from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -25,6 +28,10 @@ from headrace.topics.errors import TopicError, UnknownTopic
 
 _NO_ID = UUID(int=0)
 _UNASKED = -(2**31)  # authorized operations that were not asked for
+_PARTITION_BYTES = 400
+"""What a partition takes while the answer is made of it, and then in the answer."""
+_MOST_CREATED = 1_000
+"""Topics that one request creates; those beyond are created by the next, which clients send for what is missing."""
 
 
 def _names(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
@@ -51,35 +58,59 @@ NEEDS = (
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = exchange.broker
+    pace = exchange.pace()
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked):
-        topics = [_described(broker.topics.get(name), broker) for name in broker.topics.names()]
+        await exchange.reserve(sum(len(live.partitions) for live in broker.topics) * _PARTITION_BYTES)
+        found = [await _described(live, broker, pace) async for live in pace.each(broker.topics.in_order())]
     else:
         may_create = exchange.version < 4 or request.allow_auto_topic_creation
-        topics = [await _one(broker, topic.name, topic.topic_id, may_create=may_create) for topic in asked]
+        # Each topic once, however often it is named, as in Kafka.
+        named = {(topic.name, topic.topic_id): None for topic in asked}
+        await exchange.reserve(_size(broker, named))
+        one = _Described(broker, pace, may_create=may_create)
+        found = [await one.topic(name, topic_id) async for name, topic_id in pace.each(named)]
     host, port = exchange.advertised
     node = MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=None)
-    return MetadataResponse(brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=topics)
+    return MetadataResponse(brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=found)
 
 
-async def _one(
-    broker: Broker, name: str | None, topic_id: UUID, *, may_create: bool
-) -> MetadataResponse.MetadataResponseTopic:
-    try:
-        live = (
-            broker.topics.by_id(topic_id) if name is None else await broker.topic_or_create(name, may_create=may_create)
-        )
-    except UnknownTopic as error:
-        code = Code.UNKNOWN_TOPIC_ID if name is None else code_of(error)
-        return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
-    except TopicError as error:
-        return MetadataResponse.MetadataResponseTopic(
-            error_code=code_of(error), name=name, topic_id=_NO_ID, partitions=[]
-        )
-    return _described(live, broker)
+def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
+    """About how many bytes it takes to describe the topics that are there."""
+    found = (broker.topics.find(name, topic_id) for name, topic_id in named)
+    return sum(len(live.partitions) for live in found if live is not None) * _PARTITION_BYTES
 
 
-def _described(live: LiveTopic, broker: Broker) -> MetadataResponse.MetadataResponseTopic:
+class _Described:
+    """Describes the topics of one request, and creates those that are missing, as far as it may."""
+
+    def __init__(self, broker: Broker, pace: Pace, *, may_create: bool) -> None:
+        self._broker = broker
+        self._pace = pace
+        self._may_create = may_create
+        self._created = 0
+
+    async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
+        """One topic, by name or, where that is null, by id."""
+        try:
+            live = self._broker.topics.by_id(topic_id) if name is None else await self._get(name)
+        except UnknownTopic as error:
+            code = Code.UNKNOWN_TOPIC_ID if name is None else code_of(error)
+            return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+        except TopicError as error:
+            return MetadataResponse.MetadataResponseTopic(
+                error_code=code_of(error), name=name, topic_id=_NO_ID, partitions=[]
+            )
+        return await _described(live, self._broker, self._pace)
+
+    async def _get(self, name: str) -> LiveTopic:
+        may_create = self._may_create and self._created < _MOST_CREATED
+        if not self._broker.topics.has(name):
+            self._created += 1
+        return await self._broker.topic_or_create(name, may_create=may_create)
+
+
+async def _described(live: LiveTopic, broker: Broker, pace: Pace) -> MetadataResponse.MetadataResponseTopic:
     node = broker.node_id
     return MetadataResponse.MetadataResponseTopic(
         name=live.topic.name,
@@ -93,6 +124,6 @@ def _described(live: LiveTopic, broker: Broker) -> MetadataResponse.MetadataResp
                 isr_nodes=[node],
                 offline_replicas=[],
             )
-            for partition in live.partitions
+            async for partition in pace.each(live.partitions)
         ],
     )

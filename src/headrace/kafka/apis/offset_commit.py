@@ -1,11 +1,14 @@
 """OffsetCommit (8), versions 2-8.
 
 Behavior
-- Partitions that do not exist get their own error; the others are committed together, durable before the answer.
+- Partitions that do not exist get their own error; the others are committed together, durable before the answer; more
+  than 500 in several steps.
 
 Version notes
 - 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
 """
+
+from collections.abc import Iterator
 
 from headrace.access.needs import Operation
 from headrace.groups.effects import CommitResult
@@ -19,6 +22,9 @@ from headrace.kafka.needs import each_topic, groups, its_group, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
+_AT_ONCE = 500
+"""Positions that are committed in one step: more would hold up other groups."""
+
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
@@ -29,8 +35,9 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
     broker = exchange.broker
     positions: dict[TopicPartition, Position] = {}
     errors: dict[TopicPartition, GroupError | None] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
+    pace = exchange.pace()
+    async for topic in pace.each(request.topics):
+        async for asked in pace.each(topic.partitions):
             partition = TopicPartition(topic.name, asked.partition_index)
             try:
                 broker.topics.partition(topic.name, asked.partition_index)
@@ -42,18 +49,21 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
                 leader_epoch=asked.committed_leader_epoch,
                 metadata=asked.committed_metadata or "",
             )
-    result = await broker.groups.request(
-        request.group_id,
-        Commit(
-            token=exchange,
-            generation=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            positions=positions,
-        ),
-    )
-    assert isinstance(result, CommitResult)
-    errors.update(result.partitions)
+    for number, some in enumerate(_groups_of(positions, _AT_ONCE)):
+        result = await broker.groups.request(
+            request.group_id,
+            Commit(
+                token=(exchange, number),
+                generation=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                positions=some,
+            ),
+        )
+        assert isinstance(result, CommitResult)
+        errors.update(result.partitions)
+        if pace.over:
+            await pace.rest()
     return OffsetCommitResponse(
         topics=[
             Topic(
@@ -63,9 +73,16 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
                         partition_index=asked.partition_index,
                         error_code=code_of(errors[TopicPartition(topic.name, asked.partition_index)]),
                     )
-                    for asked in topic.partitions
+                    async for asked in pace.each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in pace.each(request.topics)
         ]
     )
+
+
+def _groups_of(positions: dict[TopicPartition, Position], size: int) -> Iterator[dict[TopicPartition, Position]]:
+    """At least one, which is what a commit of nothing is."""
+    items = list(positions.items())
+    for start in range(0, max(1, len(items)), size):
+        yield dict(items[start : start + size])

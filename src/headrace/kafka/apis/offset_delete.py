@@ -17,6 +17,9 @@ from headrace.kafka.needs import each_topic, groups, its_group, topics
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
+_AT_ONCE = 500
+"""Positions that are deleted in one step: more would hold up other groups."""
+
 Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
@@ -28,21 +31,29 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
     if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
     errors: dict[TopicPartition, GroupError | None] = {}
-    known = []
-    for topic in request.topics:
-        for asked in topic.partitions:
+    known: dict[TopicPartition, None] = {}
+    pace = exchange.pace()
+    async for topic in pace.each(request.topics):
+        async for asked in pace.each(topic.partitions):
             place = TopicPartition(topic.name, asked.partition_index)
             try:
                 broker.topics.partition(topic.name, asked.partition_index)
             except UnknownTopic:
                 errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                known.append(place)
-    result = await broker.groups.request(request.group_id, DeletePositions(token=exchange, partitions=tuple(known)))
-    assert isinstance(result, DeletePositionsResult)
-    if result.error is not None:
-        return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
-    errors.update(result.partitions)
+                known[place] = None
+    places = list(known)
+    for start in range(0, max(1, len(places)), _AT_ONCE):
+        some = tuple(places[start : start + _AT_ONCE])
+        result = await broker.groups.request(
+            request.group_id, DeletePositions(token=(exchange, start), partitions=some)
+        )
+        assert isinstance(result, DeletePositionsResult)
+        if result.error is not None:
+            return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
+        errors.update(result.partitions)
+        if pace.over:
+            await pace.rest()
     return OffsetDeleteResponse(
         topics=[
             Topic(
@@ -52,9 +63,9 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
                         partition_index=asked.partition_index,
                         error_code=code_of(errors[TopicPartition(topic.name, asked.partition_index)]),
                     )
-                    for asked in topic.partitions
+                    async for asked in pace.each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in pace.each(request.topics)
         ]
     )

@@ -2,6 +2,7 @@
 
 Behavior
 - Nothing committed, or no such group, is offset -1 with empty metadata and no error.
+- A group or partition that is named more than once is told once.
 - A null list of topics asks for every position of the group.
 - In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
 
@@ -13,7 +14,6 @@ Version notes
 from collections.abc import Iterable, Sequence
 
 from headrace.access.needs import Operation
-from headrace.broker.broker import Broker
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.kafka.errors import Code
@@ -25,22 +25,41 @@ from headrace.topics.errors import StorageUnavailable
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _NOTHING = Position(offset=-1)
 
+_POSITION_BYTES = 300
+"""What a position takes while the answer is made, without its note."""
+_AT_ONCE = 500
+
 Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
 
 
-async def _positions(broker: Broker, group: str, asked: Asked) -> Answered:
-    wanted = None if asked is None else [TopicPartition(topic, index) for topic, indexes in asked for index in indexes]
-    committed = await broker.positions(group, wanted)
+async def _positions(exchange: Exchange, group: str, asked: Asked) -> Answered:
+    """Positions of a group, each place once however often it is named."""
+    broker, pace = exchange.broker, exchange.pace()
     if asked is None:
+        await exchange.reserve(len(broker.groups.positions(group)) * _POSITION_BYTES)
+        committed = await broker.positions(group, None)
         by_topic: dict[str, list[tuple[int, Position]]] = {}
-        for partition in sorted(committed):
+        async for partition in pace.each(sorted(committed)):
             by_topic.setdefault(partition.topic, []).append((partition.partition, committed[partition]))
         return list(by_topic.items())
-    return [
-        (topic, [(index, committed.get(TopicPartition(topic, index), _NOTHING)) for index in indexes])
-        for topic, indexes in asked
-    ]
+    named: dict[str, dict[int, None]] = {}
+    async for topic, indexes in pace.each(asked):
+        places = named.setdefault(topic, {})
+        async for index in pace.each(indexes):
+            places[index] = None
+    found: Answered = []
+    async for topic, places in pace.each(named.items()):
+        some: list[tuple[int, Position]] = []
+        indexes = list(places)
+        for start in range(0, len(indexes), _AT_ONCE):
+            wanted = [TopicPartition(topic, index) for index in indexes[start : start + _AT_ONCE]]
+            committed = await broker.positions(group, wanted)
+            some += ((each.partition, committed.get(each, _NOTHING)) for each in wanted)
+            if pace.over:
+                await pace.rest()
+        found.append((topic, some))
+    return found
 
 
 def _groups(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
@@ -64,12 +83,11 @@ def _topics(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
 )
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
-    broker = exchange.broker
     if exchange.version >= 8:
-        return OffsetFetchResponse(groups=[await _group(broker, asked) for asked in request.groups])
+        return OffsetFetchResponse(groups=[await _group(exchange, asked) for asked in _merged(request.groups)])
     asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
     try:
-        found = await _positions(broker, request.group_id, asked)
+        found = await _positions(exchange, request.group_id, asked)
     except StorageUnavailable:
         return OffsetFetchResponse(topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
     topics = [
@@ -90,10 +108,17 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
     return OffsetFetchResponse(topics=topics)
 
 
-async def _group(broker: Broker, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
+def _merged(
+    groups: Iterable[OffsetFetchRequest.OffsetFetchRequestGroup],
+) -> Iterable[OffsetFetchRequest.OffsetFetchRequestGroup]:
+    """Each group once: as it is named last."""
+    return {group.group_id: group for group in groups}.values()
+
+
+async def _group(exchange: Exchange, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
-        found = await _positions(broker, wanted.group_id, asked)
+        found = await _positions(exchange, wanted.group_id, asked)
     except StorageUnavailable:
         return Group(group_id=wanted.group_id, topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
     return Group(

@@ -33,18 +33,17 @@ Partition = OffsetForLeaderEpochResponse.EpochEndOffset
         ),
     ),
 )
-def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> None:
+async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""
-    exchange.answer(
-        OffsetForLeaderEpochResponse(
-            topics=[
-                Topic(
-                    topic=topic.topic,
-                    partitions=[_end(exchange.broker, topic.topic, asked) for asked in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+    pace = exchange.pace()
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            Topic(
+                topic=topic.topic,
+                partitions=[_end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)],
+            )
+            async for topic in pace.each(request.topics)
+        ]
     )
 
 

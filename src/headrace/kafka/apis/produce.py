@@ -11,7 +11,9 @@ Version notes
 - 7: zstd may be used (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
 """
 
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -35,13 +37,20 @@ _TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
 _log = structlog.get_logger("headrace.kafka")
 PRODUCE = ProduceRequest.API_KEY
 Answer = ProduceResponse.PartitionProduceResponse
+Work = tuple[str, ProduceRequest.PartitionProduceData, Answer]
 _NOTHING = memoryview(b"")
+_MANY = 100
+"""Partitions from which on batches are appended in pieces."""
+_MOST_TOLD = 500
+"""Characters of what a client sent that are logged, and ..."""
+_MOST_LINES = 10
+"""... refused batches of one request."""
 
 
 class _Pending:
     """A Produce request whose partitions are on their way to Redis."""
 
-    __slots__ = ("_exchange", "_failed", "_left", "_response", "_silent")
+    __slots__ = ("_exchange", "_failed", "_left", "_response", "_silent", "_told")
 
     def __init__(self, exchange: Exchange, response: ProduceResponse, left: int, *, silent: bool) -> None:
         self._exchange = exchange
@@ -49,6 +58,7 @@ class _Pending:
         self._left = left
         self._silent = silent
         self._failed = ""
+        self._told = 0
 
     def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
         """One partition has its result; the last one sends the answer."""
@@ -57,8 +67,10 @@ class _Pending:
             answer.log_append_time_ms = log_append_ms
         else:
             refuse(answer, result)  # type: ignore[arg-type]
-            self._failed = str(result)
-            _tell(self._exchange, topic, answer.index, result)  # type: ignore[arg-type]
+            self._failed = str(result)[:_MOST_TOLD]
+            if self._told < _MOST_LINES:
+                self._told += 1
+                _tell(self._exchange, topic, answer.index, result)  # type: ignore[arg-type]
         self._left -= 1
         if self._left:
             return
@@ -143,7 +155,8 @@ SHORTCUTS[PRODUCE] = Shortcut(_shortcut, needs=(topics(Operation.WRITE, lambda p
 def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:
     if not isinstance(error, _TOLD_ELSEWHERE):
         client = exchange.outlet.client_host
-        _log.warning("batch refused", topic=topic, partition=partition, client=client, reason=str(error))
+        reason = str(error)[:_MOST_TOLD]
+        _log.warning("batch refused", topic=topic[:_MOST_TOLD], partition=partition, client=client, reason=reason)
 
 
 def refuse(answer: Answer, error: Exception) -> None:
@@ -162,11 +175,11 @@ NEEDS = (
 
 
 @register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3, most_bytes=_MOST_BYTES)
-def handle(request: ProduceRequest, exchange: Exchange) -> None:
+def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
     """Append one batch to each partition named."""
     broker = exchange.broker
     response = ProduceResponse(responses=[])
-    work = []
+    work: list[Work] = []
     for topic in request.topic_data:
         answers = []
         for data in topic.partition_data:
@@ -180,14 +193,31 @@ def handle(request: ProduceRequest, exchange: Exchange) -> None:
             exchange.say_nothing()
         else:
             exchange.answer(response)
-        return
-    known_acks = request.acks in _ACKS
+        return None
+    if request.acks not in _ACKS:
+        error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
+        for name, _, answer in work:
+            pending.settle(name, answer, -1, error)
+        return None
+    if len(work) > _MANY:
+        # What the client sent behind it may be for the same partitions: order is kept.
+        exchange.outlet.hold_up(exchange)
+        if not exchange.owned:
+            # The read buffer is another's by the time that most of them are appended.
+            for _, data, _ in work:
+                data.records = data.records if data.records is None else bytearray(data.records)
+            exchange.owned = True
+        return _append_many(work, exchange, pending)
     now_ms = broker.clock.now_ms()
     for name, data, answer in work:
-        if not known_acks:
-            error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
-            pending.settle(name, answer, -1, error)
-            continue
+        _append(broker, name, data, answer, now_ms, exchange, pending)
+    return None
+
+
+async def _append_many(work: list[Work], exchange: Exchange, pending: _Pending) -> None:
+    broker = exchange.broker
+    now_ms = broker.clock.now_ms()
+    async for name, data, answer in exchange.pace().each(work):
         _append(broker, name, data, answer, now_ms, exchange, pending)
 
 
