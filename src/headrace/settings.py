@@ -173,7 +173,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="HOST:PORT",
         default="127.0.0.1:8080",
         parse=Address.parse,
-        doc="Where HTTP is served: the OCI API and the pages; port 0 picks a free one.",
+        doc="Where the OCI API and the pages are served; port 0 picks a free one.",
     ),
     Option(
         name="advertise",

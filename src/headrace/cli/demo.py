@@ -28,10 +28,14 @@ from headrace.cli.output import console
     help="The demo's directory, emptied at start: the server's data, the table and the logs.",
 )
 @click.option(
-    "--kafka", metavar="HOST:PORT", help="Where the Kafka protocol is served (default: 127.0.0.1:9092, else a free port)."
+    "--kafka",
+    metavar="HOST:PORT",
+    help="Where the Kafka protocol is served (default: 127.0.0.1:9092, else a free port).",
 )
 @click.option(
-    "--http", metavar="HOST:PORT", help="Where HTTP is served: the OCI API and the pages (default: 127.0.0.1:8080, else a free port)."
+    "--http",
+    metavar="HOST:PORT",
+    help="Where the OCI API and the pages are served (default: 127.0.0.1:8080, else a free port).",
 )
 @click.option(
     "--rate",
