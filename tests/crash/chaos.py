@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.ledger import Ledger, numbers
 
@@ -129,9 +129,11 @@ class Round:
             self.send()
             for _ in range(accidents):
                 accident = self.chance.choice(ACCIDENTS)
+                begun = time.monotonic()
                 self.happened.append(accident.__name__)
                 accident(self)
                 self.send()
+                self.happened[-1] += f" {time.monotonic() - begun:.1f} s"
             self.clock.set(0)
             self.up()
             self.free()
@@ -259,8 +261,10 @@ class Round:
         self._kill_both(pid)
         if self.chance.random() < 0.3:
             # A start on a disk that is still full is refused, or comes up; it loses nothing.
+            begun = time.monotonic()
             with contextlib.suppress(ServerFailed):
                 self.server.start()
+            self.happened.append(f"(start on the full disk {time.monotonic() - begun:.1f} s)")
             if self.server.running:
                 with contextlib.suppress(redis.RedisError):
                     self._kill_both(self.storage_pid)
@@ -282,6 +286,7 @@ class Round:
         admin = AdminClient({"bootstrap.servers": self.server.kafka, "log_level": 0})
         with contextlib.suppress(KafkaException, Exception):
             kind = self.chance.choice(["create", "delete", "commit", "records", "retention", "none"])
+            begun = time.monotonic()
             self.happened.append(f"({kind})")
             if kind == "create":
                 self.made += 1
@@ -293,13 +298,14 @@ class Round:
                 for done in admin.delete_topics([f"made-{self.made}"], operation_timeout=2).values():
                     done.result(3)
             elif kind == "commit":
-                consumer = Consumer({"bootstrap.servers": self.server.kafka, "group.id": "g", "log_level": 0})
-                with contextlib.closing(consumer):
-                    consumer.commit(offsets=[TopicPartition("small", 0, 1)], asynchronous=False)
+                place = ConsumerGroupTopicPartitions("g", [TopicPartition("small", 0, 1)])
+                for done in admin.alter_consumer_group_offsets([place], request_timeout=2).values():
+                    done.result(3)
             elif kind == "records":
                 admin.delete_records([TopicPartition("small", 0, 0)])[TopicPartition("small", 0, 0)].result(3)
             elif kind == "retention":
                 time.sleep(0.25)
+            self.happened[-1] = f"({kind} {time.monotonic() - begun:.1f} s)"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,138 @@
+"""A disk that is full: whatever is asked of the server then, no acknowledged record is lost when all is killed.
+
+The server's directory is a small file system of its own. That takes a namespace, so a scenario is a process.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.crash.test_produce import Strike
+from tests.harness.ledger import Ledger
+
+from headrace.testing import Server
+
+pytestmark = pytest.mark.crash
+
+DISK_BYTES = 400 << 20
+PATIENCE_S = 60
+REQUESTS = ("nothing", "create", "delete", "commit", "retention", "expiry", "stop")
+SETTINGS = {
+    "log.retention.check.interval.ms": 100, "producer.id.expiration.ms": 5_000, "num.partitions": 1,
+}  # fmt: skip
+
+
+def _mounts(unshare: str) -> bool:
+    return subprocess.run([unshare, "-rm", "mount", "-t", "tmpfs", "t", "/mnt"], check=False).returncode == 0
+
+
+def _namespaces() -> bool:
+    unshare = shutil.which("unshare")
+    return unshare is not None and _mounts(unshare)
+
+
+@pytest.mark.skipif(not _namespaces(), reason="this machine lets nobody mount a file system of their own")
+@pytest.mark.parametrize("journal", ["journal", "no journal"])
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_no_acknowledged_record_is_lost(request_: str, journal: str) -> None:
+    command = ["unshare", "-rm", sys.executable, "-m", "tests.crash.test_full_disk", request_, journal]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    print(done.stdout.decode())
+    assert done.returncode == 0
+
+
+def scenario(disk: Path, request: str, journal: bool) -> None:
+    """Fill the disk, produce until that is refused, ask for something else, kill both, free the disk, start."""
+    settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+    if not journal:
+        settings += ["--set", "headrace.journal.bytes=0"]
+    running = Server(disk / "data", settings)
+    running.log_file = disk.parent / "server.log"
+    timeout = {"message_timeout_ms": 1_500}
+    with (
+        running,
+        Ledger(running.kafka, "small", **timeout, linger_ms=0, batch_num_messages=10) as small,
+        Ledger(running.kafka, "large", value_bytes=200_000, batch_size=1_000_000, **timeout) as large,
+    ):
+        admin = AdminClient({"bootstrap.servers": running.kafka})
+        for ledger in (small, large):
+            ledger.send(20)
+            ledger.settle()
+        for done in admin.create_topics([NewTopic("made", 1)]).values():
+            done.result(PATIENCE_S)
+        fill(disk)
+        deadline = time.monotonic() + PATIENCE_S
+        for ledger in (small, large):
+            while not ledger.refused:
+                ledger.send(5)
+                time.sleep(0.01)
+                assert time.monotonic() < deadline, f"never refused: {ledger}"
+        ask(admin, running, request)
+        for ledger in (small, large):
+            ledger.send(20)
+        print(f"{request}: small {small}, large {large}")
+        if running.running:
+            Strike(running, "server and storage", random.Random())()
+        (disk / "filling").unlink()
+        running.start()
+        for ledger in (small, large):
+            ledger.settle()
+            ledger.check(running.kafka)
+            # And it goes on.
+            before = ledger.acknowledged_count
+            while ledger.acknowledged_count == before:
+                ledger.send(1)
+                ledger.settle()
+            ledger.check(running.kafka)
+
+
+def ask(admin: AdminClient, running: Server, request: str) -> None:
+    """Something else than producing; whether it is granted does not matter."""
+    with contextlib.suppress(KafkaException):
+        if request == "create":
+            admin.create_topics([NewTopic("another", 3)])["another"].result(5)
+        elif request == "delete":
+            admin.delete_topics(["made"])["made"].result(5)
+        elif request == "commit":
+            place = ConsumerGroupTopicPartitions("g", [TopicPartition("small", 0, 1)])
+            for done in admin.alter_consumer_group_offsets([place]).values():
+                done.result(5)
+    if request in ("retention", "expiry"):
+        # Several ticks of the one, and as long as the other lets a producer be silent.
+        time.sleep(0.5 if request == "retention" else 6)
+    if request == "stop":
+        with contextlib.suppress(Exception):
+            running.stop()
+
+
+def fill(disk: Path) -> None:
+    found = os.statvfs(disk)
+    with (disk / "filling").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize)
+
+
+def main(request: str, journal: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="full-") as name:
+        disk = Path(name, "disk")
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "full", disk], check=True)
+        try:
+            scenario(disk, request, journal == "journal")
+        except BaseException:
+            print(Path(name, "server.log").read_text()[-6_000:])
+            raise
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
