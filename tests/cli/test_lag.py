@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from headrace.testing import Server
@@ -54,3 +55,42 @@ def test_watching_shows_the_change_per_second(headrace: Any) -> None:
     assert "per second" not in first
     assert "per second" in second.replace("  ", " ")
     assert second.splitlines()[2].split() == ["still", "lag-still", "empty", "0", "2", "0"]
+
+
+def test_watching_outlasts_the_server(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own:
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka, "PYTHONUNBUFFERED": "1"}
+        headrace = [sys.executable, "-m", "headrace"]
+        for command in (
+            ["topics", "create", "t"],
+            ["groups", "reset", "g", "--topic", "t", "--to-latest", "--execute"],
+        ):
+            subprocess.run([*headrace, *command], env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        with subprocess.Popen(
+            [*headrace, "groups", "lag", "--watch", "--every", "0.2", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        ) as watching:
+            try:
+                assert watching.stdout is not None
+                assert watching.stderr is not None
+                assert json.loads(watching.stdout.readline())["groups"][0]["group"] == "g"
+                own.stop()
+                assert f"{own.kafka} does not answer any more; waiting for it" in watching.stderr.readline()
+                own.start()
+                subprocess.run(
+                    [*headrace, "records", "produce", "t"],
+                    env=environment,
+                    input="a\n",
+                    text=True,
+                    timeout=60,
+                    check=True,
+                )
+                while json.loads(watching.stdout.readline())["groups"][0]["lag"] != 1:
+                    pass
+                watching.send_signal(signal.SIGINT)
+                assert watching.wait(20) == 0
+            finally:
+                watching.kill()

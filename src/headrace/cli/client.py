@@ -236,12 +236,15 @@ class Client:
         if not wanted:
             return {}
         offsets = {}
-        for partition, future in self.admin.list_offsets(wanted, request_timeout=_ANSWER_S).items():
-            try:
-                offsets[partition.topic, partition.partition] = future.result(timeout=_ANSWER_S).offset
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self.failure("look up offsets", error.args[0]) from None
+        with self.explained("look up offsets"):
+            for partition, future in self.admin.list_offsets(wanted, request_timeout=_ANSWER_S).items():
+                try:
+                    found = future.result(timeout=_ANSWER_S).offset
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                else:
+                    offsets[partition.topic, partition.partition] = found
         return offsets
 
 

@@ -27,7 +27,6 @@ from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.records import native
 from headrace.settings import Address, ServerOptions
-from headrace.spark import java
 from headrace.store.embedded import machine_memory
 from headrace.store.storage import Durability
 
@@ -299,10 +298,15 @@ def spark() -> Iterator[Finding]:
     """What `headrace archive`, `format("headrace")` and the demo need."""
     install = "pip install 'headrace[spark]' for `headrace archive` and Spark"
     try:
-        program = java.find(*settings.java_places())
-        yield Finding("java", State.OK, f"{program}, Java {java.release(program.parent.parent)}")
-    except java.NoJava as error:
-        yield Finding("java", State.NOTE, str(error), install)
+        from headrace.spark import java  # noqa: PLC0415  # Spark is an extra
+    except ImportError:
+        yield Finding("java", State.NOTE, "not looked for: Spark is not installed, which comes with one", install)
+    else:
+        try:
+            program = java.find(*settings.java_places())
+            yield Finding("java", State.OK, f"{program}, Java {java.release(program.parent.parent)}")
+        except java.NoJava as error:
+            yield Finding("java", State.NOTE, str(error), install)
     for extra, packages in _EXTRAS.items():
         found, missing = [], []
         for package in packages:

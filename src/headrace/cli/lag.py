@@ -1,5 +1,6 @@
 """`headrace groups lag`: how many records each group has to come, once or again and again."""
 
+import contextlib
 import time
 from collections import defaultdict
 from typing import Any
@@ -72,7 +73,8 @@ def lag(
         client.partitions(topic)
     seen = look(client, names, topic)
     if watch:
-        _watch(kafka, names, topic, every, most, as_json, client, seen)
+        with contextlib.suppress(KeyboardInterrupt):  # which is how this is meant to end
+            _Watch(kafka, client, names, topic).run(seen, every, most, as_json)
     elif as_json:
         print_json(msgspec.to_builtins(seen))
     else:
@@ -105,53 +107,56 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
     return found
 
 
-def _watch(
-    kafka: KafkaServer,
-    names: tuple[str, ...],
-    topic: str | None,
-    every: float,
-    most: int | None,
-    as_json: bool,
-    client: Client,
-    seen: list[GroupLag],
-) -> None:
-    """Look until Ctrl-C, which is how this is meant to end, or `most` times."""
-    to = console()
-    at, before, before_at, looks = time.monotonic(), seen, None, 1
-    try:
+class _Watch:
+    """Looks again and again, also when the server was away for a while."""
+
+    def __init__(self, kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> None:
+        self._kafka = kafka
+        self._client = client
+        self._names = names
+        self._topic = topic
+
+    def look(self, every: float) -> list[GroupLag]:
+        """Look; while the server is away, say so once and try again."""
+        told = False
+        while True:
+            try:
+                if told:
+                    # The client library does not find back to a coordinator that was away.
+                    self._client = Client(self._kafka)
+                return look(self._client, self._names, self._topic)
+            except CommandFailed as error:
+                if error.status is not Status.UNREACHABLE:
+                    raise
+                if not told:
+                    click.echo(
+                        f"headrace: {self._kafka} does not answer any more; waiting for it (Ctrl-C ends)", err=True
+                    )
+                    told = True
+                time.sleep(every)
+
+    def run(self, seen: list[GroupLag], every: float, most: int | None, as_json: bool) -> None:
+        """Show what was seen, and what is seen from now on, until Ctrl-C or `most` times."""
+        at, before, before_at, looks = time.monotonic(), seen, None, 1
         while True:
             rates: Rates = _rates(before, seen, at - before_at) if before_at is not None else {}
-            if as_json:
-                click.echo(json_text({"time": round(time.time() * 1000), "groups": msgspec.to_builtins(seen)}))
-            else:
-                if to.is_terminal:
-                    to.clear()
-                click.echo(f"{times.clock()}  {kafka}")
-                _print(seen, rates)
+            _show(self._kafka, seen, rates, as_json)
             if looks == most:
                 return
             before, before_at = seen, at
             time.sleep(max(0.0, every - (time.monotonic() - at)))
-            seen, at, looks = _look_until_answered(kafka, client, names, topic, every), time.monotonic(), looks + 1
-    except KeyboardInterrupt:
+            seen, at, looks = self.look(every), time.monotonic(), looks + 1
+
+
+def _show(kafka: KafkaServer, seen: list[GroupLag], rates: Rates, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text({"time": round(time.time() * 1000), "groups": msgspec.to_builtins(seen)}))
         return
-
-
-def _look_until_answered(
-    kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None, every: float
-) -> list[GroupLag]:
-    """Look; while the server is away, say so once and try again."""
-    told = False
-    while True:
-        try:
-            return look(client, names, topic)
-        except CommandFailed as error:
-            if error.status is not Status.UNREACHABLE:
-                raise
-            if not told:
-                click.echo(f"headrace: {kafka} does not answer any more; waiting for it (Ctrl-C ends)", err=True)
-                told = True
-            time.sleep(every)
+    to = console()
+    if to.is_terminal:
+        to.clear()
+    click.echo(f"{times.clock()}  {kafka}")
+    _print(seen, rates)
 
 
 def _rates(before: list[GroupLag], now: list[GroupLag], seconds: float) -> Rates:

@@ -154,10 +154,10 @@ class Sending:
 @click.argument("topic", shell_complete=completing.topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--whole", is_flag=True, help="Each FILE, or all of standard input, is one record.")
-@click.option("--key", metavar="TEXT", help="The key of every record.")
+@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
 @click.option("--key-separator", metavar="TEXT", help="Each line is KEY<TEXT>VALUE (default: the line is the value).")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="On every record; repeatable.")
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Send all to this partition.")
+@click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="On every record; repeatable.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Send all to this partition.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

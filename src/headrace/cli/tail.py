@@ -36,6 +36,7 @@ _PATIENCE_S = 30
 @click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: what comes from now on).")
 @click.option(
     "--offset",
+    "-o",
     metavar="N",
     help="Start here: earliest, latest, an offset, -N for the last N of each partition, +N for N after its start.",
 )
@@ -44,15 +45,18 @@ _PATIENCE_S = 30
 )
 @click.option(
     "--partition",
+    "-p",
     "only",
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
     help="Only this one; repeatable.",
 )
-@click.option("--key", metavar="TEXT", help="Only records with this key.")
-@click.option("-n", "--max", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--exit", "--end", "to_end", is_flag=True, help="Stop where the log ended when the command started.")
+@click.option("--key", "-k", metavar="TEXT", help="Only records with this key.")
+@click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option(
+    "--exit", "-e", "--end", "to_end", is_flag=True, help="Stop where the log ended when the command started."
+)
 @click.option(
     "--format",
     "-f",
