@@ -13,7 +13,7 @@ from headrace.cli import main as cli
 from headrace.cli.commands import Status
 from headrace.kafka import apis
 from headrace.kafka.registry import APIS, Api
-from headrace.metrics.families import FAMILIES, SERIES_EXCESS
+from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
 from headrace.oci import faults, limits, operations
 from headrace.oci.registry import OPERATIONS, Operation
 from headrace.oci.routing import BASE
@@ -249,6 +249,13 @@ def _path(each: Operation) -> str:
     return f"`/{BASE}{each.path.replace(':rest}', '}')}`"
 
 
+_ARCHIVE = "headrace_archive_"
+
+
+def _metric(family: Family) -> tuple[str, ...]:
+    return f"`{family.name}`", family.kind.value, ", ".join(family.labels), family.doc
+
+
 def metrics_page() -> str:
     """What `/metrics` tells."""
     lines = [
@@ -263,7 +270,16 @@ def metrics_page() -> str:
         "",
         *_table(
             ("metric", "type", "labels", "what it says"),
-            ((f"`{each.name}`", each.kind.value, ", ".join(each.labels), each.doc) for each in FAMILIES),
+            (_metric(each) for each in FAMILIES if not each.name.startswith(_ARCHIVE)),
+        ),
+        "",
+        "## The archive",
+        "",
+        "`headrace archive --metrics 127.0.0.1:9100` answers at `/metrics` of that address.",
+        "",
+        *_table(
+            ("metric", "type", "labels", "what it says"),
+            (_metric(each) for each in FAMILIES if each.name.startswith(_ARCHIVE)),
         ),
         "",
     ]

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="The longest that records wait for their commit.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Answer Prometheus at /metrics of this loopback address (port 0: a free one), as long as it runs.",
+)
 @click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
 def archive(
     topic: str,
@@ -56,6 +61,7 @@ def archive(
     checkpoint: str | None,
     once: bool,
     trigger: float,
+    metrics: str | None,
     skip_lost: bool,
 ) -> None:
     """Archive a topic into a Delta table, every record exactly once.
@@ -92,17 +98,30 @@ def archive(
             skip_lost=skip_lost,
         ),
         once=once,
+        metrics=metrics,
     )
 
 
-def _run(settings: "ArchiveSettings", *, once: bool) -> None:
+def _run(settings: "ArchiveSettings", *, once: bool, metrics: str | None) -> None:
     from headrace.spark.archive import run  # noqa: PLC0415
+    from headrace.spark.archive.metrics import ArchiveMetrics, serve  # noqa: PLC0415
     from headrace.spark.errors import SparkError  # noqa: PLC0415
+
+    counted = ArchiveMetrics(settings.topic)
+    if metrics is not None:
+        try:
+            click.echo(f"metrics at http://{serve(counted, metrics)}/metrics", err=True)
+        except (OSError, ValueError) as error:
+            raise click.UsageError(f"--metrics {metrics}: {error}") from None
+
+    def progressed(progress: "Progress") -> None:
+        counted.took(progress)
+        _show(progress)
 
     previous = signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
     try:
-        progress = run(settings, once=once, on_progress=_show)
+        progress = run(settings, once=once, on_progress=progressed, on_start=counted.watch)
     except SparkError as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:

@@ -138,5 +138,34 @@ RESIDENT = Family("process_resident_memory_bytes", Kind.GAUGE, (), "Memory of th
 CPU = Family("process_cpu_seconds_total", Kind.COUNTER, (), "CPU time of the server itself, without Redis.")
 STARTED = Family("process_start_time_seconds", Kind.GAUGE, (), "When the server was started, in seconds since 1970.")
 
+ARCHIVE_RECORDS = Family(
+    "headrace_archive_records_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Records brought into the table since the archive started.",
+)
+ARCHIVE_BYTES = Family("headrace_archive_bytes_total", Kind.COUNTER, ("topic",), "Bytes of Parquet written for them.")
+ARCHIVE_FILES = Family("headrace_archive_files_total", Kind.COUNTER, ("topic",), "Files added to the table.")
+ARCHIVE_BATCHES = Family("headrace_archive_batches_total", Kind.COUNTER, ("topic",), "Batches, empty ones included.")
+ARCHIVE_GROUP_FAILURES = Family(
+    "headrace_archive_group_failures_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Batches whose positions the group could not be told; the next one tells them.",
+)
+ARCHIVE_LAG = Family(
+    "headrace_archive_lag",
+    Kind.GAUGE,
+    ("topic",),
+    "Records in the log that the table does not have, as of this moment.",
+)
+ARCHIVE_FRESH = Family(
+    "headrace_archive_fresh_timestamp_seconds",
+    Kind.GAUGE,
+    ("topic",),
+    "Up to when the table has everything, in seconds since 1970, about: as of the scrapes and batches so far.",
+)
+ARCHIVE_VERSION = Family("headrace_archive_table_version", Kind.GAUGE, ("topic",), "The version of the table.")
+
 FAMILIES: tuple[Family, ...] = tuple(each for each in globals().values() if isinstance(each, Family))
 """All of them, in the order of this file."""

@@ -39,6 +39,8 @@ class BatchResult:
     """The table's version the fences were read from."""
     group_error: GroupCommitFailed | None = None
     """The table has the batch, the group does not show it; the next batch's commit carries it along."""
+    files: int = 0
+    """Parquet files added."""
 
 
 Writer = Callable[[Mapping[int, int]], Sequence[RangeResult]]
@@ -89,7 +91,7 @@ class BatchArchiver:
         Raises:
             ArchiveGap: committing would leave out records that the log still has.
         """
-        rows = size = 0
+        rows = size = count = 0
         self._step("started")
         while True:
             extents = self._extents()
@@ -109,16 +111,16 @@ class BatchArchiver:
             except ArchiveGap:
                 self._table.discard(files)
                 raise
-            rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+            rows, size, count = sum(file.rows for file in files), sum(file.size for file in files), len(files)
             self._step("table committed")
             break
-        return self._finish(rows, size)
+        return self._finish(rows, size, count)
 
     def commit_group(self) -> BatchResult:
         """Bring the group to where the table is: what a crash between the two commits left undone."""
-        return self._finish(0, 0)
+        return self._finish(0, 0, 0)
 
-    def _finish(self, rows: int, size: int) -> BatchResult:
+    def _finish(self, rows: int, size: int, files: int) -> BatchResult:
         snapshot = self._table.snapshot()
         fences = snapshot.fences(self._topic_id, self._extents())
         error = None
@@ -128,7 +130,7 @@ class BatchArchiver:
             except GroupCommitFailed as failed:
                 error = failed
             self._step("group committed")
-        return BatchResult(rows, size, fences, snapshot.version, error)
+        return BatchResult(rows, size, fences, snapshot.version, error, files)
 
     def _fences_after(
         self, results: Sequence[RangeResult], fences: Mapping[int, int], extents: Mapping[int, Extent]

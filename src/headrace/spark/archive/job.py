@@ -6,10 +6,10 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -76,6 +76,17 @@ class Progress:
     """Of the table."""
     fences: dict[int, int] = field(default_factory=dict)
     """The next offset to archive, by partition."""
+    batch_files: int = 0
+    """Parquet files added by the batch."""
+    group_failed: bool = False
+    """Whether the group could not be brought to where the table is; the next batch tries again."""
+
+
+class Standing(NamedTuple):
+    """How far the table is, in offsets of all partitions together."""
+
+    archived: int
+    end: int
 
 
 OnProgress = Callable[[Progress], None]
@@ -88,15 +99,19 @@ def run(
     once: bool = False,
     spark: SparkSession | None = None,
     on_progress: OnProgress = lambda _: None,
+    on_start: "Callable[[Archive], None]" = lambda _: None,
     step: Step = lambda _: None,
 ) -> Progress:
     """Archive until everything there was at the start is in the table (`once`), or until interrupted.
+
+    `on_start` is given the running archive; the rest as `start`.
 
     Raises:
         SparkError: whatever stopped it, in one line.
     """
     archive = start(settings, once=once, spark=spark, on_progress=on_progress, step=step)
     try:
+        on_start(archive)
         while not archive.wait(1.0):
             pass
     finally:
@@ -179,6 +194,16 @@ class Archive:
             query.stop()
         self._thread.join()
         self._held.close()
+
+    def standing(self) -> Standing:
+        """How far the table is just now. Raises SparkError when the storage does not answer."""
+        return self._standing(self.progress.fences)
+
+    def _standing(self, fences: Mapping[int, int]) -> Standing:
+        extents = self._extents().items()
+        # Retention may have taken what the table has: there is nothing to archive below a log start.
+        archived = sum(max(extent.start, min(extent.end, fences.get(number, 0))) for number, extent in extents)
+        return Standing(archived, sum(extent.end for _, extent in extents))
 
     def _begin(self, topic: TopicLog) -> None:
         """Take up the topic where the table stands, and bring the group there."""
@@ -294,16 +319,17 @@ class Archive:
             _log.warning("%s; the next batch tries again", result.group_error)
 
     def _report(self, result: BatchResult, seconds: float) -> None:
-        extents = self._extents()
-        lag = sum(max(0, extent.end - result.fences.get(number, extent.start)) for number, extent in extents.items())
+        standing = self._standing(result.fences)
         self.progress = Progress(
             rows=self.progress.rows + result.rows,
             batch_rows=result.rows,
             batch_bytes=result.size,
             batch_s=seconds,
-            lag=lag,
+            lag=standing.end - standing.archived,
             version=result.version,
             fences=result.fences,
+            batch_files=result.files,
+            group_failed=result.group_error is not None,
         )
         self._on_progress(self.progress)
 
