@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-go test-index test-wheel test-pure \
-  test-crash sanitize lint format bench docs clean
+  test-crash sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,16 @@ lint: $(VENV)/.dev ## Check style, formatting, types and the arrows between the 
 format: $(VENV)/.dev ## Format the code, and repair what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+wheel: $(VENV)/.dev ## Build the wheel for others' machines into dist
+	VENV=$(VENV) .ci/wheel
+
+container: $(VENV)/.dev ## Build the container image and try it; needs root, installs buildah and mmdebstrap when missing
+	@command -v buildah >/dev/null && command -v mmdebstrap >/dev/null || { \
+	  echo "Installing buildah and mmdebstrap with apt-get"; \
+	  apt-get update --quiet --quiet && \
+	  env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends buildah mmdebstrap; }
+	PYTHON=$(BIN)/python .ci/container
 
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)

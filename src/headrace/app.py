@@ -317,7 +317,7 @@ async def _embedded(
     stack: contextlib.AsyncExitStack,
     counted: StoreCounters,
 ) -> RedisStorage:
-    valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory)
+    valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory, valkey=options.valkey)
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     url = await valkey.start(_show_valkey_loading)
     stack.push_async_callback(valkey.stop)

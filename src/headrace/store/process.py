@@ -144,6 +144,6 @@ def valkeys_in(folder: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and runs_in(int(entry.name), folder):
             with contextlib.suppress(OSError):
-                if Path(entry, "exe").readlink().name.startswith("valkey-server"):
+                if Path(entry, "exe").readlink().name.startswith(("valkey-", "redis-")):
                     found.append(int(entry.name))
     return found

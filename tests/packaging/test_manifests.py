@@ -1,0 +1,81 @@
+"""What others start Headrace with: systemd, Kubernetes, a container. Each file is checked by its own checker."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__, settings
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+PROGRAMS = Path(sys.executable).parent
+
+
+def checked(*command: str | Path) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_one_version_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["version"] == __version__
+    for path in (PACKAGING / "container/compose.yaml", PACKAGING / "kubernetes/headrace.yaml"):
+        versions = re.findall(r"image: headrace(?:-spark)?:(\S+)", path.read_text("utf-8"))
+        assert versions
+        assert set(versions) == {__version__}
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="a machine without systemd has no use for its unit")
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    unit = (PACKAGING / "systemd/headrace.service").read_text("utf-8")
+    # systemd looks for the program as well.
+    (tmp_path / "headrace.service").write_text(unit.replace("/opt/headrace/bin/headrace", str(PROGRAMS / "headrace")))
+    checked("systemd-analyze", "verify", "--man=no", tmp_path / "headrace.service")
+
+
+def test_the_manifests_are_what_kubernetes_takes() -> None:
+    checked(PROGRAMS / "kubernetes-validate", "--strict", PACKAGING / "kubernetes/headrace.yaml")
+
+
+def test_the_container_file_has_no_known_mistakes() -> None:
+    checked(PROGRAMS / "hadolint", PACKAGING / "container/Containerfile")
+
+
+@pytest.mark.parametrize("path", ["container/compose.yaml", "kubernetes/headrace.yaml", "systemd/headrace.service"])
+def test_every_option_that_they_give_is_one(path: str) -> None:
+    text = (PACKAGING / path).read_text("utf-8")
+    flags = set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)))
+    assert flags <= {option.name for option in settings.OPTIONS} | {"set", "config"}
+    variables = set(re.findall(r"\bHEADRACE_[A-Z_]+", text))
+    assert variables <= {option.variable for option in settings.OPTIONS}
+
+
+def test_the_configuration_in_the_manifests_starts_a_server(tmp_path: Path) -> None:
+    text = (PACKAGING / "kubernetes/headrace.yaml").read_text("utf-8")
+    block = re.search(r"headrace\.toml: \|\n((?:    .*\n)+)", text)
+    assert block is not None
+    (tmp_path / "headrace.toml").write_text(re.sub(r"^    ", "", block[1], flags=re.MULTILINE))
+    options, broker, _ = settings.load(config=str(tmp_path / "headrace.toml"), environ={})
+    assert str(options.advertise) == "headrace-broker:9092"
+    assert broker.num_partitions == 3
+    assert broker.headrace_insecure
+
+
+def test_the_requirements_with_hashes_are_the_versions_that_the_tests_run_with() -> None:
+    text = (PACKAGING / "requirements-hashed.txt").read_text("utf-8")
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==([^ ]+)", text, flags=re.MULTILINE))
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
+    tested = {
+        name.lower().replace("_", "-"): version
+        for name, version in re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", constraints, flags=re.MULTILINE)
+    }
+    assert {name: tested.get(name, version) for name, version in pinned.items()} == pinned
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {re.split(r"[^a-z0-9-]", name)[0] for name in project["dependencies"]} <= pinned.keys()
+    assert all("--hash=sha256:" in entry for entry in re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:])
