@@ -46,6 +46,14 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(oci_server: InPro
     assert b"Request size is limited to 1 MiB" in answer
 
 
+def test_what_is_kept_of_a_request_has_a_limit_of_its_own(api: Api, stream: str) -> None:
+    tags = {f"k{number}": "v" * 100 for number in range(1_000)}
+    code = (400, "InvalidParameter", "Request size is limited to 64 KiB for UpdateStream")
+    assert api.call("PUT", f"/streams/{stream}", {"freeformTags": tags}).error == code
+    few = dict(list(tags.items())[:100])
+    assert api.done("PUT", f"/streams/{stream}", {"freeformTags": few})["freeformTags"] == few
+
+
 def test_whoever_asks_first_and_is_refused_has_the_connection_closed(oci_server: InProcessServer) -> None:
     head = "POST /20180418/nothing HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
     answer = raw(oci_server, head.encode(), b"}")

@@ -41,6 +41,8 @@ MOST_BODY = 1 << 20
 MOST_BODY_OF = {"PutMessages": 40 << 20}
 """Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
 
+_MOST_KEPT = 64 << 10
+"""Bytes of a body that does not carry messages: what it says of a resource is kept in memory, for months."""
 _LARGE = 64 << 10
 """Bytes of an answer from which on it counts as memory for reads (`headrace.reads.bytes`), and of a body likewise
 (`queued.max.request.bytes`)."""
@@ -216,6 +218,8 @@ class OciApp:
             check = partial(self._authenticator.check_body, scope["headers"], content)
             # Its hash takes a while where there is much of it.
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
+        if len(content) > _MOST_KEPT and operation.name not in MOST_BODY_OF:
+            raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {operation.name}")
         injected = self._door.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
             self._door,

@@ -44,7 +44,8 @@ class Bystander:
     def __init__(self, server: Server) -> None:
         """Begin to ping `server`."""
         self._server = server
-        arguments = [server.kafka, server.http.removeprefix("http://")]
+        pids = (server.pid, server.storage_pid)
+        arguments = [server.kafka, server.http.removeprefix("http://"), *map(str, pids)]
         self._pinging = subprocess.Popen(
             [sys.executable, "-m", "tests.hostile.http.pinging", *arguments],
             cwd=Path(__file__).parents[3],

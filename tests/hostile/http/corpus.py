@@ -5,6 +5,7 @@ All of them are up to 1 MiB, but for those that say otherwise. A case is one att
 
 import base64
 import contextlib
+import http.client
 import json
 import socket
 import struct
@@ -59,7 +60,14 @@ def path_of(target: Target, operation: Operation, **given: str) -> str:
 
 
 def hostile_values() -> Iterator[bytes]:
-    """JSON for any field."""
+    """JSON for any field: as large as a request may be, and as what a resource may have in it."""
+    yield b"[" * 60_000
+    yield b'{"a":' * 10_000 + b"1" + b"}" * 10_000
+    yield b'"' + b"x" * 60_000 + b'"'
+    yield b"9" * 60_000
+    yield b"{" + b",".join(b'"k%d":"v"' % number for number in range(5_000)) + b"}"
+    yield b'{"n":{' + b",".join(b'"k%d":[]' % number for number in range(5_000)) + b"}}"
+    yield b"[" + b",".join([b"{}"] * 20_000) + b"]"
     yield b"[" * (MIB // 2)
     yield b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     yield b"[" * 900 + b"]" * 900
@@ -436,9 +444,46 @@ def _path(path: str, target: Target) -> None:
         target.ask(method, path, headers={"cookie": "a=b; " * 10_000})
 
 
-PATHS = ("/", "/healthz", f"{BASE}/openapi.json", "/nowhere", "/static", f"{BASE}")
+PATHS = (
+    "/", "/healthz", "/livez", "/readyz", "/metrics", "/_headrace/state", f"{BASE}/openapi.json", "/nowhere", "/static",
+    f"{BASE}",
+)  # fmt: skip
 for _each in PATHS:
     case(_each, "requests")(partial(_path, _each))
+
+
+@case("/metrics")
+def many_at_once(target: Target) -> None:
+    with many(target, 50) as connections:
+        for connection in connections:
+            connection.sendall(request("GET", "/metrics") * 10)
+        target.survives("GET", f"{BASE}/nothing")
+        for connection in connections[:3]:
+            assert connection.recv(100).startswith(b"HTTP/1.1 ")
+
+
+@case("CreateGroupCursor")
+def many_instances_of_a_group(target: Target) -> None:
+    """500 requests: what each of them leaves behind makes the next one no dearer."""
+    body = {"groupName": "crowd", "type": "LATEST", "timeoutInMs": 2**31 - 1}
+    path = f"{BASE}/streams/{target.streams['empty']}/groupCursors"
+    connection = http.client.HTTPConnection(target.http, timeout=60)
+    for number in range(500):
+        content = json.dumps({**body, "instanceName": f"{number:0>255}"}).encode()
+        connection.request("POST", path, content)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status < 500
+    connection.close()
+
+
+@case("CreateStreamPool")
+def resources_with_as_much_in_them_as_there_may_be(target: Target) -> None:
+    """100 requests of almost 64 KiB, which are kept."""
+    tags = {f"{number:0>100}": "x" * 256 for number in range(150)}
+    for number in range(100):
+        made = {"name": f"pool-{number}", "compartmentId": COMPARTMENT, "freeformTags": tags}
+        target.survives("POST", f"{BASE}/streampools", json.dumps(made).encode())
 
 
 @case(f"{BASE}/openapi.json")

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.routing import Route
 
+from headrace.console import reset
+from headrace.console.app import Health, create
 from headrace.oci.registry import OPERATIONS
 from headrace.records.build import build
 from headrace.testing import server
@@ -29,6 +32,17 @@ def test_every_operation_and_path_has_a_case() -> None:
     assert set(OPERATIONS) <= set(CORPUS), f"write cases for {set(OPERATIONS) - set(CORPUS)}"
     assert set(PATHS) <= set(CORPUS)
     assert all(CORPUS.values())
+
+
+def test_every_path_of_the_console_has_a_case() -> None:
+    """Those that the server mounts are in `PATHS` by hand."""
+
+    async def health() -> Health:
+        return Health(version="", storage=True)
+
+    routes = {route.path for route in create(health).routes if isinstance(route, Route)}
+    assert routes
+    assert routes | {"/metrics", "/livez", "/readyz", reset.PATH} <= set(PATHS)
 
 
 def fill(started: Server) -> Target:
