@@ -17,7 +17,7 @@ PYTHON_ONLY := not apt and not npm and not maven and not go and not index
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 8 : (cores * 3 + 1) / 2 )))
 # What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
 define run_tests
-$(1) $(PYTEST) $(2) -n $(WORKERS) --dist loadgroup -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
+$(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
 $(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(ARGS) || test $$? = 5
 endef
 # Tests start hundreds of processes, which need not all compile what they import.

@@ -10,14 +10,12 @@ from headrace.store.storage import RedisStorage
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
+from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
 
 # How long one example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
 settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
 settings.load_profile("headrace")
-
-APART = {"crash", "demo", "bench", "test_serve_external.py"}
-"""Folders and files whose tests share nothing: each may go to another worker. Elsewhere one worker has a whole file."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,20 +33,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what must have the machine to itself, and put tests that share something dear into a group."""
-    folder, _, file = item.nodeid.partition("::")[0].removeprefix("tests/").rpartition("/")
-    if folder.startswith("hostile"):
+    """Mark what must have the machine to itself."""
+    if item.nodeid.startswith("tests/hostile/"):
         item.add_marker("alone")
-    if "spark" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("spark session"))
-    elif not ({folder, file} & APART):
-        item.add_marker(pytest.mark.xdist_group(f"{folder}/{file}"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest first, so that no worker is left with it at the end."""
-    items.sort(key=lambda item: "spark" not in item.keywords and "crash" not in item.keywords)
+    longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:
+    return ByWhatIsShared(config, log)
 
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
