@@ -1,4 +1,7 @@
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from click import Command, Context, Group, Option
@@ -105,3 +108,22 @@ def test_a_listener_that_is_no_broker_is_told_apart(capsys: pytest.CaptureFixtur
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         assert main.run(["topics", "list", "--bootstrap", address]) == 3
     assert "does not answer as a Kafka broker" in capsys.readouterr().err
+
+
+def test_an_answer_for_which_there_is_no_room_is_one_line() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123  # a device
+        ended = subprocess.run(
+            [sys.executable, "-m", "headrace", "completion", "zsh"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (1, "headrace: cannot write the answer: No space left on device\n")
+
+
+def test_a_locale_without_letters_does_not_cut_an_answer_short() -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "HEADRACE_BOOTSTRAP": "zürich:1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "headrace", "topics", "list"],
+        env=environment, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 3
+    assert ended.stderr.decode().startswith("headrace: nobody answers at zürich:1 (")

@@ -1,6 +1,7 @@
 """The `headrace` command: finds the subcommand, and turns whatever goes wrong into one line and a status."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -111,10 +112,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error)
     except (click.Abort, KeyboardInterrupt):
         return Status.INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`headrace ... | head`): Python must not complain of it again when it flushes at exit.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
-        return Status.FAILED
+    except OSError as error:
+        return _unwritten(error)
     return result if isinstance(result, int) else 0
 
 
@@ -134,6 +133,15 @@ def _refuse(error: click.ClickException) -> int:
     return error.exit_code
 
 
+def _unwritten(error: OSError) -> int:
+    """What commands read and write they tell of themselves: what is left is an answer that could not be written."""
+    # Python must not try, and complain of it, again when it flushes at exit.
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+    if not isinstance(error, BrokenPipeError):  # a reader that went away (`headrace ... | head`) knows
+        _complain(f"headrace: cannot write the answer: {error.strerror or error}")
+    return Status.FAILED
+
+
 def _complain(text: str) -> None:
     """Say what is wrong on stderr. Where that cannot be written, as on a full disk, the exit status still tells."""
     try:
@@ -145,4 +153,8 @@ def _complain(text: str) -> None:
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Whatever a locale says: half an answer helps nobody, and JSON has to stay JSON.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run())
