@@ -53,7 +53,7 @@ from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
 from headrace.store.tasks import end
 from headrace.store.watch import Watch
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace")
 
@@ -308,6 +308,10 @@ async def _storage(
             # Storage names the Redis it was given by its URL.
             text = text.replace(options.redis, without_password(options.redis))
         raise StartError(text) from None
+    except StorageUnavailable as error:
+        # Whoever serves gets over that: only a start gives up.
+        lost = "the embedded Valkey" if options.redis is None else "Redis"
+        raise StartError(f"{lost} was lost before the server was ready: {stop.reason or error}") from None
 
 
 async def _embedded(
