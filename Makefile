@@ -18,7 +18,7 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 
 # What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
 define run_tests
 $(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
-$(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(ARGS) || test $$? = 5
+$(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(or $(ARGS),tests/hostile) || test $$? = 5
 endef
 # Tests start hundreds of processes, which need not all compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
