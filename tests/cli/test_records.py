@@ -377,3 +377,24 @@ def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:
             finally:
                 os.kill(own.pid, signal.SIGCONT)
                 producing.kill()
+
+
+def test_tail_ends_when_the_topic_is_deleted(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "soon-gone", "--partitions", "1")
+    headrace.run("records", "produce", "soon-gone", stdin="a\n")
+    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
+    command = [*HEADRACE, "tail", "soon-gone", "--from-beginning"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, text=True) as tail:
+        try:
+            assert tail.stdout is not None
+            assert tail.stderr is not None
+            assert tail.stdout.readline().endswith("a\n")
+            headrace.run("topics", "delete", "soon-gone")
+            assert tail.stderr.readline() == (
+                "headrace: cannot read topic 'soon-gone': there is no such topic or partition\n"
+            )
+            assert tail.wait(20) == 4
+        finally:
+            tail.kill()
+    assert "soon-gone" not in [line["topic"] for line in headrace.json("topics", "list")]

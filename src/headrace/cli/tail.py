@@ -17,6 +17,8 @@ from headrace.cli.starts import Range, at_most_one
 _AT_ONCE = 1_000
 _SHOWN = 1_000
 """Characters of a key and of a value that a terminal gets to see; a pipe, a file and --format get all."""
+_QUIET_S = 5
+"""When nothing has come for so long it is looked whether the topic is still there."""
 _PATIENCE_S = 30
 """How long a command that is to end by itself waits for a server that went away."""
 
@@ -84,12 +86,15 @@ def tail(
     client = Client(kafka)
     log = Range(client, topic, only)
     starts = log.starts if from_beginning else log.at(offset, since)
-    view = _View(client, printer, most, key)
+    view = _View(client, topic, printer, most, key)
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
     # Assigned, not subscribed: librdkafka wants a group's name all the same, which no server gets to see.
     consumer = client.consumer(
-        view.heard, group_id="headrace-tail", enable_auto_commit=False, enable_partition_eof=to_end
+        view.heard,
+        group_id="headrace-tail",
+        enable_auto_commit=False,
+        enable_partition_eof=to_end,
     )
     consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
     try:
@@ -139,14 +144,16 @@ class Printer:
 class _View:
     """What is shown of what the consumer reads, and when that is all."""
 
-    def __init__(self, client: Client, printer: Printer, most: int | None, key: str | None) -> None:
+    def __init__(self, client: Client, topic: str, printer: Printer, most: int | None, key: str | None) -> None:
         self.left: dict[int, int] | None = None
         """Partition -> end offset, of the partitions still to be shown up to there; None: go on for ever."""
         self._client = client
+        self._topic = topic
         self._printer = printer
         self._most = most
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
         self._away_since: float | None = None
+        self._looked_at = time.monotonic()
 
     def heard(self, error: KafkaError) -> None:
         """Say that the server went away: the client library tries again for ever, without a word."""
@@ -162,11 +169,27 @@ class _View:
             # Short waits: Ctrl-C is noticed only between two calls.
             messages = consumer.consume(_AT_ONCE, 0.2)
             self._wait_no_longer_than_told(bool(messages))
+            self._look_for_topic(consumer, bool(messages))
             chosen = [message for message in messages if self._is_wanted(message)]
             chosen = chosen if self._most is None else chosen[: self._most - shown]
             if chosen:
                 self._printer.print(chosen)
                 shown += len(chosen)
+
+    def _look_for_topic(self, consumer: Consumer, has_answered: bool) -> None:
+        """Raise when the topic was deleted: the client library waits for it for ever, without a word."""
+        if has_answered:
+            self._looked_at = time.monotonic()
+        if time.monotonic() - self._looked_at < _QUIET_S or self._away_since is not None:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            # A consumer's request by name creates nothing, unlike a producer's.
+            found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
+        except KafkaException:
+            return  # the server is away: that is told elsewhere
+        if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found)
 
     def _wait_no_longer_than_told(self, has_answered: bool) -> None:
         if has_answered:

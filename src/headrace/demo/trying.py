@@ -20,9 +20,9 @@ def show(console: Console, ready: Ready, topic: str, group: str, stream: str, da
         console.print(f"  {name:<8} {address}", soft_wrap=True)
     console.print("\nThings to try in another terminal:\n", style="bold")
     for line in (
-        f"{headrace} topics describe {topic} --kafka {ready.kafka}",
-        f"{headrace} groups describe {group} --kafka {ready.kafka}",
-        f"{headrace} records tail {topic} --from-beginning --max 3 --kafka {ready.kafka}",
+        f"{headrace} topics describe {topic} --bootstrap {ready.kafka}",
+        f"{headrace} groups describe {group} --bootstrap {ready.kafka}",
+        f"{headrace} records tail {topic} --from-beginning --max 3 --bootstrap {ready.kafka}",
         f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
         f"kcat -b {ready.kafka} -G my-group {topic} | head -n 1000 > my-flights",
         f"redis-cli -s {shlex.quote(unquote(urlsplit(ready.storage).path))} XINFO GROUPS {stream}",
