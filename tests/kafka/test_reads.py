@@ -168,7 +168,7 @@ async def test_what_depends_on_an_append_follows_it(client: Client) -> None:
     assert not client.transport.reading
     client.storage.slow = False
     client.storage.answer()
-    for _ in range(2):
+    while not client.transport.reading:
         await asyncio.sleep(0)
     assert [number for written in client.transport.answers for number in written] == [1, 2, 3]
     assert client.storage.ends == {"t-0": 2}

@@ -103,7 +103,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="headrace.request.max.elements",
         type=ConfigType.INT,
-        default="20000",
+        default="10000",
         minimum=1,
         doc="The most elements that the arrays of one request may have together, such as topics and partitions; a "
         "request with more closes its connection (not in Kafka).",

@@ -60,7 +60,7 @@ class Api(msgspec.Struct, frozen=True):
 APIS: dict[int, Api] = {}
 
 MOST_BYTES = 4 << 20
-"""Of a request that carries no records: 20 000 partitions with a note each are less."""
+"""Of a request that carries no records: 10 000 partitions with a note each are less."""
 
 
 class Shortcut(msgspec.Struct, frozen=True):

@@ -41,11 +41,11 @@ class Seen(msgspec.Struct, frozen=True):
 class Bystander:
     """A pinging client in a process of its own, and a look at the memory of a server."""
 
-    def __init__(self, server: Server) -> None:
-        """Begin to ping `server`."""
+    def __init__(self, server: Server, *, http: bool = True) -> None:
+        """Begin to ping `server`; `http` false: by the Kafka protocol alone, as a health check waits for Redis too."""
         self._server = server
         pids = (server.pid, server.storage_pid)
-        arguments = [server.kafka, server.http.removeprefix("http://"), *map(str, pids)]
+        arguments = [server.kafka, server.http.removeprefix("http://") if http else "", *map(str, pids)]
         self._pinging = subprocess.Popen(
             [sys.executable, "-m", "tests.hostile.http.pinging", *arguments],
             cwd=Path(__file__).parents[3],

@@ -1,4 +1,5 @@
 """A client that asks again and again, as a process of its own: `tests.hostile.http.pinging KAFKA HTTP PID...`.
+HTTP empty: by the Kafka protocol alone.
 
 Each line that it reads begins a watch or ends one; the end is answered with the longest waits in milliseconds. For how
 long these processes, and this one, were ready to run and the machine ran others is not counted (Linux, sched-stats):
@@ -22,13 +23,15 @@ _PAUSE_S = 0.002
 def main(kafka: str, address: str, pids: Sequence[str]) -> None:
     """Ping until there is nothing more to read."""
     wire = RawClient(kafka, timeout_s=60)
-    web = http.client.HTTPConnection(address, timeout=60)
+    web = http.client.HTTPConnection(address or kafka, timeout=60)
     queues = [Path(f"/proc/{pid}/schedstat") for pid in (*pids, os.getpid())]
 
     def ask_kafka() -> None:
         wire.ask(ApiVersionsRequest(client_software_name="ping", client_software_version="1"), 3)
 
     def ask_http() -> None:
+        if not address:
+            return
         web.request("GET", "/healthz")
         answer = web.getresponse()
         answer.read()

@@ -11,8 +11,10 @@ Version notes
 - 7: zstd may be used (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
 """
 
+import asyncio
 from collections.abc import Coroutine
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import structlog
@@ -37,7 +39,6 @@ _TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
 _log = structlog.get_logger("headrace.kafka")
 PRODUCE = ProduceRequest.API_KEY
 Answer = ProduceResponse.PartitionProduceResponse
-Work = tuple[str, ProduceRequest.PartitionProduceData, Answer]
 _NOTHING = memoryview(b"")
 _MANY = 100
 """Partitions from which on batches are appended in pieces."""
@@ -50,15 +51,25 @@ _MOST_LINES = 10
 class _Pending:
     """A Produce request whose partitions are on their way to Redis."""
 
-    __slots__ = ("_exchange", "_failed", "_left", "_response", "_silent", "_told")
+    __slots__ = ("_exchange", "_failed", "_left", "_response", "_settled", "_silent", "_told")
 
-    def __init__(self, exchange: Exchange, response: ProduceResponse, left: int, *, silent: bool) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        response: ProduceResponse,
+        left: int,
+        *,
+        silent: bool,
+        settled: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        """`settled`: told when the answer is complete, in place of sending it."""
         self._exchange = exchange
         self._response = response
         self._left = left
         self._silent = silent
         self._failed = ""
         self._told = 0
+        self._settled = settled
 
     def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
         """One partition has its result; the last one sends the answer."""
@@ -71,10 +82,22 @@ class _Pending:
             if self._told < _MOST_LINES:
                 self._told += 1
                 _tell(self._exchange, topic, answer.index, result)  # type: ignore[arg-type]
+        self.given()
+
+    def expect(self) -> None:
+        """There is one partition more."""
+        self._left += 1
+
+    def given(self) -> None:
+        """One of those expected is through."""
         self._left -= 1
         if self._left:
             return
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
         if not self._silent:
+            if self._settled is not None:
+                return
             self._exchange.answer(self._response)
             return
         self._exchange.say_nothing()
@@ -175,50 +198,75 @@ NEEDS = (
 
 
 @register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3, most_bytes=_MOST_BYTES)
-def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, None] | None:
+def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
-    broker = exchange.broker
-    response = ProduceResponse(responses=[])
-    work: list[Work] = []
-    for topic in request.topic_data:
-        answers = []
-        for data in topic.partition_data:
-            answer = Answer(index=data.index)
-            answers.append(answer)
-            work.append((topic.name, data, answer))
-        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
-    pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
-    if not work:
-        if request.acks == 0:
-            exchange.say_nothing()
-        else:
-            exchange.answer(response)
-        return None
-    if request.acks not in _ACKS:
-        error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={request.acks}: wanted -1, 0 or 1")
-        for name, _, answer in work:
-            pending.settle(name, answer, -1, error)
-        return None
-    if len(work) > _MANY:
+    if sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # What the client sent behind it may be for the same partitions: order is kept.
         exchange.outlet.hold_up(exchange)
-        if not exchange.owned:
-            # The read buffer is another's by the time that most of them are appended.
-            for _, data, _ in work:
-                data.records = data.records if data.records is None else bytearray(data.records)
-            exchange.owned = True
-        return _append_many(work, exchange, pending)
-    now_ms = broker.clock.now_ms()
-    for name, data, answer in work:
-        _append(broker, name, data, answer, now_ms, exchange, pending)
+        return _append_many(_kept(request, exchange), exchange)
+    response = ProduceResponse(responses=[])
+    work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
+    for topic in request.topic_data:
+        answers = [Answer(index=data.index) for data in topic.partition_data]
+        work += zip(repeat(topic.name), topic.partition_data, answers)
+        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
+    if not work and request.acks == 0:
+        exchange.say_nothing()
+    elif not work:
+        exchange.answer(response)
+    else:
+        pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
+        now_ms = exchange.broker.clock.now_ms()
+        for name, data, answer in work:
+            _append_or_refuse(request.acks, name, data, answer, now_ms, exchange, pending)
     return None
 
 
-async def _append_many(work: list[Work], exchange: Exchange, pending: _Pending) -> None:
-    broker = exchange.broker
-    now_ms = broker.clock.now_ms()
-    async for name, data, answer in exchange.pace().each(work):
-        _append(broker, name, data, answer, now_ms, exchange, pending)
+def _kept(request: ProduceRequest, exchange: Exchange) -> ProduceRequest:
+    """The request with memory of its own: the read buffer is another's by the time that most of it is appended."""
+    if not exchange.owned:
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                data.records = data.records if data.records is None else bytearray(data.records)
+        exchange.owned = True
+    return request
+
+
+async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
+    """As `handle` for so many batches that going over them takes long."""
+    pace = exchange.pace()
+    response = ProduceResponse(responses=[])
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    # One more, which is settled when all have been given.
+    pending = _Pending(exchange, response, 1, silent=request.acks == 0, settled=settled)
+    now_ms = exchange.broker.clock.now_ms()
+    async for topic in pace.each(request.topic_data):
+        answers: list[Answer] = []
+        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
+        async for data in pace.each(topic.partition_data):
+            answer = Answer(index=data.index)
+            answers.append(answer)
+            pending.expect()
+            _append_or_refuse(request.acks, topic.name, data, answer, now_ms, exchange, pending)
+    pending.given()
+    await settled
+    return None if request.acks == 0 else response
+
+
+def _append_or_refuse(
+    acks: int,
+    name: str,
+    data: ProduceRequest.PartitionProduceData,
+    answer: Answer,
+    now_ms: int,
+    exchange: Exchange,
+    pending: _Pending,
+) -> None:
+    if acks not in _ACKS:
+        error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1")
+        pending.settle(name, answer, -1, error)
+        return
+    _append(exchange.broker, name, data, answer, now_ms, exchange, pending)
 
 
 def _append(

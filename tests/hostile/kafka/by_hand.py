@@ -1,0 +1,152 @@
+"""Attacks that no message table tells: what was found by trying, and what clients do beside sending requests."""
+
+from struct import Struct
+
+import cramjam
+
+from headrace.kafka.codec import messages as m
+from headrace.records.build import build
+from headrace.records.native import crc32c
+from headrace.testing.process import Server
+from tests.harness.wire import Wire, fetch_request, produce_request
+from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
+
+TINY, BOMBS, NATIVE = "hostile-tiny", "hostile-bombs", "hostile-native"
+_SIZE = Struct(">i")
+_COUNT_AT, _CRC_AT, _COVERED_FROM = 57, 17, 21
+
+
+def prepare(server: Server) -> None:
+    """Topics that hurt: of 100 MB, which memory does not hold; of tiny batches; of batches that grow when opened."""
+    with Wire(server.kafka, timeout_s=60) as wire:
+        wire.create(TOPIC)
+        wire.create(WIDE, WIDE_PARTITIONS)
+        wire.create(TINY)
+        wire.create(BOMBS, 4)
+        wire.create(NATIVE, headrace_storage="native")
+        large = bytes(1_000_000)
+        for _ in range(100):
+            assert wire.produce(TOPIC, build([(None, large, 1_000, ())])).error_code == 0
+        tiny = bytes(build([(None, b"", 1_000, ())]))
+        for _ in range(100):
+            for _ in range(200):
+                wire.send(produce_request(TINY, bytearray(tiny)), 9)
+            for _ in range(200):
+                wire.receive()
+        for partition, bomb in enumerate((headers_bomb(MIB * 30), records_bomb(MIB), records_bomb(MIB, late=True))):
+            assert wire.produce(BOMBS, bomb, partition=partition).error_code == 0
+        commit = m.OffsetCommitRequest.OffsetCommitRequestPartition
+        topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=WIDE,
+            partitions=[
+                commit(partition_index=each, committed_offset=0, committed_metadata="x" * 4000)
+                for each in range(WIDE_PARTITIONS)
+            ],
+        )
+        wire.ask(m.OffsetCommitRequest(group_id=GROUP, topics=[topic]), 8)
+
+
+def _compressed(count: int, section: bytes) -> bytearray:
+    """A batch of `count` records whose section is given opened."""
+    batch = bytearray(build([(None, b"", 1_000, ())]))[:61] + bytearray(bytes(cramjam.zstd.compress(section)))
+    Struct(">i").pack_into(batch, 8, len(batch) - 12)
+    Struct(">h").pack_into(batch, 21, 4)
+    Struct(">i").pack_into(batch, 23, count - 1)
+    Struct(">i").pack_into(batch, _COUNT_AT, count)
+    Struct(">I").pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_COVERED_FROM:]))
+    return batch
+
+
+def _varint(number: int) -> bytes:
+    number <<= 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def headers_bomb(count: int) -> bytearray:
+    """A batch of a few kilobytes with one record of so many empty headers."""
+    body = b"\0\0\0\1\1" + _varint(count) + b"\0\0" * count
+    return _compressed(1, _varint(len(body)) + body)
+
+
+def records_bomb(count: int, *, late: bool = False) -> bytearray:
+    """A batch of so many empty records; `late`: only the last of them has a later time."""
+    out = bytearray()
+    for number in range(count):
+        body = b"\0" + _varint(2 if late and number == count - 1 else 0) + _varint(number) + b"\1\1\0"
+        out += _varint(len(body)) + body
+    return _compressed(count, bytes(out))
+
+
+def _by_time(*places: tuple[str, int, int]) -> bytes:
+    partition = m.ListOffsetsRequest.ListOffsetsPartition
+    return encoded(
+        m.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                m.ListOffsetsRequest.ListOffsetsTopic(
+                    name=topic, partitions=[partition(partition_index=index, timestamp=at)]
+                )
+                for topic, index, at in places
+            ],
+        ),
+        7,
+    )
+
+
+def _creation(*topics: tuple[str, int], validate_only: bool = False) -> bytes:
+    made = [
+        m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
+        for name, count in topics
+    ]
+    return encoded(m.CreateTopicsRequest(topics=made, timeout_ms=1, validate_only=validate_only), 7)
+
+
+def _fetch(topic: str, times: int = 1) -> bytes:
+    limit = 64 << 20
+    return encoded(fetch_request([(topic, 0, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    join = m.JoinGroupRequest(
+        group_id="hostile-large",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(60 * MIB))],
+    )
+    names = [m.MetadataRequest.MetadataRequestTopic(name=f"hostile-made-{number}") for number in range(300)]
+    configs = [
+        m.DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+        for name in (TOPIC, WIDE, TINY, BOMBS)
+    ]
+    asked = encoded(m.MetadataRequest(topics=names, allow_auto_topic_creation=True), 12)
+    told = encoded(m.DescribeConfigsRequest(resources=configs), 4)
+    begun = _SIZE.pack(100 << 20) + encoded(produce_request(TOPIC, bytes(MIB)), 9)[_SIZE.size :]
+    return [
+        Attack("one partition thirty times", 1, _fetch(TOPIC, 30)),
+        Attack("25 answers sent ahead, unread", 1, _fetch(TOPIC) * 25, reads=False),
+        Attack("25 clients that do not read", 1, _fetch(TOPIC), connections=25, reads=False),
+        Attack("tiny batches", 1, _fetch(TINY)),
+        Attack("tiny batches, unread", 1, _fetch(TINY) * 100, connections=4, reads=False),
+        Attack("one record of many headers", 2, _by_time((BOMBS, 0, 1))),
+        Attack("many records", 2, _by_time((BOMBS, 1, 1), (BOMBS, 2, 1_001))),
+        Attack("the latest of many records", 2, _by_time((BOMBS, 1, -3), (BOMBS, 2, -3))),
+        Attack("ten clients look by time", 2, _by_time((BOMBS, 2, 1_001)), connections=10),
+        Attack("headers in a native topic", 0, encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
+        Attack("records in a native topic", 0, encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
+        Attack("a million partitions", 19, _creation(("hostile-million", 1_000_000))),
+        Attack("a million partitions, tried", 19, _creation(("hostile-million", 1_000_000), validate_only=True)),
+        Attack("one name very often", 19, _creation(*[("hostile-same", 1)] * 15_000)),
+        Attack("many names", 19, _creation(*[(f"hostile-{number:05}", 1) for number in range(500)])),
+        Attack("topics made by asking", 3, asked),
+        Attack("all topics", 3, encoded(m.MetadataRequest(topics=None), 12), connections=20),
+        Attack("60 MiB of metadata", 11, encoded(join, 9)),
+        Attack("begun and not ended", 0, begun, connections=12, reads=False),
+        Attack("all that is told of topics", 32, told * 20, answers=20),
+    ]

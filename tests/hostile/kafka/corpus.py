@@ -1,0 +1,357 @@
+"""Requests made to hurt: from the message tables every array and string at its extremes, and the rest by hand.
+
+Each API has a seed, a request that means something to the server under attack. From it come, for the oldest and the
+newest version: every array as long as 1 MiB allows, and as long as the server allows; every string and byte field as
+long as 1 MiB allows; everything named again and again; and as many of them as 1 MiB holds, sent ahead.
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from headrace.kafka.codec import headers
+from headrace.kafka.codec import messages as m
+from headrace.kafka.codec.errors import EncodeError
+from headrace.kafka.codec.message import Message
+from headrace.kafka.codec.messages import REQUESTS, TABLES
+from headrace.kafka.codec.notation import Field, Structure
+from headrace.kafka.registry import APIS
+
+MIB = 1 << 20
+ELEMENTS = 10_000
+"""The server's `headrace.request.max.elements`."""
+TOPIC, WIDE, GROUP = "hostile", "hostile-wide", "hostile-group"
+WIDE_PARTITIONS = 200
+_SIZE = Struct(">i")
+_TABLES = {table.root.name: table for table in TABLES}
+
+
+class Attack(msgspec.Struct, frozen=True):
+    """Bytes to send."""
+
+    name: str
+    api: int
+    frames: bytes
+    """Whole frames, or the beginning of one."""
+    connections: int = 1
+    reads: bool = True
+    """Whether the client takes the answers."""
+    answers: int = 1
+    """How many it expects."""
+
+
+def frame(api: int, version: int, body: bytes) -> bytes:
+    """A request as it goes over the wire."""
+    head = headers.encode_request_header(api, version, 7, "attacker")
+    return _SIZE.pack(len(head) + len(body)) + head + body
+
+
+def encoded(request: Message, version: int) -> bytes:
+    """A request's frame."""
+    return frame(request.API_KEY, version, b"".join(request.encode(version)))
+
+
+def _seeds() -> dict[int, Callable[[], Message]]:
+    """What each API is asked, about things that are there."""
+    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=64 << 20)
+    return {
+        made().API_KEY: made
+        for made in (
+            lambda: m.ProduceRequest(
+                acks=1,
+                timeout_ms=1,
+                topic_data=[
+                    m.ProduceRequest.TopicProduceData(
+                        name=TOPIC,
+                        partition_data=[m.ProduceRequest.PartitionProduceData(index=-5, records=b"no batch")],
+                    )
+                ],
+            ),
+            lambda: m.FetchRequest(
+                replica_id=-1,
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=64 << 20,
+                topics=[m.FetchRequest.FetchTopic(topic=TOPIC, partitions=[partition])],
+            ),
+            lambda: m.ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    m.ListOffsetsRequest.ListOffsetsTopic(
+                        name=TOPIC,
+                        partitions=[m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=1)],
+                    )
+                ],
+            ),
+            lambda: m.MetadataRequest(
+                topics=[m.MetadataRequest.MetadataRequestTopic(name=WIDE)], allow_auto_topic_creation=False
+            ),
+            lambda: m.OffsetCommitRequest(
+                group_id=GROUP,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                topics=[
+                    m.OffsetCommitRequest.OffsetCommitRequestTopic(
+                        name=WIDE,
+                        partitions=[
+                            m.OffsetCommitRequest.OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=0, committed_metadata=""
+                            )
+                        ],
+                    )
+                ],
+            ),
+            lambda: m.OffsetFetchRequest(
+                group_id=GROUP,
+                topics=[m.OffsetFetchRequest.OffsetFetchRequestTopic(name=WIDE, partition_indexes=[0])],
+                groups=[m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=GROUP, topics=None)],
+            ),
+            lambda: m.FindCoordinatorRequest(key=GROUP, key_type=0, coordinator_keys=[GROUP]),
+            lambda: m.JoinGroupRequest(
+                group_id="hostile-joined",
+                session_timeout_ms=6_000,
+                rebalance_timeout_ms=6_000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            ),
+            lambda: m.HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="nobody"),
+            lambda: m.LeaveGroupRequest(
+                group_id=GROUP,
+                member_id="nobody",
+                members=[m.LeaveGroupRequest.MemberIdentity(member_id="nobody", reason=None)],
+            ),
+            lambda: m.SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=1,
+                member_id="nobody",
+                assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(member_id="nobody", assignment=b"")],
+            ),
+            lambda: m.DescribeGroupsRequest(groups=[GROUP]),
+            lambda: m.ListGroupsRequest(states_filter=["Stable"], types_filter=["classic"]),
+            lambda: m.SaslHandshakeRequest(mechanism="PLAIN"),
+            lambda: m.ApiVersionsRequest(client_software_name="a", client_software_version="1"),
+            lambda: m.CreateTopicsRequest(
+                topics=[
+                    m.CreateTopicsRequest.CreatableTopic(
+                        name=TOPIC,
+                        num_partitions=-1,
+                        replication_factor=-1,
+                        assignments=[
+                            m.CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+                        ],
+                        configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="1")],
+                    )
+                ],
+                timeout_ms=1,
+                validate_only=True,
+            ),
+            lambda: m.DeleteTopicsRequest(
+                topics=[m.DeleteTopicsRequest.DeleteTopicState(name="nothing")], topic_names=["nothing"], timeout_ms=1
+            ),
+            lambda: m.DeleteRecordsRequest(
+                topics=[
+                    m.DeleteRecordsRequest.DeleteRecordsTopic(
+                        name=WIDE,
+                        partitions=[m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)],
+                    )
+                ],
+                timeout_ms=1,
+            ),
+            lambda: m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
+            lambda: m.OffsetForLeaderEpochRequest(
+                replica_id=-1,
+                topics=[
+                    m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                        topic=WIDE,
+                        partitions=[
+                            m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                                partition=0, current_leader_epoch=-1, leader_epoch=0
+                            )
+                        ],
+                    )
+                ],
+            ),
+            lambda: m.DescribeConfigsRequest(
+                resources=[
+                    m.DescribeConfigsRequest.DescribeConfigsResource(
+                        resource_type=4, resource_name="", configuration_keys=None
+                    )
+                ],
+                include_synonyms=True,
+                include_documentation=True,
+            ),
+            lambda: m.SaslAuthenticateRequest(auth_bytes=b""),
+            lambda: m.DescribeLogDirsRequest(
+                topics=[m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=WIDE, partitions=[0])]
+            ),
+            lambda: m.CreatePartitionsRequest(
+                topics=[
+                    m.CreatePartitionsRequest.CreatePartitionsTopic(
+                        name=TOPIC,
+                        count=1,
+                        assignments=[m.CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=[1])],
+                    )
+                ],
+                timeout_ms=1,
+                validate_only=True,
+            ),
+            lambda: m.DeleteGroupsRequest(groups_names=["nobody"]),
+            lambda: m.IncrementalAlterConfigsRequest(
+                resources=[
+                    m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                        resource_type=2,
+                        resource_name=TOPIC,
+                        configs=[
+                            m.IncrementalAlterConfigsRequest.AlterableConfig(
+                                name="retention.ms", config_operation=0, value="-1"
+                            )
+                        ],
+                    )
+                ],
+                validate_only=True,
+            ),
+            lambda: m.OffsetDeleteRequest(
+                group_id=GROUP,
+                topics=[
+                    m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                        name=WIDE,
+                        partitions=[m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=-1)],
+                    )
+                ],
+            ),
+            lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
+        )
+    }
+
+
+SEEDS = _seeds()
+
+
+def attacks(api: int) -> Iterator[Attack]:
+    """All attacks by one API, but for those made by hand."""
+    known = APIS[api]
+    seed = SEEDS[api]
+    table = _TABLES[REQUESTS[api].__name__]
+    for version in sorted({max(known.oldest, known.refused_below), known.newest}):
+        paths = list(_paths(table.root, version))
+        for path in paths:
+            yield from _at(api, version, seed, path)
+        one = encoded(seed(), version)
+        yield Attack(f"v{version} sent ahead, unread", api, one * (MIB // len(one)), reads=False)
+        yield Attack(f"v{version} sent ahead", api, one * (MIB // len(one)), answers=MIB // len(one))
+    yield Attack("announced and half sent", api, _SIZE.pack(100 << 20) + one[4:], connections=12, reads=False)
+
+
+def _paths(struct: Structure, version: int, before: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
+    """Every field that can be long, with the arrays and structures it lies in."""
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        path = (*before, field)
+        if field.is_array or field.kind in {"string", "bytes", "records"}:
+            yield path
+        if field.struct is not None:
+            yield from _paths(field.struct, version, path)
+
+
+def _at(api: int, version: int, seed: Callable[[], Message], path: tuple[Field, ...]) -> Iterator[Attack]:
+    name = f"v{version} " + ".".join(field.name for field in path)
+    *before, last = path
+    probe = seed()
+    holder = _descend(probe, before)
+    if holder is None:
+        return
+    if not last.is_array:
+        for length in (32_767, MIB - 512):
+            made = _with(seed, before, last, "x" * length if last.kind == "string" else bytes(length))
+            body = _encode(made, version)
+            if body is not None and (length > 32_767 or last.kind == "string"):
+                yield Attack(f"{name}: {length} bytes", api, frame(api, version, body))
+        return
+    present = getattr(holder, last.name)
+    sample = present[0] if present else _plain(api, last)
+    empty = _plain(api, last)
+    for wanted, element, what in (
+        (ELEMENTS // 2, sample, "named again"),
+        (ELEMENTS - 100, empty, "empty ones"),
+        (MIB // 2, empty, "empty ones"),
+    ):
+        body = _encode(_with(seed, before, last, [element] * wanted), version)
+        if body is None:
+            continue
+        # Longer than 1 MiB where the smallest elements are large: cut down to what fits.
+        count = wanted if len(body) <= MIB else max(1, wanted * MIB // len(body) - 1)
+        body = _encode(_with(seed, before, last, [element] * count), version)
+        assert body is not None
+        yield Attack(f"{name}: {count} {what}", api, frame(api, version, body))
+    distinct = _distinct(last, sample, ELEMENTS - 100)
+    if distinct is not None:
+        body = _encode(_with(seed, before, last, distinct), version)
+        if body is not None and len(body) <= MIB:
+            yield Attack(f"{name}: {len(distinct)} different ones", api, frame(api, version, body))
+
+
+def _descend(message: Any, path: list[Field]) -> Any:
+    for field in path:
+        message = getattr(message, field.name)
+        if field.is_array:
+            if not message:
+                return None
+            message = message[0]
+        if message is None:
+            return None
+    return message
+
+
+def _with(seed: Callable[[], Message], before: list[Field], last: Field, value: Any) -> Message:
+    made = seed()
+    setattr(_descend(made, before), last.name, value)
+    return made
+
+
+def _plain(api: int, array: Field) -> Any:
+    """The smallest element of an array."""
+    if array.struct is not None:
+        return _empty(api, array.struct)
+    return {"string": "", "bytes": b"", "bool": False}.get(array.kind, 0)
+
+
+def _empty(api: int, struct: Structure) -> Any:
+    made: Callable[..., Any] = getattr(REQUESTS[api], struct.name)
+    return made(**{field.name: _least(api, field) for field in struct.fields})
+
+
+def _least(api: int, field: Field) -> Any:
+    if field.is_array:
+        return []
+    if field.struct is not None:
+        return _empty(api, field.struct)
+    zero = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": field.default}
+    return zero.get(field.kind, 0)
+
+
+def _distinct(array: Field, sample: Any, count: int) -> list[Any] | None:
+    """Elements that differ in what names them."""
+    if array.struct is None:
+        return [f"n{number}" for number in range(count)] if array.kind == "string" else None
+    if array.kind in {"int32", "int64"}:
+        return list(range(count))
+    for field in array.struct.fields:
+        if field.kind == "string" and not field.is_array and isinstance(getattr(sample, field.name), str):
+            return [msgspec.structs.replace(sample, **{field.name: f"n{number}"}) for number in range(count // 3)]
+        if field.name in {"partition", "partition_index", "index"}:
+            return [
+                msgspec.structs.replace(sample, **{field.name: number % WIDE_PARTITIONS}) for number in range(count)
+            ]
+    return None
+
+
+def _encode(message: Message, version: int) -> bytes | None:
+    """A body; None when the version has no room for it."""
+    try:
+        return b"".join(message.encode(version))
+    except EncodeError:
+        return None
