@@ -113,6 +113,16 @@ def test_a_topic_tells_what_went_in_and_out_through_both_apis(running: Server, w
     assert value(samples, "request_errors_total", listener="HTTP", api="GetMessages", error="InvalidParameter") == 1
 
 
+def test_records_of_native_topics_are_counted_one_by_one(running: Server, wire: Wire) -> None:
+    wire.create("plain-out", headrace_storage="native")
+    for values in ((b"a", b"b", b"c"), (b"d",)):
+        assert wire.produce("plain-out", batch(*values)).error_code == 0
+    assert wire.fetch("plain-out", 0).error_code == 0
+    samples = read(scraped(running))
+    assert value(samples, "topic_records_in_total", topic="plain-out") == 4
+    assert value(samples, "topic_records_out_total", topic="plain-out") == 4
+
+
 def test_a_stream_pool_is_told_apart_by_its_cluster(running: Server, api: Api) -> None:
     pool = api.done("POST", "/streampools", {"name": "pool", "compartmentId": COMPARTMENT})["id"]
     for where in ({"streamPoolId": pool}, {"compartmentId": COMPARTMENT}):

@@ -10,6 +10,8 @@ from headrace.records.batch import ATTRIBUTES_AT
 
 _COUNT_AT = 57
 _COUNT = Struct(">i")
+_SPAN = Struct(">q15xi")
+"""Base offset and last offset delta, at the beginning of a batch."""
 
 
 class Sink(Protocol):
@@ -58,8 +60,14 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
     return offset
 
 
-def count_records(batches: list[Buffer]) -> int:
-    """How many records are in batches, by what their headers say."""
+def count_records(batches: list[Buffer], *, dense: bool) -> int:
+    """How many records are in consecutive batches, by what their headers say.
+
+    Where offsets are `dense` the first and the last header tell it: there may be thousands in between.
+    """
+    if dense:
+        base_offset, last_delta = _SPAN.unpack_from(batches[-1])
+        return int(base_offset + last_delta + 1 - _SPAN.unpack_from(batches[0])[0])
     return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
 
 

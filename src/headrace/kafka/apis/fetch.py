@@ -115,9 +115,10 @@ class _Wanted:
         """A partition's topic and answer."""
         topic, index = place
         if found.size and broker.topics.has(topic):
-            counted = broker.topics.get(topic).counted
+            live = broker.topics.get(topic)
+            counted = live.counted
             counted.bytes_out += found.size
-            counted.records_out += count_records(found.chunks)
+            counted.records_out += count_records(found.chunks, dense=not live.config.native)
         return topic, PartitionData(
             partition_index=index,
             error_code=code_of(found.error),
