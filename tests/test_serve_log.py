@@ -82,7 +82,7 @@ def test_members_come_and_go(running: Server) -> None:
 def test_members_that_fall_silent_expire(running: Server) -> None:
     with Wire(running.kafka) as wire:
         topic = wire.create("log-silent")
-    with Member(running.kafka, "log-silent", topic, session_ms=10) as member:
+    with Member(running.kafka, "log-silent", topic, session_ms=2_000) as member:
         member.join()
         (expired,) = lines(running, "member expired", group="log-silent")
         assert expired["member"] == member.member_id

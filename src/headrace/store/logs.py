@@ -137,6 +137,7 @@ class RedisLogs:
             "open", keys, self._epoch, log.term + 1, "create" if create else "", uuid4().hex[:16],
             "resume" if resume else "",
         )  # fmt: skip
+        log.term, log.id = int(term), log_id
         if set_aside:
             _log.error(
                 "entries that somebody else wrote to a log were set aside",
@@ -146,7 +147,6 @@ class RedisLogs:
             )
         if int(missing):
             _log.error("the last records of a log were deleted by somebody else", stream=stream, records=int(missing))
-        log.term, log.id = int(term), log_id
         opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
         return int(start), int(snapshot), opened, length
 
@@ -171,11 +171,11 @@ class RedisLogs:
             )
         length, epochs, newest, size = await restoring.place(self._scripts, log.name, opened, missing)
         log_end = max([opened.log_end, *(each.base_offset + each.append.span for each in missing)])
-        _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
         log.acknowledged.clear()
         for batch in waiting:
             if batch.entered is not None and self._early is not None:
                 self._early.stored(batch.entered)
+        _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
         return Opened(opened.term, log_end, newest, size, epochs), length
 
     async def _producers(

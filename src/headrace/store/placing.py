@@ -407,14 +407,15 @@ class Placer:
         log.urgent = False
         log.private = 0
         self._patient.pop(log, None)
-        if log.acknowledged:
-            _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
+        behind = bool(log.acknowledged)
         for each in failed:
             if isinstance(each, _Script):
                 each.answered(error)
             elif each.done is not None:
                 _tell(each.done, error)
         log.lost(error)
+        if behind:
+            _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
 
     def settle_dropped(self, log: OwnedLog) -> None:
         """The log was deleted: nothing of it has to be stored any more."""
