@@ -1,5 +1,6 @@
 """Any bytes as a batch or as its records give a result or a documented error, and C the one that Python gives."""
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.mutation import bounded, mutated
 
-from headrace.records import by_aiokafka, native, plain, plain_columns, plain_messages, plain_streams, streams
+from headrace.records import (
+    by_aiokafka,
+    native,
+    plain,
+    plain_columns,
+    plain_encode,
+    plain_messages,
+    plain_streams,
+    streams,
+)
 from headrace.records.arrow import decode
 from headrace.records.build import build
 from headrace.records.compression import compress, decompress
@@ -31,7 +41,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
     """What it gives, or the class of the documented error."""
     try:
         return call(*arguments)
-    except BatchError as error:
+    except (BatchError, ValueError) as error:
         return type(error)
 
 
@@ -96,6 +106,50 @@ def test_any_bytes_as_messages(
     by_c, by_python = written
     if CorruptBatch not in {by_c[0], by_python[0]}:
         assert by_c == by_python
+
+
+@given(
+    section=SECTIONS,
+    count=COUNTS,
+    last=COUNTS,
+    base_timestamp=TIMESTAMPS,
+    fixed=st.none() | TIMESTAMPS,
+    first=st.integers(-1, 12),
+    not_before=st.none() | TIMESTAMPS,
+)
+def test_any_bytes_as_records_to_be_found(
+    section: bytes,
+    count: int,
+    last: int,
+    base_timestamp: int,
+    fixed: int | None,
+    first: int,
+    not_before: int | None,
+) -> None:
+    asked = count, last, 3, base_timestamp, fixed, first, not_before
+    found = outcome(native.find, bounded(section), *asked)
+    by_python = outcome(by_aiokafka.find, section, *asked)
+    if CorruptBatch not in {found, by_python}:
+        assert found == by_python
+
+
+EDGES = st.lists(st.integers(0, 40) | st.integers(-(2**31), 2**31 - 1), max_size=8).map(
+    lambda edges: struct.pack(f"={len(edges)}i", *edges)
+)
+ARROW_COLUMNS = st.none() | st.tuples(
+    st.none() | st.binary(max_size=2).map(bounded),
+    (EDGES | EDGES.map(lambda edges: edges[:-1])).map(bounded),
+    st.binary(max_size=40).map(bounded),
+    st.integers(-1, 9) | st.just(2**63 - 1),
+)
+
+
+@given(ARROW_COLUMNS, ARROW_COLUMNS, st.integers(-1, 5), st.integers(-1, 8), st.integers(0, 60))
+def test_any_buffers_as_columns_to_be_encoded(key: Any, value: Any, start: int, stop: int, most: int) -> None:
+    found = outcome(native.encode_columns, key, value, start, stop, most)
+    by_python = outcome(plain_encode.encode_columns, key, value, start, stop, most)
+    if ValueError not in {found, by_python}:
+        assert found == by_python
 
 
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_timestamp=TIMESTAMPS, fixed=st.none() | TIMESTAMPS)
