@@ -43,4 +43,7 @@ def mutated(draw: st.DrawFn, sources: st.SearchStrategy[bytes], tokens: Sequence
 
 def bounded(data: bytes) -> memoryview:
     """The same bytes in memory of exactly their size: unlike `bytes`, which have a zero behind their end."""
-    return memoryview(array("B", data))
+    # An array that is made larger has room to spare; one that is multiplied has none.
+    view = memoryview(array("B", b"\0") * len(data))
+    view[:] = data
+    return view
