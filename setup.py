@@ -44,12 +44,12 @@ def extension(name: str, sources: list[Path], depends: tuple[Path, ...] = ()) ->
 def extensions() -> list[Extension]:
     """All of them."""
     native = (
-        "_native.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
+        "_compiled.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
         "_base64.c", "_receipts.c", "_find.c",
     )  # fmt: skip
-    headers = tuple(RECORDS / name for name in ("_native.h", "_header.h", "_writing.h", "_base64.h"))
+    headers = tuple(RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h"))
     return [
-        extension("records._native", [RECORDS / name for name in native], headers),
+        extension("records._compiled", [RECORDS / name for name in native], headers),
         extension("records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(

@@ -15,33 +15,33 @@ from typing import Any
 
 from bench.machine import describe
 from bench.table import Cell, table
-from headrace.records import arrow, by_aiokafka, compression, native, plain, plain_columns, plain_encode
+from headrace.records import arrow, by_aiokafka, compiled, compression, pure, pure_columns, pure_encode
 from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.walk import records
 
 PLAIN = {
     "available": False,
-    "crc32c": plain.crc32c,
-    "check": plain.check,
-    "peek": plain.peek,
-    "stamp": plain.stamp,
-    "encode": plain_encode.encode,
+    "crc32c": pure.crc32c,
+    "check": pure.check,
+    "peek": pure.peek,
+    "stamp": pure.stamp,
+    "encode": pure_encode.encode,
     "records": by_aiokafka.records,
-    "open_columns": plain_columns.PlainColumns,
+    "open_columns": pure_columns.PureColumns,
 }
 
 
 @contextmanager
 def without_extension() -> Iterator[None]:
-    kept = {name: getattr(native, name) for name in PLAIN}
+    kept = {name: getattr(compiled, name) for name in PLAIN}
     for name, value in PLAIN.items():
-        setattr(native, name, value)
+        setattr(compiled, name, value)
     try:
         yield
     finally:
         for name, value in kept.items():
-            setattr(native, name, value)
+            setattr(compiled, name, value)
 
 
 def both(function: Callable[[], Any], rounds: int) -> tuple[float, float]:
@@ -91,7 +91,7 @@ def check_and_stamp(rounds: int) -> Iterator[list[Cell]]:
         yield line(f"check a batch of {len(batch):,} bytes", fast / loops * 1e6, slow / loops * 1e6, "us")
     for name, function in (
         ("peek", lambda: peek(buffer)),
-        ("stamp", lambda: native.stamp(buffer, 5, 1)),
+        ("stamp", lambda: compiled.stamp(buffer, 5, 1)),
     ):
         fast, slow = both(partial(repeated, 20_000, function), rounds)
         yield line(name, fast / 20_000 * 1e6, slow / 20_000 * 1e6, "us")
@@ -104,7 +104,7 @@ def repeated(times: int, function: Callable[..., Any], *arguments: Any) -> None:
 
 def crc(rounds: int) -> Iterator[list[Cell]]:
     data = bytearray(value(1 << 20, 1))
-    fast, slow = both(lambda: [native.crc32c(data) for _ in range(50)], rounds)
+    fast, slow = both(lambda: [compiled.crc32c(data) for _ in range(50)], rounds)
     yield line("CRC-32C of 1 MiB (not bytes: google's copies)", 50 / 1024 / fast, 50 / 1024 / slow, "GiB/s")
 
 
@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if not native.available:
+    if not compiled.available:
         raise SystemExit("the C extension has not been built: nothing to compare")
     rounds = options.rounds or (2 if options.quick else 5)
     total = int(1e6 * (options.megabytes or (2 if options.quick else 16)))

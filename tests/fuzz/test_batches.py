@@ -10,12 +10,12 @@ from tests.harness.mutation import bounded, mutated
 
 from headrace.records import (
     by_aiokafka,
-    native,
-    plain,
-    plain_columns,
-    plain_encode,
-    plain_messages,
-    plain_streams,
+    compiled,
+    pure,
+    pure_columns,
+    pure_encode,
+    pure_messages,
+    pure_streams,
     streams,
 )
 from headrace.records.arrow import decode
@@ -49,15 +49,15 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 def test_any_bytes_as_a_batch(data: bytes, repaired: bool) -> None:
     if repaired and len(data) > 61:
         data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
-        data = data[:17] + plain.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
-    assert outcome(native.peek, bounded(data)) == outcome(plain.peek, data)
-    assert outcome(native.check, bounded(data)) == outcome(plain.check, data)
+        data = data[:17] + pure.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+    assert outcome(compiled.peek, bounded(data)) == outcome(pure.peek, data)
+    assert outcome(compiled.check, bounded(data)) == outcome(pure.check, data)
 
 
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_offset=OFFSETS, base_timestamp=TIMESTAMPS)
 def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset: int, base_timestamp: int) -> None:
     asked = count, last, base_offset, base_timestamp, None
-    found = outcome(native.records, Record, bounded(section), *asked)
+    found = outcome(compiled.records, Record, bounded(section), *asked)
     by_python = outcome(by_aiokafka.records, Record, section, *asked)
     if isinstance(found, list) and isinstance(by_python, list):
         assert found == by_python
@@ -68,7 +68,7 @@ def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset
     section=SECTIONS, count=COUNTS, last=COUNTS, rows=st.integers(1, 9), size=st.integers(1, 99), named=st.booleans()
 )
 def test_any_bytes_as_columns(section: bytes, count: int, last: int, rows: int, size: int, named: bool) -> None:
-    for kind in (native.open_columns, plain_columns.PlainColumns):
+    for kind in (compiled.open_columns, pure_columns.PureColumns):
         columns = kind(rows, size, named)
         try:
             columns.open(bounded(section), count, last, 0, 0, False, 2, 9)
@@ -100,7 +100,7 @@ def test_any_bytes_as_messages(
 ) -> None:
     asked = count, last, 3, base_timestamp, None, first, not_before, b'{"key":'
     written = []
-    for kind, payload in ((native.open_messages, bounded(section)), (plain_messages.PlainMessages, section)):
+    for kind, payload in ((compiled.open_messages, bounded(section)), (pure_messages.PureMessages, section)):
         messages = kind(*most)
         written.append((outcome(messages.write, payload, *asked), messages.count, messages.size, messages.take()))
     by_c, by_python = written
@@ -127,7 +127,7 @@ def test_any_bytes_as_records_to_be_found(
     not_before: int | None,
 ) -> None:
     asked = count, last, 3, base_timestamp, fixed, first, not_before
-    found = outcome(native.find, bounded(section), *asked)
+    found = outcome(compiled.find, bounded(section), *asked)
     by_python = outcome(by_aiokafka.find, section, *asked)
     if CorruptBatch not in {found, by_python}:
         assert found == by_python
@@ -148,8 +148,8 @@ ARROW_COLUMNS = st.none() | st.tuples(
 
 @given(ARROW_COLUMNS, ARROW_COLUMNS, st.integers(-1, 2), st.integers(0, 5), st.integers(0, 60))
 def test_any_buffers_as_columns_to_be_encoded(key: Any, value: Any, start: int, stop: int, most: int) -> None:
-    found = outcome(native.encode_columns, key, value, start, stop, most)
-    by_python = outcome(plain_encode.encode_columns, key, value, start, stop, most)
+    found = outcome(compiled.encode_columns, key, value, start, stop, most)
+    by_python = outcome(pure_encode.encode_columns, key, value, start, stop, most)
     if ValueError not in {found, by_python}:
         assert found == by_python
 
@@ -160,7 +160,7 @@ def test_any_bytes_as_entries_of_a_stream(
 ) -> None:
     asked = count, last, base_timestamp, fixed, streams.encode_headers
     found = outcome(streams.write_arguments, bounded(section), *asked)
-    by_python = outcome(plain_streams.xadd_arguments, section, *asked)
+    by_python = outcome(pure_streams.xadd_arguments, section, *asked)
     if CorruptBatch not in {found, by_python}:
         assert found == by_python
 

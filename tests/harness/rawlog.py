@@ -6,7 +6,7 @@ from headrace.keyspace import entries, partition
 from headrace.keyspace.keys import foreign_of, producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.build import build
-from headrace.records.native import stamp
+from headrace.records.compiled import stamp
 from headrace.topics.epochs import EpochRow
 from headrace.topics.model import StoredBatch
 

@@ -20,8 +20,8 @@ from headrace.keyspace.keys import Keyspace, foreign_of, producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.batch import peek
 from headrace.records.build import build
-from headrace.records.native import stamp
-from headrace.records.plain_encode import Fields
+from headrace.records.compiled import stamp
+from headrace.records.pure_encode import Fields
 from headrace.topics.model import Topic
 
 _EPOCH = "1"

@@ -9,8 +9,8 @@ from tests.harness.wire import Wire, batch, batches, opened
 from headrace.kafka.codec.messages import ProduceRequest
 from headrace.kafka.errors import Code
 from headrace.records.batch import peek
+from headrace.records.compiled import crc32c
 from headrace.records.compression import CODECS
-from headrace.records.native import crc32c
 from headrace.testing import Server
 
 ATTRIBUTES_AT = 21

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from headrace.keyspace import entries
 from headrace.records.build import build
-from headrace.records.native import stamp
+from headrace.records.compiled import stamp
 from headrace.topics.epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import StoredBatch
 

@@ -377,7 +377,7 @@ def test_records_that_nobody_can_read_are_passed_over(oci_server: InProcessServe
     from struct import pack  # noqa: PLC0415
 
     from headrace.records.build import build  # noqa: PLC0415
-    from headrace.records.native import crc32c  # noqa: PLC0415
+    from headrace.records.compiled import crc32c  # noqa: PLC0415
 
     stream, name = new_stream(api)
     api.put(stream, (None, b"before"))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 EXTENSIONS = [
-    "headrace.records._native",
+    "headrace.records._compiled",
     "headrace.records._streams",
     "headrace.store._reader",
     "headrace.kafka.codec._produce",

@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.records import by_aiokafka, native, plain_columns, plain_encode
+from headrace.records import by_aiokafka, compiled, pure_columns, pure_encode
 from headrace.records.batch import check, log_append_time, peek
 from headrace.records.build import NewRecord, build
 from headrace.records.walk import Record, payload, records
@@ -89,7 +89,7 @@ def written(builder_class: Callable[..., Any], new: list[NewRecord], codec: int)
     base_timestamp=INT64,
 )
 def test_both_encoders_write_the_same_bytes(new: list[NewRecord], base_timestamp: int) -> None:
-    assert native.encode(new, base_timestamp) == plain_encode.encode(new, base_timestamp)
+    assert compiled.encode(new, base_timestamp) == pure_encode.encode(new, base_timestamp)
 
 
 @UNTIMED
@@ -99,7 +99,7 @@ def test_both_readers_see_the_same_records(new: list[NewRecord], codec: int, bas
     header = peek(batch)
     section = payload(header, batch)
     fields = (header.count, header.last_offset_delta, base_offset, header.base_timestamp, None)
-    assert by_aiokafka.records(Record, section, *fields) == native.records(Record, section, *fields)
+    assert by_aiokafka.records(Record, section, *fields) == compiled.records(Record, section, *fields)
 
 
 @UNTIMED
@@ -122,12 +122,12 @@ def test_columns_hold_the_records_of_the_range_in_any_cut(
     append_time: bool,
 ) -> None:
     cuts = []
-    for kind in (native.open_columns, plain_columns.PlainColumns):
+    for kind in (compiled.open_columns, pure_columns.PureColumns):
         columns = kind(max_rows, max_bytes, include_headers)
         rows = []
         base_offset = 0
         for records_of_batch in new:
-            section = plain_encode.encode(records_of_batch, 5)
+            section = pure_encode.encode(records_of_batch, 5)
             count = len(records_of_batch)
             columns.open(section, count, count - 1, base_offset, 5, append_time, first, first + length)
             while not columns.fill():

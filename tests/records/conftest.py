@@ -4,26 +4,26 @@ from types import ModuleType
 
 import pytest
 
-from headrace.records import by_aiokafka, native, plain, plain_columns, plain_encode, plain_messages, plain_publish
+from headrace.records import by_aiokafka, compiled, pure, pure_columns, pure_encode, pure_messages, pure_publish
 
 try:
-    import headrace.records._native as extension
+    import headrace.records._compiled as extension
 except ImportError:
     extension: ModuleType | None = None  # type: ignore[no-redef]
 
 PLAIN = {
     "available": False,
-    "crc32c": plain.crc32c,
-    "check": plain.check,
-    "peek": plain.peek,
-    "stamp": plain.stamp,
-    "encode": plain_encode.encode,
-    "encode_columns": plain_encode.encode_columns,
+    "crc32c": pure.crc32c,
+    "check": pure.check,
+    "peek": pure.peek,
+    "stamp": pure.stamp,
+    "encode": pure_encode.encode,
+    "encode_columns": pure_encode.encode_columns,
     "records": by_aiokafka.records,
-    "open_columns": plain_columns.PlainColumns,
-    "open_messages": plain_messages.PlainMessages,
-    "publish": plain_publish.publish,
-    "receipts": plain_publish.receipts,
+    "open_columns": pure_columns.PureColumns,
+    "open_messages": pure_messages.PureMessages,
+    "publish": pure_publish.publish,
+    "receipts": pure_publish.receipts,
 }
 
 
@@ -31,5 +31,5 @@ PLAIN = {
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         for name, value in PLAIN.items():
-            monkeypatch.setattr(native, name, value)
+            monkeypatch.setattr(compiled, name, value)
     return str(request.param)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.records import native, plain_columns
+from headrace.records import compiled, pure_columns
 from headrace.records.arrow import decode, schema
 from headrace.records.batch import log_append_time
 from headrace.records.build import build
@@ -180,11 +180,11 @@ def test_header_names_that_are_not_text(implementation: str) -> None:
 def test_limits_that_make_no_sense_are_refused(implementation: str) -> None:
     for rows, size in ((0, 100), (100, 0), (-1, 100), (2**25, 100), (100, 2**31)):
         with pytest.raises(ValueError, match="rows"):
-            native.open_columns(rows, size, False)
+            compiled.open_columns(rows, size, False)
 
 
 def test_columns_without_a_batch_are_done(implementation: str) -> None:
-    columns = native.open_columns(10, 100, True)
+    columns = compiled.open_columns(10, 100, True)
     assert columns.fill()
     assert columns.rows == 0
-    assert isinstance(columns, plain_columns.PlainColumns) == (implementation == "plain")
+    assert isinstance(columns, pure_columns.PureColumns) == (implementation == "plain")

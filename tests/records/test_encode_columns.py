@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import native, plain_encode
+from headrace.records import compiled, pure_encode
 from headrace.records.build import build_columns
-from headrace.records.plain_encode import ArrowColumn
+from headrace.records.pure_encode import ArrowColumn
 from headrace.records.walk import records
 
 cells = st.lists(st.tuples(st.none() | st.binary(max_size=200), st.none() | st.binary(max_size=300)), min_size=1)
@@ -27,8 +27,8 @@ def test_both_implementations_write_the_same(
     keys, values = column([key for key, _ in rows], first), column([value for _, value in rows])
     row = 0
     while row < len(rows):
-        section, row_c = native.encode_columns(keys, values, row, len(rows), most)
-        assert (section, row_c) == plain_encode.encode_columns(keys, values, row, len(rows), most)
+        section, row_c = compiled.encode_columns(keys, values, row, len(rows), most)
+        assert (section, row_c) == pure_encode.encode_columns(keys, values, row, len(rows), most)
         assert row_c == row + 1 or len(section) <= most
         row = row_c
 
@@ -51,7 +51,7 @@ def test_what_is_written_is_read_back() -> None:
     assert [(one.key, one.value) for one in records(batch, 0)] == [(None, b"only")]
 
 
-@pytest.mark.parametrize("encode", [plain_encode.encode_columns, native.encode_columns])
+@pytest.mark.parametrize("encode", [pure_encode.encode_columns, compiled.encode_columns])
 def test_columns_that_lie_are_refused(encode: object) -> None:
     assert callable(encode)
     good = column([b"a", b"b"])

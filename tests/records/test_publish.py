@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.batch import check
-from headrace.records.plain_publish import Shares, receipts
+from headrace.records.pure_publish import Shares, receipts
 from headrace.records.sharing import partition_of, share
 from headrace.records.walk import records
 
 try:
-    import headrace.records._native as extension
+    import headrace.records._compiled as extension
 except ImportError:
     EXTENSIONS: list[ModuleType] = []
 else:
@@ -172,7 +172,7 @@ def test_values_of_every_length_and_every_wrong_character(extension: ModuleType)
 
 def test_without_c_nothing_is_read(implementation: str) -> None:
     body = body_of([(b"k", b"v")])
-    found = native.publish(body, 1, NOW, 0, 0, MIB, MIB)
+    found = compiled.publish(body, 1, NOW, 0, 0, MIB, MIB)
     assert found == (share([(b"k", b"v")], 1, NOW, 0, 0) if implementation == "native" else None)
 
 
@@ -180,7 +180,7 @@ def test_receipts_count_offsets_up_for_each_place(implementation: str) -> None:
     places = pack("=6i", 1, 0, 1, -1, 2, 1)
     told = [(b"<out>", -1, b""), (b"<a ", 10, b">"), (b"<b ", 2**62, b">"), (b"<failed>", -1, b"unused")]
     expected = b"<b %d>,<a 10>,<b %d>,<out>,<failed>,<b %d>" % (2**62, 2**62 + 1, 2**62 + 2)
-    assert native.receipts(places, list(told), b"[", b"]") == b"[" + expected + b"]"
+    assert compiled.receipts(places, list(told), b"[", b"]") == b"[" + expected + b"]"
 
 
 @pytest.mark.parametrize("call", [receipts, *(each.receipts for each in EXTENSIONS)])

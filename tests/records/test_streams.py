@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import plain_streams, streams
+from headrace.records import pure_streams, streams
 from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.errors import CorruptBatch
 from headrace.records.walk import records
 
-BUILDERS: list[Any] = [plain_streams.build_batches]
-ARGUMENTS: list[Any] = [plain_streams.xadd_arguments]
+BUILDERS: list[Any] = [pure_streams.build_batches]
+ARGUMENTS: list[Any] = [pure_streams.xadd_arguments]
 if streams.available:
     from headrace.records import _streams
 

@@ -9,7 +9,7 @@ import pytest
 from tests.store.conftest import Wire
 
 from headrace.records.build import build
-from headrace.records.native import stamp
+from headrace.records.compiled import stamp
 from headrace.store.connection import encode
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.journal import SMALLEST, Journal

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.records.batch import check
 from headrace.records.build import build
-from headrace.records.native import crc32c
+from headrace.records.compiled import crc32c
 from headrace.topics.accept import accept
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (

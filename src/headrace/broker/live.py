@@ -6,7 +6,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition import Partition
 from headrace.broker.ports import AppendDone
 from headrace.metrics.counters import TopicCounters
-from headrace.records.plain import HeaderFields
+from headrace.records.pure import HeaderFields
 from headrace.topics.accept import accept
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import UnknownTopic

@@ -15,7 +15,7 @@ from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
 from headrace.broker.snapshots import Snapshots
-from headrace.records.native import stamp
+from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import Fenced, OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch

@@ -25,7 +25,7 @@ from headrace import settings
 from headrace.cli.client import Client, named_server
 from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
-from headrace.records import native
+from headrace.records import compiled
 from headrace.settings import Address, ServerOptions
 from headrace.store.embedded import machine_memory
 from headrace.store.storage import Durability
@@ -72,11 +72,11 @@ def versions() -> Iterator[Finding]:
         f"headrace {headrace.__version__}, Python {platform.python_version()}, librdkafka {library}, click "
         f"{importlib.metadata.version('click')}",
     )
-    is_compiled = native.description.startswith("C extension")
+    is_compiled = compiled.description.startswith("C extension")
     yield Finding(
         "record code",
         State.OK if is_compiled else State.CAREFUL,
-        native.description,
+        compiled.description,
         None if is_compiled else "install the wheel, or a C compiler before installing: pure Python is much slower",
     )
 

@@ -8,7 +8,7 @@ import structlog
 from headrace.broker.cache import Buffer
 from headrace.broker.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.broker.partition import Partition
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
@@ -37,14 +37,14 @@ class MessageSink:
             stream_name: what each message tells as its stream.
             limit: the most messages.
             most_bytes: the most bytes of keys and values; one message is taken however large it is, up to 16 MiB
-                (`records.plain_messages.MOST_MESSAGE`).
+                (`records.pure_messages.MOST_MESSAGE`).
             openings: where large batches are opened.
         """
         self._limit = limit
         self._most_bytes = most_bytes
         self._openings = openings
         self._name = msgspec.json.encode(stream_name)
-        self._messages = native.open_messages(limit, most_bytes)
+        self._messages = compiled.open_messages(limit, most_bytes)
         self._opened = 0
 
     @property

@@ -11,9 +11,9 @@ from headrace.broker.live import LiveTopic
 from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.oci.times import text_of
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.batch import MAX_TIMESTAMP_AT
-from headrace.records.plain_publish import Shares, Told
+from headrace.records.pure_publish import Shares, Told
 from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
@@ -121,7 +121,7 @@ class Publication:
         if any(share.error is not None for share in self._shares) or self._left_out():
             failed = {-1, *(share.partition for share in self._shares if share.error is not None)}
             failures = sum(place in failed for place in memoryview(self._places).cast("i"))
-        return native.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
+        return compiled.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
 
     def _left_out(self) -> bool:
         """Only the first messages are ever left out."""

@@ -1,6 +1,6 @@
 /* Records of many batches put side by side in the buffers of Arrow columns, without a Python object per record. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 #include <structmember.h>
 
@@ -159,7 +159,7 @@ static int reserve_columns(Columns *self, Py_ssize_t rows)
                : 0;
 }
 
-/* What a row adds to the columns, counted as plain_columns.py does, so that both cut batches at the same rows. */
+/* What a row adds to the columns, counted as pure_columns.py does, so that both cut batches at the same rows. */
 static Py_ssize_t row_size(const Columns *self, const Record *record)
 {
     Py_ssize_t size = FIXED_ROW_BYTES + (record->key_size > 0 ? record->key_size : 0)
@@ -354,7 +354,7 @@ static PyMemberDef columns_members[] = {
 };
 
 PyTypeObject headrace_columns_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.records._native.Columns",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.records._compiled.Columns",
     .tp_basicsize = sizeof(Columns),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Arrow buffers of the records of many batches.",

@@ -1,6 +1,6 @@
 /* CRC-32C (Castagnoli) of any bytes: the processor's own instruction where it has one, tables elsewhere. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 #include <string.h>
 

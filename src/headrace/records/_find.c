@@ -1,6 +1,6 @@
 /* The record of a batch that a search by time is for. Nothing is made of those before it, and other threads run. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 typedef struct {
     int64_t base_offset;

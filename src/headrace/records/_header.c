@@ -1,7 +1,7 @@
 /* The header of a record batch: read, and held against the rules. No exceptions here: who asks decides what a fault is. */
 
 #include "_header.h"
-#include "_native.h"
+#include "_compiled.h"
 
 enum { LAST_CODEC = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 

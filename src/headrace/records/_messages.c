@@ -1,6 +1,6 @@
-/* Messages of a REST answer, written from batches without a Python object per record. plain_messages.py says the same. */
+/* Messages of a REST answer, written from batches without a Python object per record. pure_messages.py says the same. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 #include <structmember.h>
 
@@ -346,7 +346,7 @@ static PyMemberDef messages_members[] = {
 };
 
 PyTypeObject headrace_messages_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.records._native.Messages",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.records._compiled.Messages",
     .tp_basicsize = sizeof(Messages),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Messages of a REST answer, written from batches.",

@@ -1,6 +1,6 @@
-/* The answer of a REST door to a body of messages: an entry for each, in their order. plain_publish.py says the same. */
+/* The answer of a REST door to a body of messages: an entry for each, in their order. pure_publish.py says the same. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 typedef struct {
     const char *before;

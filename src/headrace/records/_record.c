@@ -1,6 +1,6 @@
 /* One record after another out of the records section of a batch, already decompressed. */
 
-#include "_native.h"
+#include "_compiled.h"
 
 /* Zigzag varints of at most 32 and 64 bits. They return the byte after, or NULL when the bytes end first, when
  * there are too many, or when the value does not fit. */

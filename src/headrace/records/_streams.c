@@ -1,6 +1,6 @@
 /* headrace.records._streams: record batches as entries of plain Redis Streams, and entries as record batches.
  *
- * Optional: without it `plain_streams.py` does the same. The rules are those of that file; tests hold the two together.
+ * Optional: without it `pure_streams.py` does the same. The rules are those of that file; tests hold the two together.
  */
 
 #include "_writing.h"
@@ -109,7 +109,7 @@ static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObj
     return put_field(out, "timestamp", digits, (int32_t)text.used);
 }
 
-enum { MOST_HEADERS = 100000 }; /* of a batch: each becomes Python objects; as plain_streams.MOST_HEADERS */
+enum { MOST_HEADERS = 100000 }; /* of a batch: each becomes Python objects; as pure_streams.MOST_HEADERS */
 
 /* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp, encode_headers)
  * -> (RESP bulk strings, how many) */

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from headrace.records.plain import Buffer
-from headrace.records.plain_streams import Built, Encoder, Reader
+from headrace.records.pure import Buffer
+from headrace.records.pure_streams import Built, Encoder, Reader
 
 def xadd_arguments(
     payload: Buffer,

@@ -5,7 +5,7 @@
 #define HEADRACE_RECORDS_WRITING_H
 
 #include "_header.h"
-#include "_native.h"
+#include "_compiled.h"
 
 enum { LONGEST_VARINT = 10 };
 

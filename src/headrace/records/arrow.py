@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.batch import peek
 from headrace.records.compression import LIMIT
-from headrace.records.plain import Buffer
-from headrace.records.plain_columns import Rows
+from headrace.records.pure import Buffer
+from headrace.records.pure_columns import Rows
 from headrace.records.walk import fixed_timestamp, payload
 
 MAX_ROWS = 10_000
@@ -57,8 +57,8 @@ def decode(
     Raises:
         BatchError: a batch that cannot be read, or takes more than `limit` bytes decompressed.
     """
-    columns = native.open_columns(max_rows, max_bytes, include_headers)
-    arrays = _native_arrays if native.available else _plain_arrays
+    columns = compiled.open_columns(max_rows, max_bytes, include_headers)
+    arrays = _compiled_arrays if compiled.available else _pure_arrays
     for base_offset, batch in batches:
         if base_offset >= end_offset:
             break
@@ -89,8 +89,8 @@ def _record_batch(arrays: list[Any], topic: str, partition: int) -> pa.RecordBat
     return pa.RecordBatch.from_arrays([*arrays[:2], *place, *arrays[2:]], schema=schema(len(arrays) > 5))
 
 
-def _native_arrays(taken: Any, include_headers: bool) -> list[Any]:
-    """The buffers that `_native.Columns.take` handed over, as arrays, without copying them."""
+def _compiled_arrays(taken: Any, include_headers: bool) -> list[Any]:
+    """The buffers that `_compiled.Columns.take` handed over, as arrays, without copying them."""
     rows, key, value, offset, timestamp, timestamp_type, headers = taken
     types = schema(include_headers)
 
@@ -118,8 +118,8 @@ def _native_arrays(taken: Any, include_headers: bool) -> list[Any]:
     return arrays
 
 
-def _plain_arrays(taken: Rows, include_headers: bool) -> list[Any]:
-    """The lists that `PlainColumns.take` handed over, as arrays."""
+def _pure_arrays(taken: Rows, include_headers: bool) -> list[Any]:
+    """The lists that `PureColumns.take` handed over, as arrays."""
     types = schema(include_headers)
     arrays = [
         pa.array(taken.keys, pa.binary()),

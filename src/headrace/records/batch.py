@@ -6,8 +6,8 @@ Base offset and leader epoch lie in the first 16 bytes, before what the CRC cove
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import native, plain
-from headrace.records.plain import HEADER_SIZE, Buffer
+from headrace.records import compiled, pure
+from headrace.records.pure import HEADER_SIZE, Buffer
 
 CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -81,7 +81,7 @@ def check(batch: Buffer) -> BatchHeader:
         InvalidBatch: bytes after the batch, counts that disagree, control bit, producer fields that disagree.
         UnknownCodec: compression 5 to 7.
     """
-    return _make(BatchHeader, native.check(batch))
+    return _make(BatchHeader, compiled.check(batch))
 
 
 def peek(batch: Buffer) -> BatchHeader:
@@ -90,12 +90,12 @@ def peek(batch: Buffer) -> BatchHeader:
     Raises:
         UnsupportedMagic, CorruptBatch, InvalidBatch: lengths and magic, as `check`.
     """
-    return _make(BatchHeader, native.peek(batch))
+    return _make(BatchHeader, compiled.peek(batch))
 
 
 def read_header(header: Buffer) -> BatchHeader:
     """The header of a batch that lies elsewhere, from its first 61 bytes; nothing is checked."""
-    return BatchHeader(*plain.fields(header))
+    return BatchHeader(*pure.fields(header))
 
 
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
@@ -108,7 +108,7 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
     _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
     with memoryview(batch)[ATTRIBUTES_AT:] as covered:
-        _UINT32.pack_into(batch, CRC_AT, native.crc32c(covered))
+        _UINT32.pack_into(batch, CRC_AT, compiled.crc32c(covered))
 
 
 __all__ = [

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.compression import compress
-from headrace.records.plain import HEADER_SIZE
-from headrace.records.plain_encode import ArrowColumn, Fields, Headers
+from headrace.records.pure import HEADER_SIZE
+from headrace.records.pure_encode import ArrowColumn, Fields, Headers
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC_AT = 17
@@ -51,7 +51,7 @@ def build(
         raise ValueError("a record batch has at least one record")
     base_timestamp = records[0][2]
     return _batch(
-        native.encode(records, base_timestamp),
+        compiled.encode(records, base_timestamp),
         len(records),
         base_timestamp,
         max(record[2] for record in records),
@@ -77,7 +77,7 @@ def build_columns(
     """
     row = 0
     while row < rows:
-        section, following = native.encode_columns(key, value, row, rows, max_bytes)
+        section, following = compiled.encode_columns(key, value, row, rows, max_bytes)
         yield _batch(section, following - row, timestamp, timestamp, codec, None, (0, -1), (-1, -1, -1))
         row = following
 
@@ -113,5 +113,5 @@ def _batch(
     )
     batch[HEADER_SIZE:] = compressed
     with memoryview(batch)[_CRC_STARTS:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, native.crc32c(covered))
+        _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(covered))
     return batch

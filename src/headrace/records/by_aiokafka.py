@@ -1,4 +1,4 @@
-"""Records read by aiokafka's compiled code: what `_native` does, on machines without the extension.
+"""Records read by aiokafka's compiled code: what `_compiled` does, on machines without the extension.
 
 aiokafka is imported when it is first needed, because it brings asyncio and all of its client along (0.2 s).
 """
@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Any, TypeVar
 
 from headrace.records.errors import CorruptBatch
-from headrace.records.plain import Buffer
+from headrace.records.pure import Buffer
 
 _R = TypeVar("_R")
 

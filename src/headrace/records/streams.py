@@ -17,19 +17,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.records import plain_streams
+from headrace.records import pure_streams
 from headrace.records.batch import peek
 from headrace.records.errors import InvalidBatch
-from headrace.records.plain import Buffer
-from headrace.records.plain_streams import Built, ByteHeaders, Row
+from headrace.records.pure import Buffer
+from headrace.records.pure_streams import Built, ByteHeaders, Row
 from headrace.records.walk import fixed_timestamp, payload
 
 try:
     import headrace.records._streams as _streams  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
-    write_arguments = plain_streams.xadd_arguments
-    _batches = plain_streams.build_batches
+    write_arguments = pure_streams.xadd_arguments
+    _batches = pure_streams.build_batches
 else:
     available = True
     write_arguments = _streams.xadd_arguments
@@ -64,7 +64,7 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
 
 def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
-    """Entries, as XRANGE answers them, as record batches; see `plain_streams.build_batches`."""
+    """Entries, as XRANGE answers them, as record batches; see `pure_streams.build_batches`."""
     return _batches(entries, bits, limit, read_fields)
 
 
@@ -96,7 +96,7 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row:
         fields: names and values in turn.
         ms: the time of the entry's id, for entries that have none of their own.
     """
-    plain = plain_streams.read_plain(fields, ms)
+    plain = pure_streams.read_plain(fields, ms)
     if plain is not None:
         return plain
     pairs = list(zip(fields[::2], fields[1::2], strict=False))

@@ -5,10 +5,10 @@ Batches are the log's: checked when they came. Their records were not; a batch t
 
 from typing import NamedTuple
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.compression import LIMIT, decompress
-from headrace.records.plain import HEADER_SIZE, Buffer
+from headrace.records.pure import HEADER_SIZE, Buffer
 
 
 class Record(NamedTuple):
@@ -41,7 +41,7 @@ def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Reco
     header = peek(batch)
     if header.is_control:
         return []
-    return native.records(
+    return compiled.records(
         Record,
         payload(header, batch, limit),
         header.count,
@@ -87,7 +87,7 @@ def search(
     if header.is_control:
         return None, 0
     opened = payload(header, batch, limit)
-    found = native.find(
+    found = compiled.find(
         opened,
         header.count,
         header.last_offset_delta,

@@ -29,8 +29,8 @@ from struct import Struct
 from typing import NamedTuple, Self
 
 from headrace.records.batch import check
+from headrace.records.compiled import crc32c
 from headrace.records.errors import BatchError
-from headrace.records.native import crc32c
 from headrace.store.errors import StoreError
 from headrace.topics.model import Append
 

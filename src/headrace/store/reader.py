@@ -61,11 +61,11 @@ class CopyingReader:
 
 
 try:
-    import headrace.store._reader as _native  # mypy finds the stub only by this form
+    import headrace.store._reader as _compiled  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
-    _native = None  # type: ignore[assignment]
+    _compiled = None  # type: ignore[assignment]
 
 
 def make_reader(error: MakeError) -> Reader:
     """A reader, in C where there is a compiler."""
-    return CopyingReader(error) if _native is None else _native.Reader(PENDING, error, MALFORMED, _CHUNK)
+    return CopyingReader(error) if _compiled is None else _compiled.Reader(PENDING, error, MALFORMED, _CHUNK)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headrace.keyspace import entries, partition
 from headrace.keyspace.keys import state_of
 from headrace.records.batch import CRC_AT
-from headrace.records.native import stamp
+from headrace.records.compiled import stamp
 from headrace.store.scripts import Scripts
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.model import Append

@@ -1,9 +1,9 @@
 """Whether a record batch from a client may enter a topic. Reads the 61-byte header and the CRC, never the records."""
 
+from headrace.records import compiled
 from headrace.records import errors as batch_errors
-from headrace.records import native
 from headrace.records.batch import BatchHeader, log_append_time
-from headrace.records.plain import HeaderFields
+from headrace.records.pure import HeaderFields
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import (
     CorruptBatch,
@@ -67,7 +67,7 @@ def accept(
 
 def _check(batch: bytearray | memoryview) -> HeaderFields:
     try:
-        return native.check(batch)
+        return compiled.check(batch)
     except batch_errors.UnsupportedMagic as error:
         raise UnsupportedFormat(str(error)) from None
     except batch_errors.UnknownCodec as error:

@@ -2,10 +2,10 @@
 
 import struct
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.build import build
 from headrace.records.compression import GZIP, ZSTD, compress
-from headrace.records.plain import HEADER_SIZE
+from headrace.records.pure import HEADER_SIZE
 
 MIB = 1 << 20
 _BODY_AT = 21
@@ -15,7 +15,7 @@ def bomb(section: bytes, codec: int, count: int = 1) -> bytearray:
     """A batch with a right checksum over a records section that may be nonsense."""
     batch = build([(None, b"", 1, ())] * count, codec=codec)[:HEADER_SIZE] + compress(codec, section)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
-    struct.pack_into(">I", batch, 17, native.crc32c(memoryview(batch)[_BODY_AT:]))
+    struct.pack_into(">I", batch, 17, compiled.crc32c(memoryview(batch)[_BODY_AT:]))
     return batch
 
 

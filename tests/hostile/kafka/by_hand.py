@@ -6,7 +6,7 @@ import cramjam
 
 from headrace.kafka.codec import messages as m
 from headrace.records.build import build
-from headrace.records.native import crc32c
+from headrace.records.compiled import crc32c
 from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded

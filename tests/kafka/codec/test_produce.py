@@ -12,7 +12,7 @@ from headrace.kafka.codec import produce
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header, encode_request_header, encode_response_header
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
-from headrace.records import plain
+from headrace.records import pure
 from headrace.records.errors import BatchError
 
 VERSIONS = range(3, 10)
@@ -62,7 +62,7 @@ def by_tables(data: bytes) -> Any:
         return None
     records = bytes(partition.records)
     try:
-        header = plain.check(records)
+        header = pure.check(records)
     except BatchError:
         return None
     return version, correlation_id, topic.name, partition.index, records, header
@@ -102,7 +102,7 @@ def test_the_commonest_request_is_read(version: int) -> None:
     request = ProduceRequest(
         acks=-1, topic_data=[Topic(name="t" * 120, partition_data=[Partition(index=3, records=records)])]
     )
-    expected = (version, 77, "t" * 120, 3, records, plain.check(records))
+    expected = (version, 77, "t" * 120, 3, records, pure.check(records))
     assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 

@@ -27,7 +27,7 @@ from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.needs import its_transaction, topics, transactional_ids
 from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
-from headrace.records.plain import HeaderFields
+from headrace.records.pure import HeaderFields
 from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
@@ -105,7 +105,7 @@ class _Pending:
             self._exchange.outlet.close(f"acks=0 and a batch was refused: {self._failed}")
 
 
-class _Plain(Served, eq=False):
+class _OneBatch(Served, eq=False):
     """A Produce request with one batch for one partition."""
 
     topic: str = ""
@@ -153,12 +153,12 @@ class _Plain(Served, eq=False):
         self.answer(ProduceResponse(responses=[topic]))
 
 
-def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: bool) -> _Plain | None:
-    plain = read(buffer, start, stop, owned)
-    if plain is None:
+def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: bool) -> _OneBatch | None:
+    one = read(buffer, start, stop, owned)
+    if one is None:
         return None
-    version, correlation_id, topic, index, batch, header = plain
-    return _Plain(
+    version, correlation_id, topic, index, batch, header = one
+    return _OneBatch(
         outlet,
         PRODUCE,
         version,
@@ -172,7 +172,7 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
     )
 
 
-SHORTCUTS[PRODUCE] = Shortcut(_shortcut, needs=(topics(Operation.WRITE, lambda plain, _: (plain.topic,)),))
+SHORTCUTS[PRODUCE] = Shortcut(_shortcut, needs=(topics(Operation.WRITE, lambda one, _: (one.topic,)),))
 
 
 def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../../records/_header.h"
-#include "../../records/_native.h"
+#include "../../records/_compiled.h"
 
 enum { OLDEST = 3, FLEXIBLE = 9, NEWEST = 9 };
 

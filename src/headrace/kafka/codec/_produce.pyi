@@ -1,4 +1,4 @@
-from headrace.records.plain import Buffer, HeaderFields
+from headrace.records.pure import Buffer, HeaderFields
 
 def read(
     buffer: Buffer, start: int, stop: int, owned: bool, /

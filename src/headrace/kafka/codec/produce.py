@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from headrace.kafka.codec.wire import Buffer, varint
-from headrace.records.plain import HeaderFields
+from headrace.records.pure import HeaderFields
 
 Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields]
 """Version, correlation id, topic, partition, the record batch in memory of its own, and its header."""

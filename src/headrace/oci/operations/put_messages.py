@@ -13,8 +13,8 @@ from headrace.oci.needs import live_stream
 from headrace.oci.publishing import Publication
 from headrace.oci.reading import BodyReader
 from headrace.oci.registry import operation
-from headrace.records import native
-from headrace.records.plain_publish import Shares
+from headrace.records import compiled
+from headrace.records.pure_publish import Shares
 from headrace.records.sharing import share
 
 MOST_VALUE = 1 << 20
@@ -102,13 +102,13 @@ async def put_messages(call: Call) -> Answer:
 
 def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int) -> Shares:
     """The messages of a body, shared out. Raises OciError 400."""
-    shares = native.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+    shares = compiled.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
         # Not in the usual form, or beyond a limit: read it with all that may be said about it, then build the batches
         # from the usual form, since building them here would hold everybody up for longer than all the rest.
         details = _read_unusual(body)
         usual = msgspec.json.encode(details)
-        shares = native.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+        shares = compiled.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
         if shares is None:
             messages = [(message.key, message.value) for message in details.messages]
             shares = share(messages, partitions, now_ms, seed, left_out)

@@ -1,11 +1,11 @@
-/* headrace.records._native: what is too slow in Python. The module, and what it says of a batch's header.
+/* headrace.records._compiled: what is too slow in Python. The module, and what it says of a batch's header.
  *
  * Optional: without it `plain.py` and aiokafka's compiled code do the same. The rules here are those of plain.py,
  * message by message; tests hold the two against each other.
  */
 
 #include "_header.h"
-#include "_native.h"
+#include "_compiled.h"
 
 PyObject *headrace_corrupt_batch;
 static PyObject *unsupported_magic;
@@ -158,13 +158,13 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "headrace.records._native",
+    .m_name = "headrace.records._compiled",
     .m_doc = "Header check, CRC-32C and record decoding in C.",
     .m_size = -1,
     .m_methods = methods,
 };
 
-PyMODINIT_FUNC PyInit__native(void)
+PyMODINIT_FUNC PyInit__compiled(void)
 {
     headrace_crc32c_prepare();
     headrace_messages_prepare();

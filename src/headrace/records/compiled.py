@@ -4,11 +4,11 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from headrace.records import by_aiokafka, plain, plain_columns, plain_encode, plain_messages, plain_publish
+from headrace.records import by_aiokafka, pure, pure_columns, pure_encode, pure_messages, pure_publish
 from headrace.records.errors import NoRecordCode
-from headrace.records.plain import Buffer
-from headrace.records.plain_encode import ArrowColumn, Fields
-from headrace.records.plain_publish import Shares, Told
+from headrace.records.pure import Buffer
+from headrace.records.pure_encode import ArrowColumn, Fields
+from headrace.records.pure_publish import Shares, Told
 
 _R = TypeVar("_R")
 
@@ -38,11 +38,11 @@ class ColumnBuilder(Protocol):
         """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
 
     def take(self) -> Any:
-        """The columns so far, as buffers (C) or `plain_columns.Rows`; they are empty then."""
+        """The columns so far, as buffers (C) or `pure_columns.Rows`; they are empty then."""
 
 
 class MessageWriter(Protocol):
-    """Messages of a REST answer; see `plain_messages.PlainMessages`."""
+    """Messages of a REST answer; see `pure_messages.PureMessages`."""
 
     @property
     def count(self) -> int:
@@ -92,37 +92,37 @@ find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[
 """See `by_aiokafka.find`."""
 
 try:
-    import headrace.records._native as _native  # noqa: PLR0402  # mypy finds the stub only by this form
+    import headrace.records._compiled as _compiled  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
     _missing = [name for name in ("google_crc32c", "aiokafka") if importlib.util.find_spec(name) is None]
     if _missing:
         raise NoRecordCode(_missing) from None
     description = "Python (CRC-32C: google-crc32c, records: aiokafka)"
-    crc32c = plain.crc32c
-    check = plain.check
-    peek = plain.peek
-    stamp = plain.stamp
-    encode = plain_encode.encode
-    encode_columns = plain_encode.encode_columns
+    crc32c = pure.crc32c
+    check = pure.check
+    peek = pure.peek
+    stamp = pure.stamp
+    encode = pure_encode.encode
+    encode_columns = pure_encode.encode_columns
     records = by_aiokafka.records
     find = by_aiokafka.find
-    open_columns = plain_columns.PlainColumns
-    open_messages = plain_messages.PlainMessages
-    publish = plain_publish.publish
-    receipts = plain_publish.receipts
+    open_columns = pure_columns.PureColumns
+    open_messages = pure_messages.PureMessages
+    publish = pure_publish.publish
+    receipts = pure_publish.receipts
 else:
     available = True
-    description = f"C extension (CRC-32C: {_native.CRC32C})"
-    crc32c = _native.crc32c
-    check = _native.check
-    peek = _native.peek
-    stamp = _native.stamp
-    encode = _native.encode
-    encode_columns = _native.encode_columns
-    records = _native.records
-    find = _native.find
-    open_columns = _native.Columns
-    open_messages = _native.Messages
-    publish = _native.publish
-    receipts = _native.receipts
+    description = f"C extension (CRC-32C: {_compiled.CRC32C})"
+    crc32c = _compiled.crc32c
+    check = _compiled.check
+    peek = _compiled.peek
+    stamp = _compiled.stamp
+    encode = _compiled.encode
+    encode_columns = _compiled.encode_columns
+    records = _compiled.records
+    find = _compiled.find
+    open_columns = _compiled.Columns
+    open_messages = _compiled.Messages
+    publish = _compiled.publish
+    receipts = _compiled.receipts

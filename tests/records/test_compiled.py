@@ -9,12 +9,12 @@ from types import ModuleType
 import google_crc32c
 import pytest
 
-from headrace.records import native, plain, plain_encode
+from headrace.records import compiled, pure, pure_encode
 from headrace.records.build import build
 from headrace.records.errors import BatchError
 
 try:
-    import headrace.records._native as extension
+    import headrace.records._compiled as extension
 except ImportError:
     EXTENSIONS: list[ModuleType] = []
 else:
@@ -22,8 +22,8 @@ else:
 
 
 def test_without_the_extension_everything_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headrace.records._native", None)
-    spec = importlib.util.spec_from_file_location("native_without_extension", native.__file__)
+    monkeypatch.setitem(sys.modules, "headrace.records._compiled", None)
+    spec = importlib.util.spec_from_file_location("native_without_extension", compiled.__file__)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -31,14 +31,14 @@ def test_without_the_extension_everything_is_there_and_says_so(monkeypatch: pyte
 
     assert module.available is False
     assert "aiokafka" in module.description
-    assert module.check is plain.check
-    assert {name for name in vars(native) if name.isidentifier() and name[0] != "_"} == {
+    assert module.check is pure.check
+    assert {name for name in vars(compiled) if name.isidentifier() and name[0] != "_"} == {
         name for name in vars(module) if name[0] != "_"
     }
 
 
 def test_the_description_names_the_code_in_use() -> None:
-    assert ("C extension" in native.description) is native.available
+    assert ("C extension" in compiled.description) is compiled.available
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -67,8 +67,8 @@ def test_both_checks_give_the_same_answer_in_the_same_words(extension: ModuleTyp
             broken = broken[: choose.randrange(len(broken))] + bytes(choose.randrange(3))
         if choose.random() < 0.7 and len(broken) > 21:
             broken[17:21] = google_crc32c.value(bytes(broken[21:])).to_bytes(4, "big")
-        assert outcome(extension.check, broken) == outcome(plain.check, broken)
-        assert outcome(extension.peek, broken) == outcome(plain.peek, broken)
+        assert outcome(extension.check, broken) == outcome(pure.check, broken)
+        assert outcome(extension.peek, broken) == outcome(pure.peek, broken)
 
 
 def outcome(function: object, batch: bytearray) -> object:
@@ -79,7 +79,7 @@ def outcome(function: object, batch: bytearray) -> object:
         return type(error), str(error)
 
 
-@pytest.mark.parametrize("encode", [plain_encode.encode, *(found.encode for found in EXTENSIONS)])
+@pytest.mark.parametrize("encode", [pure_encode.encode, *(found.encode for found in EXTENSIONS)])
 def test_a_record_of_the_wrong_shape_is_a_programming_error(encode: object) -> None:
     assert callable(encode)
     for record in ((b"k", b"v", 5, ((b"bytes", b"v"),)), ("text", b"v", 5, ()), (b"k", b"v", "5", ()), (b"k", b"v")):

@@ -1,8 +1,8 @@
-"""The records section of a batch written in Python; `_native.encode` writes the same bytes."""
+"""The records section of a batch written in Python; `_compiled.encode` writes the same bytes."""
 
 from collections.abc import Sequence
 
-from headrace.records.plain import Buffer
+from headrace.records.pure import Buffer
 
 Headers = Sequence[tuple[str, bytes | None]]
 Fields = tuple[bytes | None, bytes | None, int, Headers]

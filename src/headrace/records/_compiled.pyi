@@ -1,11 +1,11 @@
-# Types of the optional C extension; the code is in _native.c and the C files beside it.
+# Types of the optional C extension; the code is in _compiled.c and the C files beside it.
 
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
-from headrace.records.plain import Buffer, HeaderFields
-from headrace.records.plain_encode import ArrowColumn, Fields
-from headrace.records.plain_publish import Shares, Told
+from headrace.records.pure import Buffer, HeaderFields
+from headrace.records.pure_encode import ArrowColumn, Fields
+from headrace.records.pure_publish import Shares, Told
 
 _R = TypeVar("_R")
 

@@ -1,11 +1,11 @@
-"""Columns of the records of many batches, gathered through aiokafka's code: what `_native.Columns` does, in Python."""
+"""Columns of the records of many batches, gathered through aiokafka's code: `_compiled.Columns` in Python."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.records import by_aiokafka
-from headrace.records.plain import Buffer
+from headrace.records.pure import Buffer
 
 # What a row adds beside its bytes; the C code counts alike, so that both cut at the same rows.
 _FIXED_ROW_BYTES = 28
@@ -32,7 +32,7 @@ class Rows:
     headers: list[PlainHeaders | None] = field(default_factory=list)
 
 
-class PlainColumns:
+class PureColumns:
     """Lists that grow by a batch at a time: `open` a batch, `fill` until it says True, `take` when it says False."""
 
     def __init__(self, max_rows: int, max_bytes: int, include_headers: bool) -> None:

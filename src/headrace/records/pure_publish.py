@@ -1,8 +1,8 @@
-"""What `_native` does for messages that a REST door publishes, without it: nothing about bodies, and the answer."""
+"""What `_compiled` does for messages that a REST door publishes, without it: nothing about bodies, and the answer."""
 
 from struct import Struct
 
-from headrace.records.plain import Buffer
+from headrace.records.pure import Buffer
 
 Share = tuple[int, bytearray, int]
 """A partition, its batch, and the bytes of its keys and values."""

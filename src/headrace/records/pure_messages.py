@@ -1,4 +1,4 @@
-"""Messages of a REST answer out of batches, in Python; `_native.Messages` writes the same bytes.
+"""Messages of a REST answer out of batches, in Python; `_compiled.Messages` writes the same bytes.
 
 The form is OCI Streaming's Message: key and value in base64, no key as null. A record without value gets the empty one,
 because the field is required there; headers are left out, for the form has no place for them.
@@ -8,7 +8,7 @@ from base64 import b64encode
 from typing import Any
 
 from headrace.records import by_aiokafka
-from headrace.records.plain import Buffer
+from headrace.records.pure import Buffer
 
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where the format of times ends."""
@@ -33,7 +33,7 @@ def time_text(time_ms: int) -> str:
     return f"{year:04}-{month:02}-{day:02}T{clock}Z"
 
 
-class PlainMessages:
+class PureMessages:
     """A JSON array that grows by records until it has enough of them: `write` batches, then `take`."""
 
     def __init__(self, most_count: int, most_bytes: int, most_message: int = MOST_MESSAGE) -> None:

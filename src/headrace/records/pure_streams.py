@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from headrace.records import native
+from headrace.records import compiled
 from headrace.records.errors import CorruptBatch
-from headrace.records.plain import HEADER_SIZE, Buffer
+from headrace.records.pure import HEADER_SIZE, Buffer
 from headrace.records.walk import Record
 
 ByteHeaders = tuple[tuple[bytes, bytes | None], ...]
@@ -43,7 +43,7 @@ def xadd_arguments(
     """
     out: list[bytes] = []
     headers = 0
-    for record in native.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
+    for record in compiled.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
         headers += len(record.headers)
         if headers > MOST_HEADERS:
             raise CorruptBatch(f"more than {MOST_HEADERS} headers in one batch for a native topic")
@@ -152,5 +152,5 @@ def _batch(rows: list[tuple[int, Row]]) -> tuple[int, int, bytes]:
     batch = bytearray(HEADER_SIZE) + section
     fields = (last - first[0], times[0], max(times), -1, -1, -1, len(rows))
     _HEADER.pack_into(batch, 0, first[0], len(batch) - 12, 0, 2, 0, 0, *fields)
-    _CRC.pack_into(batch, _CRC_AT, native.crc32c(bytes(batch[_CRC_STARTS:])))
+    _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(bytes(batch[_CRC_STARTS:])))
     return first[0], last + 1, bytes(batch)

@@ -1,7 +1,7 @@
 """The header check and the CRC without the C extension: struct and google-crc32c, the same rules, the same errors.
 
-`native` chooses between this file and `_native`; tests hold the two against each other. google-crc32c is imported when
-it is first needed: where the extension is it need not be installed.
+`compiled` chooses between this file and `_compiled`; tests hold the two against each other. google-crc32c is imported
+when it is first needed: where the extension is it need not be installed.
 """
 
 from collections.abc import Callable

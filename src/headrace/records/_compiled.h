@@ -1,4 +1,4 @@
-/* What the C files of headrace.records._native share. Every read is bounds-checked: the bytes come from anybody. */
+/* What the C files of headrace.records._compiled share. Every read is bounds-checked: the bytes come from anybody. */
 
 #ifndef HEADRACE_RECORDS_NATIVE_H
 #define HEADRACE_RECORDS_NATIVE_H
