@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 
+from headrace.records.build import build
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, clip
 from headrace.spark.archive.files import Destination, write_range
-from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, TableError, app_id
-from headrace.spark.errors import DataLoss, GroupCommitFailed
+from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, app_id
+from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
@@ -43,6 +44,7 @@ class Archiver:
         table: Path,
         *,
         skip_lost: bool = False,
+        skip_unreadable: bool = False,
         step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.storage = storage
@@ -55,6 +57,7 @@ class Archiver:
             topic=topic.name,
             topic_id=str(topic.id),
             fail_on_data_loss=not skip_lost,
+            skip_unreadable=skip_unreadable,
         )
         self.log = LogReader(storage.url)
         self.archiver = BatchArchiver(
@@ -79,11 +82,14 @@ class Archiver:
             for number, low, high in ranges:
                 offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences)
                 stream = self.topic.streams[number]
-                files = write_range(self.destination, stream, offsets) if offsets.end > offsets.start else []
-                results.append(RangeResult(offsets, tuple(files)))
+                told: list[str] = []
+                files = write_range(self.destination, stream, offsets, told) if offsets.end > offsets.start else []
+                results.append(RangeResult(offsets, tuple(files), tuple(told)))
             return results
 
-        return self.archiver.archive(write).rows
+        result = self.archiver.archive(write)
+        self.unreadable = result.unreadable
+        return result.rows
 
 
 def archived(table: Path) -> list[tuple[int, int]]:
@@ -330,3 +336,22 @@ def test_whatever_batches_come_no_row_is_doubled_and_none_left_out(
             with pytest.raises(ArchiveGap):
                 archiver.archive((partition, start, end))
     assert archived(table) == pairs(0, range(ends[0])) + pairs(1, range(ends[1]))
+
+
+def test_a_batch_that_cannot_be_read_is_kept_aside_and_told(storage: BareStorage, table: Path) -> None:
+    topic = storage.create_topic("kept-aside")
+    broken = build(records(3, 10))
+    broken[70:] = b"\xff" * len(broken[70:])
+    storage.append(topic, 0, records(10))
+    storage.append_batch(topic, 0, bytes(broken))
+    storage.append(topic, 0, records(10, 13))
+    with pytest.raises(CorruptLog, match=r"kept-aside-0 has a batch that cannot be read.*--skip-unreadable"):
+        Archiver(storage, topic, table).archive((0, 0, 23))
+    archiver = Archiver(storage, topic, table, skip_unreadable=True)
+    assert archiver.archive((0, 0, 23)) == 20
+    assert archived(table) == [*pairs(0, range(10)), *pairs(0, range(13, 23))]
+    [line] = archiver.unreadable
+    assert "left out the batch at offset 10 of kept-aside-0" in line
+    [kept] = (table / "_unreadable").iterdir()
+    assert kept.read_bytes()[61:] == bytes(broken[61:])
+    assert archiver.archive((0, 0, 23)) == 0, "it is not asked for again"

@@ -114,6 +114,7 @@ def test_what_cannot_be_written_is_told(broker: Server) -> None:
             types.add(name, kind or "string")
         with pytest.raises(OptionError, match=message):
             sink.check_schema(types, options)
+    sink.parse({"kafka.bootstrap.servers": broker.kafka, "topic": "a", "queryName": "of a declared pipeline"})
     with pytest.raises(OptionError, match="did you mean 'topic'"):
         sink.parse({"kafka.bootstrap.servers": broker.kafka, "topics": "a"})
 

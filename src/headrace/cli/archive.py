@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     help="Answer Prometheus at /metrics of this loopback address (port 0: a free one), as long as it runs.",
 )
 @click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Go on where a stored batch cannot be read; its bytes are kept.",
+)
 def archive(
     topic: str,
     table: str,
@@ -63,6 +68,7 @@ def archive(
     trigger: float,
     metrics: str | None,
     skip_lost: bool,
+    skip_unreadable: bool,
 ) -> None:
     """Archive a topic into a Delta table, every record exactly once.
 
@@ -96,6 +102,7 @@ def archive(
             checkpoint=checkpoint,
             trigger_s=trigger,
             skip_lost=skip_lost,
+            skip_unreadable=skip_unreadable,
         ),
         once=once,
         metrics=metrics,
@@ -147,4 +154,6 @@ def _show(progress: "Progress") -> None:
         f"{progress.batch_bytes / 1e6:.1f} MB), lag {progress.lag:,}, table version {progress.version}",
         err=True,
     )
+    for line in progress.unreadable:
+        click.echo(line, err=True)
     sys.stderr.flush()

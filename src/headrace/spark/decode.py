@@ -44,7 +44,7 @@ def decode(
     except BatchError as error:
         raise CorruptLog(
             f"{offsets.partition} has a batch that cannot be read, between offsets {offsets.start} and {offsets.end}: "
-            f"{error}; set unreadableBatches=skip to go on without it"
+            f"{error}; set unreadableBatches=skip (the archive: --skip-unreadable) to go on without it"
         ) from error
 
 

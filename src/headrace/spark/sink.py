@@ -70,7 +70,8 @@ def parse(options: "Mapping[str, str]") -> SinkOptions:
     from headrace.spark.client import options as client_options  # noqa: PLC0415
 
     options = source_options.without_table_properties(options)
-    source_options.refuse_unknown(options, NAMES, also=frozenset(("includeheaders", "redis")))
+    # A declared pipeline hands the name of its query over as an option of the sink.
+    source_options.refuse_unknown(options, NAMES, also=frozenset(("includeheaders", "redis", "queryname")))
     given = {name.lower(): value for name, value in options.items()}
     kafka = client_options.parse(given)
     if kafka is None:

@@ -1,7 +1,7 @@
 """What one task reads, and reading it on the executors."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +81,8 @@ def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
         )
 
 
-def quarantine(folder: str | None) -> Unreadable:
-    """Tells of batches that cannot be read on standard error, and keeps their bytes in a folder when one is given."""
+def quarantine(folder: str | None, tell: Callable[[str], None] = _log.warning) -> Unreadable:
+    """Tells of batches that cannot be read, and keeps their bytes in a folder when one is given."""
 
     def keep(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
         kept = ""
@@ -92,6 +92,6 @@ def quarantine(folder: str | None) -> Unreadable:
             # A task that runs twice writes the same bytes.
             path.write_bytes(batch)
             kept = f"; its {len(batch):,} bytes are in {path}"
-        _log.warning("left out the batch at offset %d of %s: %s%s", base_offset, partition, error, kept)
+        tell(f"left out the batch at offset {base_offset} of {partition}, which cannot be read: {error}{kept}")
 
     return keep

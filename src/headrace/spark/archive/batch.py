@@ -24,6 +24,8 @@ class RangeResult:
     offsets: Range
     """As clipped: empty when the table had everything."""
     files: tuple[WrittenFile, ...]
+    unreadable: tuple[str, ...] = ()
+    """A line for each stored batch that could not be read and was left out."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class BatchResult:
     """The table has the batch, the group does not show it; the next batch's commit carries it along."""
     files: int = 0
     """Parquet files added."""
+    unreadable: tuple[str, ...] = ()
+    """A line for each stored batch that could not be read and was left out."""
 
 
 Writer = Callable[[Mapping[int, int]], Sequence[RangeResult]]
@@ -92,6 +96,7 @@ class BatchArchiver:
             ArchiveGap: committing would leave out records that the log still has.
         """
         rows = size = count = 0
+        unreadable: tuple[str, ...] = ()
         self._step("started")
         while True:
             extents = self._extents()
@@ -112,9 +117,10 @@ class BatchArchiver:
                 self._table.discard(files)
                 raise
             rows, size, count = sum(file.rows for file in files), sum(file.size for file in files), len(files)
+            unreadable = tuple(line for result in results for line in result.unreadable)
             self._step("table committed")
             break
-        return self._finish(rows, size, count)
+        return replace(self._finish(rows, size, count), unreadable=unreadable)
 
     def commit_group(self) -> BatchResult:
         """Bring the group to where the table is: what a crash between the two commits left undone."""

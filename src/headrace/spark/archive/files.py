@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from headrace.spark.archive.table import COLUMNS, WrittenFile
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
+from headrace.spark.tasks import quarantine
 
 _FILE_BYTES: Final = 128 << 20
 _GROUP_BYTES: Final = 4 << 20
@@ -34,12 +35,25 @@ class Destination:
     topic: str
     topic_id: str
     fail_on_data_loss: bool = True
+    skip_unreadable: bool = False
+    """Leave out batches that cannot be read; their bytes go into the table's folder `_unreadable`."""
 
 
-def write_range(destination: Destination, stream: str, offsets: Range) -> list[WrittenFile]:
+UNREADABLE: Final = "_unreadable"
+"""A folder in the table's; Delta's readers and its vacuum pass over names that begin so."""
+
+
+def write_range(destination: Destination, stream: str, offsets: Range, unreadable: list[str]) -> list[WrittenFile]:
     """Write a range of one partition; no file where nothing of it is left in the log.
 
+    Args:
+        destination: where to.
+        stream: the partition's Redis key.
+        offsets: what is written.
+        unreadable: gets a line for each batch that was left out.
+
     Raises:
+        CorruptLog: a batch cannot be read, without `skip_unreadable`.
         DataLoss: part of the range is gone, with `fail_on_data_loss`.
     """
     with LogReader(destination.redis) as log:
@@ -48,6 +62,9 @@ def write_range(destination: Destination, stream: str, offsets: Range) -> list[W
             offsets,
             include_headers=True,
             fail_on_data_loss=destination.fail_on_data_loss,
+            unreadable=quarantine(str(Path(destination.table) / UNREADABLE), unreadable.append)
+            if destination.skip_unreadable
+            else None,
         )
         return list(_write_files(destination, offsets.partition.partition, batches))
 

@@ -57,6 +57,8 @@ class ArchiveSettings:
     """No commit holds more."""
     skip_lost: bool = False
     """Go on, instead of failing, where retention was faster than the archive."""
+    skip_unreadable: bool = False
+    """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Progress:
     """Of the table."""
     fences: dict[int, int] = field(default_factory=dict)
     """The next offset to archive, by partition."""
+    unreadable: tuple[str, ...] = ()
+    """A line for each stored batch that this batch could not read and left out."""
     batch_files: int = 0
     """Parquet files added by the batch."""
     group_failed: bool = False
@@ -309,6 +313,7 @@ class Archive:
             topic=self._topic.name,
             topic_id=str(self._topic.id),
             fail_on_data_loss=not self._settings.skip_lost,
+            skip_unreadable=self._settings.skip_unreadable,
         )
 
     def _check_group(self, result: BatchResult) -> None:
@@ -330,6 +335,7 @@ class Archive:
             fences=result.fences,
             batch_files=result.files,
             group_failed=result.group_error is not None,
+            unreadable=result.unreadable,
         )
         self._on_progress(self.progress)
 

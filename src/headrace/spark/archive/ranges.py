@@ -20,7 +20,7 @@ from headrace.spark import options as source_options
 from headrace.spark.archive.batch import RangeResult, clip
 from headrace.spark.archive.files import Destination, write_range
 from headrace.spark.archive.table import WrittenFile
-from headrace.spark.errors import DataLoss, SparkError, StorageUnavailable
+from headrace.spark.errors import CorruptLog, DataLoss, SparkError, StorageUnavailable
 from headrace.spark.plan import Range, TopicPartition
 from headrace.spark.stream import StreamReader
 from headrace.spark.tasks import RangePartition
@@ -37,7 +37,7 @@ RANGES: Final = StructType(
     ]
 )
 _RESULT: Final = pa.schema([("result", pa.string())])
-_FAILURES: Final = {kind.__name__: kind for kind in (DataLoss, StorageUnavailable)}
+_FAILURES: Final = {kind.__name__: kind for kind in (CorruptLog, DataLoss, StorageUnavailable)}
 
 
 class RangeSource(DataSource):
@@ -96,12 +96,13 @@ def _write_one(destination: Destination, fences: Mapping[int, int], row: Mapping
     partition = TopicPartition(destination.topic, row["partition"])  # type: ignore[arg-type]
     stream, offsets = str(row["stream"]), Range(partition, row["start"], row["end"])  # type: ignore[arg-type]
     offsets = clip(offsets, fences)
+    unreadable: list[str] = []
     try:
-        files = write_range(destination, stream, offsets) if offsets.end > offsets.start else []
-    except (DataLoss, StorageUnavailable) as error:
+        files = write_range(destination, stream, offsets, unreadable) if offsets.end > offsets.start else []
+    except (CorruptLog, DataLoss, StorageUnavailable) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
     bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
-    return json.dumps({"offsets": bounds, "files": [asdict(file) for file in files]})
+    return json.dumps({"offsets": bounds, "files": [asdict(file) for file in files], "unreadable": unreadable})
 
 
 def _decode(text: str) -> RangeResult:
@@ -110,4 +111,4 @@ def _decode(text: str) -> RangeResult:
         raise _FAILURES.get(result["error"], SparkError)(result["message"])
     bounds = result["offsets"]
     offsets = Range(TopicPartition(*bounds["partition"]), bounds["start"], bounds["end"])
-    return RangeResult(offsets, tuple(WrittenFile(**file) for file in result["files"]))
+    return RangeResult(offsets, tuple(WrittenFile(**file) for file in result["files"]), tuple(result["unreadable"]))

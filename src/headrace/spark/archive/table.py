@@ -19,14 +19,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from headrace.records.arrow import schema
-from headrace.spark.errors import SparkError
+from headrace.spark.errors import SparkError, TableError
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
-
-
-class TableError(SparkError):
-    """The path cannot be an archive's table."""
 
 
 class Conflict(SparkError):

@@ -45,7 +45,7 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
     given = {name.lower(): value for name, value in options.items()}
     known = {name.lower(): name for name in _NAMES}
     for name in given:
-        if name not in known and not name.startswith(STORAGE):
+        if name not in known and name != "queryname" and not name.startswith(STORAGE):
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {known[near[0]]!r}? " if near else ""
             listed = ", ".join(_NAMES)
