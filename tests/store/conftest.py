@@ -130,7 +130,8 @@ def orphan() -> Callable[..., int]:
         command = [sys.executable, "-c", _SERVER.format(before=before), os.fspath(data)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
             assert server.stdout is not None
-            pid = int(server.stdout.readline())
+            # The log comes the same way.
+            pid = next(int(line) for line in server.stdout if line.strip().isdigit())
             server.kill()
         return pid
 

@@ -252,7 +252,7 @@ async def test_an_orphan_with_settings_that_cannot_be_changed_is_replaced(short_
 
 async def test_an_orphan_of_another_version_is_replaced(short_path: Path, orphan: Orphan) -> None:
     other = Path(shutil.copy2(program(), short_path / "valkey-server"))
-    pid = orphan(short_path / "data", f"embedded.program = lambda: Path({str(other)!r})")
+    pid = orphan(short_path / "data", f"embedded.program = lambda _named: Path({str(other)!r})")
     await _written_to_orphan(short_path / "data")
     async with replacing(short_path / "data", pid):
         pass
@@ -394,7 +394,7 @@ async def test_a_missing_program_is_told(short_path: Path, monkeypatch: pytest.M
 
 async def test_a_program_that_cannot_be_run_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (short_path / "valkey-server").touch(mode=0o600)
-    monkeypatch.setattr(embedded, "program", lambda: short_path / "valkey-server")
+    monkeypatch.setattr(embedded, "program", lambda _named: short_path / "valkey-server")
     with pytest.raises(StoreError, match=r"cannot start the embedded Valkey .*: Permission denied"):
         await EmbeddedValkey(short_path / "data").start()
 
