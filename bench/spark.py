@@ -25,6 +25,7 @@ from headrace.spark import session
 from headrace.spark.archive import ArchiveSettings
 from headrace.spark.archive import run as run_archive
 from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
 from headrace.spark.plan import Range
 from headrace.topics.model import Topic
 
@@ -98,12 +99,12 @@ def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]
     topic = fill(storage, load)
     spark = session.create("headrace bench", master="local[2]", memory="2g")
     with LogReader(storage.url) as log:
-        extents = log.extents(log.topic(load.topic))
+        extents = log.extents(log.topics(Subscription(names=(load.topic,))))
         records = sum(extent.end for extent in extents.values())
 
         def read_plainly() -> None:
             for partition, extent in extents.items():
-                for _ in log.records(load.topic, topic.streams[partition], Range(partition, 0, extent.end)):
+                for _ in log.records(topic.streams[partition.partition], Range(partition, 0, extent.end)):
                     pass
 
         yield row("no Spark, one process", load, records, best(read_plainly, rounds), None)

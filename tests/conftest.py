@@ -1,4 +1,5 @@
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ pytest.register_assert_rewrite("tests.harness")  # before anything imports it
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
 from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
 
+# Where the tests were started in the background it is ignored, by every process that they start too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long one example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
 settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)

@@ -337,8 +337,11 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
                 assert f"{own.kafka} does not answer any more; a record is tried for 1 s" in producing.stderr.readline()
                 producing.stdin.write("second\n")
                 producing.stdin.close()
-                assert producing.stderr.readline() == (
-                    "headrace: 1 of 2 records were not taken by 'given-up': the server did not acknowledge it in time\n"
+                # The first one may not have left either.
+                assert re.fullmatch(
+                    r"headrace: [12] of 2 records were not taken by 'given-up': "
+                    r"the server did not acknowledge .* in time\n",
+                    producing.stderr.readline(),
                 )
                 assert producing.wait(30) == 3
             finally:

@@ -1,6 +1,5 @@
 """What becomes at a start of what an earlier server acknowledged from the journal: stored once, or set aside."""
 
-import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import hiredis
 import pytest
 import redis
+import structlog
 from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog
 from tests.harness.redis import RedisServer
@@ -120,17 +120,16 @@ async def test_a_full_redis_takes_what_was_acknowledged(connection: Connection, 
 
 
 async def test_an_offset_that_something_else_has_sets_the_journal_aside(
-    connection: Connection, link: Any, path: Path, capsys: pytest.CaptureFixture[str]
+    connection: Connection, link: Any, path: Path
 ) -> None:
     raw = RawLog(link)
     raw.put(raw.open().term, 0)
     entered(path, (0, batch(7)), (1, batch(8)))
-    kept = await replayed(connection, path)
+    with structlog.testing.capture_logs() as told:
+        kept = await replayed(connection, path)
     assert kept is not None
-    told = capsys.readouterr().out
-    assert told.count("cannot be placed") == 1
-    assert re.search(r"offset=0\b", told)
-    assert str(kept) in told
+    [unfit] = [line for line in told if "cannot be placed" in line["event"]]
+    assert (unfit["offset"], unfit["kept_in"]) == (0, str(kept))
     # What could be placed was.
     assert raw.offsets() == [(0, 1), (1, 2)]
     aside = Journal.open(kept, SMALLEST)
@@ -138,14 +137,13 @@ async def test_an_offset_that_something_else_has_sets_the_journal_aside(
     aside.close()
 
 
-async def test_a_log_that_has_less_than_it_had_sets_it_aside(
-    connection: Connection, link: Any, path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_log_that_has_less_than_it_had_sets_it_aside(connection: Connection, link: Any, path: Path) -> None:
     raw = RawLog(link)
     raw.put(raw.open().term, 0)
     entered(path, (4, batch(4)), (5, batch(5)))
-    assert await replayed(connection, path) is not None
-    assert capsys.readouterr().out.count("cannot be placed") == 2
+    with structlog.testing.capture_logs() as told:
+        assert await replayed(connection, path) is not None
+    assert sum("cannot be placed" in line["event"] for line in told) == 2
     assert raw.offsets() == [(0, 1)]
 
 

@@ -167,4 +167,4 @@ def _refuse_zstd(found: Found) -> None:
     """A client this old cannot open zstd: it is told so, instead of stumbling over the bytes (KIP-110)."""
     if any(codec == ZSTD for codec in codecs(found.chunks)):
         error = RequestError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later")
-        found.error, found.chunks = error, []
+        found.error, found.chunks, found.size = error, [], 0

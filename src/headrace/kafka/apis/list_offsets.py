@@ -1,4 +1,4 @@
-"""ListOffsets (2), versions 1-7.
+"""ListOffsets (2), versions 1-8.
 
 Behavior
 - -1 is the log end, -2 the log start, -3 the record with the largest timestamp; any other timestamp finds the first
@@ -7,12 +7,14 @@ Behavior
   is asked for beyond is MESSAGE_TOO_LARGE.
 
 Version notes
-- 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734).
+- 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first
+  record on the broker itself (KIP-405), which is the log start.
 """
 
 from collections import Counter
 
 from headrace.access.needs import Operation
+from headrace.broker.offsets import Special
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -23,9 +25,10 @@ from headrace.topics.errors import TopicError
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 _LEAST_SPECIAL = -3
+_EARLIEST_LOCAL = -4
 
 
-@register(ListOffsetsRequest, 1, 7, needs=(topics(Operation.DESCRIBE, each_topic),))
+@register(ListOffsetsRequest, 1, 8, needs=(topics(Operation.DESCRIBE, each_topic),))
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Find an offset per partition by time."""
     search = _Search(exchange)
@@ -68,11 +71,14 @@ class _Search:
         if epoch >= 0 and epoch != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}")
-        if asked.timestamp < (_LEAST_SPECIAL if self._version >= 7 else -2):
+        timestamp = asked.timestamp
+        if timestamp == _EARLIEST_LOCAL and self._version >= 8:
+            timestamp = Special.EARLIEST
+        if timestamp < (_LEAST_SPECIAL if self._version >= 7 else -2):
             raise RequestError(
                 Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {self._version}"
             )
-        found = await self._broker.find_offset(partition, asked.timestamp, self._opener)
+        found = await self._broker.find_offset(partition, timestamp, self._opener)
         return Partition(
             partition_index=asked.partition_index,
             timestamp=found.timestamp,
