@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-go test-index test-wheel test-pure \
-  test-crash sanitize lint format wheel container bench docs clean
+  test-hostile test-crash sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ test-wheel: $(VENV)/.dev ## The tests of `make test` with the wheel that users i
 test-pure: $(VENV)/.dev ## The tests of `make test` with Python in place of the C extensions
 	$(BIN)/python -m tests.harness.wheels none build/none
 	$(call run_tests,$(call installed,none),--extensions none)
+
+test-hostile: $(VENV)/.dev ## Send every Kafka API all of the generated hostile requests; tens of minutes, alone on the machine
+	$(PYTEST) --extremes 0 tests/hostile $(ARGS)
 
 test-crash: $(VENV)/.dev ## Kill servers and their storage, ROUNDS=30 times in each way
 	$(PYTEST) -n $(WORKERS) --crash-rounds $(ROUNDS) tests/crash $(ARGS)

@@ -28,6 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the build of the C extensions that this run is about: it fails when they are not so",
     )
     parser.addoption(
+        "--extremes",
+        type=int,
+        default=3,
+        help="how many of the generated hostile requests each Kafka API is sent, chosen by chance (0: all)",
+    )
+    parser.addoption(
         "--crash-rounds",
         type=int,
         default=3,
