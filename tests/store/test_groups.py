@@ -35,7 +35,6 @@ from headrace.topics.model import Append, Appended
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 STREAM = "headrace:t:0"
-LAST = 18446744073709551615
 T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
 HEADER = GroupHeader(
     generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
