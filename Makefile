@@ -99,12 +99,12 @@ format: $(VENV)/.dev ## Format the code, and repair what the linter can
 wheel: $(VENV)/.dev ## Build the wheel for others' machines into dist
 	VENV=$(VENV) .ci/wheel
 
-container: $(VENV)/.dev ## Build the container image and try it; needs root, installs buildah and mmdebstrap when missing
+container: $(VENV)/.dev ## Build the container image (ARGS=spark: the one for archives) and try it; needs root, installs buildah and mmdebstrap when missing
 	@command -v buildah >/dev/null && command -v mmdebstrap >/dev/null || { \
 	  echo "Installing buildah and mmdebstrap with apt-get"; \
 	  apt-get update --quiet --quiet && \
 	  env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends buildah mmdebstrap; }
-	PYTHON=$(BIN)/python .ci/container
+	PYTHON=$(BIN)/python .ci/container $(ARGS)
 
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)

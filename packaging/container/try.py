@@ -57,8 +57,17 @@ class Container:
         assert process.wait(60) == 0, process.returncode
 
 
-def main(image: str) -> None:
-    """Raise AssertionError or CalledProcessError unless the image does what it should."""
+def archive(container: Container) -> None:
+    """Bring the topic into a table with Spark, and demand that everything is in it."""
+    container.run(
+        "archive", "--topic", "flights", "--table", "/table/flights", "--redis", "unix:///data/sock", "--once"
+    )
+    count = "import deltalake; print(deltalake.DeltaTable('/table/flights').to_pyarrow_table().num_rows)"
+    assert buildah("run", container.name, "--", "python3", "-c", count) == "2"
+
+
+def main(image: str, kind: str = "") -> None:
+    """Raise AssertionError or CalledProcessError unless the image does what it should; kind `spark`: archives, too."""
     config = json.loads(buildah("inspect", "--type", "image", image))["Docker"]["config"]
     assert config["User"] == "10001:10001", config["User"]
     assert config["Entrypoint"] == ["headrace"], config["Entrypoint"]
@@ -76,6 +85,8 @@ def main(image: str) -> None:
         second = container.serve()
         told = container.run("topics", "list", "--json", *clients)
         assert {"topic": "flights", "partitions": 1, "records": 2} in json.loads(told), told
+        if kind == "spark":
+            archive(container)
         container.stop(second)
     finally:
         buildah("rm", container.name)
@@ -83,4 +94,4 @@ def main(image: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -54,6 +55,9 @@ from headrace.store.storage import RedisStorage
 from headrace.store.tasks import end
 from headrace.store.watch import Watch
 from headrace.topics.errors import StorageUnavailable, TopicError
+
+if TYPE_CHECKING:
+    from headrace.tracing import Tracing
 
 _log = structlog.get_logger("headrace")
 
@@ -106,10 +110,7 @@ async def serve(
         settings = BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
     cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
-        if settings.headrace_cache_bytes < 0:
-            cache.limit = default_bytes(machine_memory())
-        keep_memory(cache.limit)
-        raise_descriptors()
+        _make_room(cache, settings.headrace_cache_bytes)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = _bind(options.kafka, "kafka", stack)
@@ -120,6 +121,7 @@ async def serve(
             http = await stack.enter_async_context(
                 _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), http_socket, limits)
             )
+            tracing = _tracing(settings.headrace_traces_endpoint, stack)
             storage = await stack.enter_async_context(_storage(options, settings, stop, counters.store))
             clusters = Clusters(
                 storage,
@@ -131,6 +133,7 @@ async def serve(
             )
             broker = clusters.default
             broker.advertised["PLAINTEXT"] = _advertised(options, kafka_socket)
+            clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
             door = Door(clusters, oci)
@@ -174,7 +177,8 @@ async def serve(
                 ResetCall(door.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
             )
             health = partial(_health, storage)
-            front.open(_http_doors(oci_app, console.create(health, mounts, otherwise=oci_app)), health)
+            doors = _http_doors(oci_app, console.create(health, mounts, otherwise=oci_app))
+            front.open(_traced(doors, door, tracing), health)
             stack.push_async_callback(front.close)
             if guest is None:
                 settle_memory()
@@ -192,6 +196,37 @@ def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
         await door(scope, receive, send)
 
     return application
+
+
+def _make_room(cache: CacheBudget, cache_bytes: int) -> None:
+    """Take what a process that serves alone may have of the machine; `cache_bytes` as the setting says."""
+    if cache_bytes < 0:
+        cache.limit = default_bytes(machine_memory())
+    keep_memory(cache.limit)
+    raise_descriptors()
+
+
+def _traced(doors: ASGIApp, oci: Door, tracing: "Tracing | None") -> ASGIApp:
+    """The doors, continuing the traces of requests when that is asked for."""
+    if tracing is None:
+        return doors
+    oci.traceparent = tracing.traceparent_now
+    return tracing.http(doors)
+
+
+def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None":
+    """What continues clients' traces, when that is asked for; `stack` ends it."""
+    if not endpoint:
+        return None
+    try:
+        from headrace.tracing import Tracing  # noqa: PLC0415  # an extra, and slow to import
+    except ImportError as error:
+        raise StartError(
+            f"headrace.traces.endpoint needs {error.name}: pip install 'headrace[otel]', or leave the setting out"
+        ) from None
+    tracing = Tracing(endpoint, "headrace")
+    stack.push_async_callback(asyncio.to_thread, tracing.close)
+    return tracing
 
 
 def _advertised(options: ServerOptions, bound: socket.socket) -> tuple[str, int]:

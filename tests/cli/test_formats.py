@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import times
+from headrace import times
 from headrace.cli.formats import compile_format, for_terminal
 from headrace.cli.lines import Record
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import times
+from headrace import times
 from headrace.cli.lines import BadLine, Record, read_json, read_text, write_json, write_text
 
 maybe_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__, settings
+from headrace.cli.archive import archive
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -51,7 +52,8 @@ def test_the_container_file_has_no_known_mistakes() -> None:
 def test_every_option_that_they_give_is_one(path: str) -> None:
     text = (PACKAGING / path).read_text("utf-8")
     flags = set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)))
-    assert flags <= {option.name for option in settings.OPTIONS} | {"set", "config"}
+    of_archives = {option.removeprefix("--") for each in archive.params for option in each.opts}
+    assert flags <= {option.name for option in settings.OPTIONS} | {"set", "config"} | of_archives
     variables = set(re.findall(r"\bHEADRACE_[A-Z_]+", text))
     assert variables <= {option.variable for option in settings.OPTIONS}
 

@@ -1,6 +1,7 @@
 """What an archive tells Prometheus."""
 
 import http.client
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.harness.storage import BareStorage
 from tests.metrics.test_exposition import Samples, read
+
+from headrace.cli import main
 
 from .conftest import records
 
@@ -112,3 +115,28 @@ def test_a_run_is_counted(spark: "SparkSession", storage: BareStorage) -> None:
     assert told(samples, "records_total") == 100
     assert told(samples, "files_total") == 2
     assert (told(samples, "bytes_total") or 0) > 0
+
+
+@pytest.mark.spark
+def test_the_command_answers_scrapes_as_the_guide_says(
+    spark: "SparkSession", storage: BareStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = storage.create_topic("scraped", partitions=2)
+    for partition in range(2):
+        storage.append(topic, partition, records(30))
+    asked = ["archive", "--topic", "scraped", "--table", str(tmp_path / "t"), "--redis", storage.url, "--once"]
+    assert main.run([*asked, "--metrics", "127.0.0.1:0"]) == 0
+    said = capsys.readouterr().err
+    address = re.search(r"^metrics at http://(\S+)/metrics$", said, re.MULTILINE)
+    assert address is not None, said
+    # It answers for as long as the process runs.
+    connection = http.client.HTTPConnection(address[1], timeout=30)
+    connection.request("GET", "/metrics")
+    samples = read(connection.getresponse().read())
+    connection.close()
+    guide = (Path(__file__).parents[2] / "docs/guides/monitoring.md").read_text("utf-8")
+    for name in ("lag", "fresh_timestamp_seconds"):
+        assert f"`headrace_archive_{name}`" in guide
+    found = {name: value for (name, labels), value in samples.items() if labels == {("topic", "scraped")}}
+    assert (found["headrace_archive_records_total"], found["headrace_archive_lag"]) == (60, 0)
+    assert found["headrace_archive_fresh_timestamp_seconds"] > 0

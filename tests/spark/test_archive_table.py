@@ -83,7 +83,7 @@ class Archiver:
                 offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences)
                 stream = self.topic.streams[number]
                 told: list[str] = []
-                files = write_range(self.destination, stream, offsets, told) if offsets.end > offsets.start else []
+                files = write_range(self.destination, stream, offsets, told, []) if offsets.end > offsets.start else []
                 results.append(RangeResult(offsets, tuple(files), tuple(told)))
             return results
 

@@ -5,6 +5,7 @@ import msgspec
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition import Partition
 from headrace.broker.ports import AppendDone
+from headrace.broker.tracing import BatchTracer
 from headrace.metrics.counters import TopicCounters
 from headrace.records.pure import HeaderFields
 from headrace.topics.accept import accept
@@ -22,6 +23,8 @@ class LiveTopic(msgspec.Struct):
     natives: list[NativePartition] = []
     """The same, where it is a native topic."""
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
+    tracer: BatchTracer | None = None
+    """Who is told of the batches that go in and out; None: nobody."""
 
     def partition(self, index: int) -> Partition:
         """Raises UnknownTopic when there is no such partition."""
@@ -48,6 +51,8 @@ class LiveTopic(msgspec.Struct):
         """
         partition = self.partition(index)
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
+        if self.tracer is not None:
+            done = self.tracer.appending(self.topic.name, index, batch, done)
         partition.append(append, done)
         counted = self.counted
         counted.records_in += append.span

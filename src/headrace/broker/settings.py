@@ -260,6 +260,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "pools go. From loopback only (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.traces.endpoint",
+        type=ConfigType.STRING,
+        default="",
+        doc="URL of an OpenTelemetry receiver (OTLP over HTTP, such as http://127.0.0.1:4318): traces that requests "
+        "and records tell in `traceparent` are continued and sent there. Needs headrace[otel]. Empty: none are (not in "
+        "Kafka).",
+    ),
+    ConfigKey(
         name="headrace.http.hosts",
         type=ConfigType.LIST,
         default="",
@@ -328,6 +336,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_stream_prefix: str
     headrace_insecure: bool
     headrace_testing_reset: bool
+    headrace_traces_endpoint: str
     headrace_http_hosts: str
     headrace_adopt_prefixes: str
     headrace_native_max_pending: int

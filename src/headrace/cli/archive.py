@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace import settings as environment
-from headrace.cli import times
+from headrace import times
 from headrace.cli.commands import CommandFailed, Status, command
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     metavar="HOST:PORT",
     help="Answer Prometheus at /metrics of this loopback address (port 0: a free one), as long as it runs.",
 )
+@click.option(
+    "--traces",
+    metavar="URL",
+    help="Continue the traces of records to this OpenTelemetry receiver, such as http://127.0.0.1:4318.",
+)
 @click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
 @click.option(
     "--skip-unreadable",
@@ -67,6 +72,7 @@ def archive(
     once: bool,
     trigger: float,
     metrics: str | None,
+    traces: str | None,
     skip_lost: bool,
     skip_unreadable: bool,
 ) -> None:
@@ -89,6 +95,11 @@ def archive(
     if group is not None and kafka is None:
         kafka = told.bootstrap
     try:
+        if traces is not None:
+            import headrace.tracing  # noqa: F401, PLC0415  # an extra: whether it is there
+    except ImportError as error:
+        raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
+    try:
         from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415  # Spark is an extra, and slow to import
     except ImportError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
@@ -103,6 +114,7 @@ def archive(
             trigger_s=trigger,
             skip_lost=skip_lost,
             skip_unreadable=skip_unreadable,
+            traces=traces,
         ),
         once=once,
         metrics=metrics,

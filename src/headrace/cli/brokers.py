@@ -6,8 +6,8 @@ import click
 
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import command
-from headrace.cli.harmless import shown
 from headrace.cli.output import print_json, print_table
+from headrace.harmless import shown
 
 
 @command(

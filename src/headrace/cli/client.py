@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from headrace import profiles, settings
 from headrace.cli.commands import CommandFailed, Status
-from headrace.cli.harmless import quoted, shown
 from headrace.cli.refusals import LOST, sentence, status
+from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
 
 _CONNECT_S = 3

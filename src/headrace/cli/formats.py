@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from headrace.cli import times
-from headrace.cli.harmless import shown
+from headrace import times
 from headrace.cli.lines import Record
+from headrace.harmless import shown
 
 Part = Callable[[str, int, int, Record], bytes]
 """(topic, partition, offset, record) -> bytes of the line."""

@@ -10,11 +10,11 @@ from confluent_kafka.admin import ConsumerGroupDescription
 from headrace.cli import completing, lags
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
-from headrace.cli.harmless import quoted, shown
 from headrace.cli.lag import lag
 from headrace.cli.output import print_json, print_table
 from headrace.cli.reset import reset
 from headrace.groups.states import in_words
+from headrace.harmless import quoted, shown
 
 
 @click.group("groups", cls=TeachingGroup)

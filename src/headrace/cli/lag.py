@@ -8,12 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli import completing, lags, times
+from headrace import times
+from headrace.cli import completing, lags
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, command
-from headrace.cli.harmless import json_text, quoted
 from headrace.cli.output import console, print_json, print_table
 from headrace.groups.states import in_words
+from headrace.harmless import json_text, quoted
 
 
 class GroupLag(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
 from headrace.cli.client import Client
-from headrace.cli.harmless import quoted
+from headrace.harmless import quoted
 
 Partition = tuple[str, int]
 

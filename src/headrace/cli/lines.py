@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.cli import times
-from headrace.cli.harmless import json_text, shown
+from headrace import times
+from headrace.harmless import json_text, shown
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from headrace.cli.commands import CommandFailed, Status
-from headrace.cli.harmless import shown
+from headrace.harmless import shown
 from headrace.records.errors import NoRecordCode
 
 # A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client

@@ -7,7 +7,7 @@ import click
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 
-from headrace.cli.harmless import json_text, shown
+from headrace.harmless import json_text, shown
 
 _WIDE = 10_000
 _GAP = 2

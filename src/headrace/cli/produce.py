@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from headrace.cli import completing, lines
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, command
-from headrace.cli.harmless import quoted, shown
 from headrace.cli.output import print_json
 from headrace.cli.refusals import sentence, status
+from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
 
 _SILENCE_S = 5

@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError
 
 from headrace.cli.commands import Status
-from headrace.cli.harmless import shown
+from headrace.harmless import shown
 
 LOST = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 """Codes of a server that does not answer."""

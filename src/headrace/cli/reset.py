@@ -8,12 +8,13 @@ import msgspec
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli import completing, lags, times
+from headrace import times
+from headrace.cli import completing, lags
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, command
-from headrace.cli.harmless import quoted, shown
 from headrace.cli.lags import Partition
 from headrace.cli.output import print_json, print_table
+from headrace.harmless import quoted, shown
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import click
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli import times
+from headrace import times
 from headrace.cli.client import Client
 from headrace.cli.commands import CommandFailed, Status
-from headrace.cli.harmless import shown
+from headrace.harmless import shown
 
 _EARLIEST = {"earliest", "start", "beginning"}
 _LATEST = {"latest", "end"}

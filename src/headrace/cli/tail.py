@@ -11,8 +11,8 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from headrace.cli import completing, formats, lines
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, command
-from headrace.cli.harmless import quoted
 from headrace.cli.starts import Range, at_most_one
+from headrace.harmless import quoted
 
 _AT_ONCE = 1_000
 _SHOWN = 1_000

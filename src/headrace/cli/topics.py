@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 from headrace.cli import completing
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
-from headrace.cli.harmless import quoted, shown
 from headrace.cli.output import print_json, print_table
+from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
 
 NATIVE = "headrace.native"

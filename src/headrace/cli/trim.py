@@ -8,9 +8,9 @@ from confluent_kafka import TopicPartition
 from headrace.cli import completing
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import command
-from headrace.cli.harmless import quoted
 from headrace.cli.output import print_json, print_table
 from headrace.cli.starts import Range, at_most_one
+from headrace.harmless import quoted
 
 
 @command(

@@ -8,6 +8,7 @@ import structlog
 from headrace.broker.cache import Buffer
 from headrace.broker.opening import A_TURN, HERE, MOST, USUAL, Openings
 from headrace.broker.partition import Partition
+from headrace.broker.tracing import BatchTracer
 from headrace.records import compiled
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
@@ -30,7 +31,9 @@ _log = structlog.get_logger("headrace.oci")
 class MessageSink:
     """Implements `headrace.broker.reading.Sink`."""
 
-    def __init__(self, stream_name: str, limit: int, most_bytes: int, openings: Openings) -> None:
+    def __init__(
+        self, stream_name: str, limit: int, most_bytes: int, openings: Openings, tracer: BatchTracer | None = None
+    ) -> None:
         """Start empty.
 
         Args:
@@ -39,7 +42,9 @@ class MessageSink:
             most_bytes: the most bytes of keys and values; one message is taken however large it is, up to 16 MiB
                 (`records.pure_messages.MOST_MESSAGE`).
             openings: where large batches are opened.
+            tracer: is told of the batches that messages are taken from; None: nobody is.
         """
+        self._tracer = tracer
         self._limit = limit
         self._most_bytes = most_bytes
         self._openings = openings
@@ -79,6 +84,8 @@ class MessageSink:
                 if self._messages.passed_over > passed_over:
                     _passed_over(partition, f"{self._messages.passed_over - passed_over} are too large for an answer")
             offset = max(offset, following)
+            if self._tracer is not None:
+                self._tracer.handed_out(partition.topic, partition.index, [batch])
             if self.full:
                 break
         return offset

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from random import Random
 
 from headrace.broker.broker import Broker
@@ -30,6 +31,8 @@ class Door:
     def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
         self.broker = clusters.default
         self.settings = settings
+        self.traceparent: Callable[[], str | None] = lambda: None
+        """The trace that the request being served belongs to; None: it belongs to none."""
         self.clock = clusters.clock
         self.catalog = Catalog(clusters, settings)
         self.random = Random()

@@ -117,6 +117,8 @@ class _Wanted:
         if found.size and broker.topics.has(topic):
             live = broker.topics.get(topic)
             counted = live.counted
+            if live.tracer is not None:
+                live.tracer.handed_out(topic, index, found.chunks)
             counted.bytes_out += found.size
             counted.records_out += count_records(found.chunks, dense=not live.config.native)
         return topic, PartitionData(

@@ -79,7 +79,8 @@ async def get_messages(call: Call) -> Answer:
     granted = await broker.reads.acquire(wanted)
     try:
         share = min(granted, wanted)
-        sink = MessageSink(name, max(1, count * share // wanted), max(1, size * share // wanted), door.openings)
+        most = max(1, count * share // wanted), max(1, size * share // wanted)
+        sink = MessageSink(name, *most, door.openings, topic.tracer)
         if isinstance(cursor, PartitionCursor):
             following = await _read_partition(call, broker, topic, cursor, sink)
         else:

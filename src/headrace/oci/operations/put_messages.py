@@ -16,6 +16,7 @@ from headrace.oci.registry import operation
 from headrace.records import compiled
 from headrace.records.pure_publish import Shares
 from headrace.records.sharing import share
+from headrace.records.traceparents import NAME, with_header
 
 MOST_VALUE = 1 << 20
 """Bytes of a message's value, decoded."""
@@ -95,6 +96,10 @@ async def put_messages(call: Call) -> Answer:
     large = len(call.body) > LARGE_BODY
     reading = partial(_shares, call.body, count, now_ms, seed, left_out)
     shares = await asyncio.to_thread(reading) if large else reading()
+    parent = door.traceparent()
+    if parent is not None:
+        # Whoever reads the messages goes on with their writer's trace.
+        shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
     publication = Publication(broker, topic, shares, door.limits)
     await publication.send()
     return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())

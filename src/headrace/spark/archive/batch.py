@@ -26,6 +26,8 @@ class RangeResult:
     files: tuple[WrittenFile, ...]
     unreadable: tuple[str, ...] = ()
     """A line for each stored batch that could not be read and was left out."""
+    traces: tuple[str, ...] = ()
+    """Some of the traces that its records belong to, where they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class BatchResult:
     """Parquet files added."""
     unreadable: tuple[str, ...] = ()
     """A line for each stored batch that could not be read and was left out."""
+    traces: tuple[str, ...] = ()
+    """Some of the traces that its records belong to, where they are asked for."""
 
 
 Writer = Callable[[Mapping[int, int]], Sequence[RangeResult]]
@@ -97,6 +101,7 @@ class BatchArchiver:
         """
         rows = size = count = 0
         unreadable: tuple[str, ...] = ()
+        traces: tuple[str, ...] = ()
         self._step("started")
         while True:
             extents = self._extents()
@@ -118,9 +123,10 @@ class BatchArchiver:
                 raise
             rows, size, count = sum(file.rows for file in files), sum(file.size for file in files), len(files)
             unreadable = tuple(line for result in results for line in result.unreadable)
+            traces = tuple({trace: None for result in results for trace in result.traces})
             self._step("table committed")
             break
-        return replace(self._finish(rows, size, count), unreadable=unreadable)
+        return replace(self._finish(rows, size, count), unreadable=unreadable, traces=traces)
 
     def commit_group(self) -> BatchResult:
         """Bring the group to where the table is: what a crash between the two commits left undone."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.records.traceparents import MOST, NAME, is_traceparent
 from headrace.spark.archive.table import COLUMNS, WrittenFile
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
@@ -37,13 +38,17 @@ class Destination:
     fail_on_data_loss: bool = True
     skip_unreadable: bool = False
     """Leave out batches that cannot be read; their bytes go into the table's folder `_unreadable`."""
+    traced: bool = False
+    """Look for the traces that records belong to."""
 
 
 UNREADABLE: Final = "_unreadable"
 """A folder in the table's; Delta's readers and its vacuum pass over names that begin so."""
 
 
-def write_range(destination: Destination, stream: str, offsets: Range, unreadable: list[str]) -> list[WrittenFile]:
+def write_range(
+    destination: Destination, stream: str, offsets: Range, unreadable: list[str], traces: list[str]
+) -> list[WrittenFile]:
     """Write a range of one partition; no file where nothing of it is left in the log.
 
     Args:
@@ -51,6 +56,7 @@ def write_range(destination: Destination, stream: str, offsets: Range, unreadabl
         stream: the partition's Redis key.
         offsets: what is written.
         unreadable: gets a line for each batch that was left out.
+        traces: gets some of the traces that records belong to, where they are asked for.
 
     Raises:
         CorruptLog: a batch cannot be read, without `skip_unreadable`.
@@ -66,7 +72,22 @@ def write_range(destination: Destination, stream: str, offsets: Range, unreadabl
             if destination.skip_unreadable
             else None,
         )
+        if destination.traced:
+            batches = _traced(batches, traces)
         return list(_write_files(destination, offsets.partition.partition, batches))
+
+
+def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa.RecordBatch]:
+    """Pass the batches on, and note the traces that their records' headers tell."""
+    for batch in batches:
+        if len(traces) < MOST:
+            headers = batch.column("headers").flatten()
+            named = pc.equal(headers.field("key"), NAME)
+            for value in headers.field("value").filter(named).unique().slice(0, MOST):
+                text = (value.as_py() or b"").decode("latin-1")
+                if is_traceparent(text) and text not in traces:
+                    traces.append(text)
+        yield batch
 
 
 def _write_files(destination: Destination, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFile]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -27,6 +27,9 @@ from headrace.spark.log import LogReader
 from headrace.spark.logs import TopicLog
 from headrace.spark.plan import Extent, TopicPartition
 from headrace.spark.positions import EARLIEST, offsets_json
+
+if TYPE_CHECKING:
+    from headrace.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class ArchiveSettings:
     """Go on, instead of failing, where retention was faster than the archive."""
     skip_unreadable: bool = False
     """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
+    traces: str | None = None
+    """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,11 @@ class Archive:
         self._query: StreamingQuery | None = None
         self._group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
         self.progress = Progress(0, 0, 0, 0.0, 0, 0)
+        self._tracing: Tracing | None = None
         with contextlib.ExitStack() as held:
+            if settings.traces is not None:
+                self._tracing = _tracing(settings.traces)
+                held.callback(self._tracing.close)
             self._log = held.enter_context(LogReader(settings.redis))
             topic = self._log.topic(settings.topic)  # before a table is made for a mistyped one
             self._table = ArchiveTable(settings.table)
@@ -249,9 +258,10 @@ class Archive:
         failure: list[SparkError] = []
 
         def archive_batch(frame: DataFrame, batch_id: int) -> None:  # Spark's signature
-            began = time.monotonic()
+            began, began_ns = time.monotonic(), time.time_ns()
             try:
                 result = self._archiver.archive(lambda fences: ranges.write(frame, self._destination(), fences))
+                self._trace(result, began_ns)
                 self._report(result, time.monotonic() - began)
                 self._check_group(result)
             except SparkError as error:
@@ -266,6 +276,17 @@ class Archive:
         except PySparkException as error:
             if not self._stopping.is_set():
                 raise (failure[0] if failure else _from_spark(error)) from error
+
+    def _trace(self, result: BatchResult, began_ns: int) -> None:
+        """One span for the batch in each trace that its records belong to."""
+        if self._tracing is not None and result.traces:
+            told: dict[str, str | int] = {
+                "messaging.destination.name": self._topic.name,
+                "headrace.rows": result.rows,
+                "headrace.files": result.files,
+                "headrace.table.version": result.version,
+            }
+            self._tracing.continued(f"archive {self._topic.name}", result.traces, told, began_ns=began_ns)
 
     def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         settings = self._settings
@@ -314,6 +335,7 @@ class Archive:
             topic_id=str(self._topic.id),
             fail_on_data_loss=not self._settings.skip_lost,
             skip_unreadable=self._settings.skip_unreadable,
+            traced=self._settings.traces is not None,
         )
 
     def _check_group(self, result: BatchResult) -> None:
@@ -338,6 +360,12 @@ class Archive:
             unreadable=result.unreadable,
         )
         self._on_progress(self.progress)
+
+
+def _tracing(endpoint: str) -> "Tracing":
+    from headrace.tracing import Tracing  # noqa: PLC0415  # an extra
+
+    return Tracing(endpoint, "headrace archive")
 
 
 def _from_spark(error: PySparkException | Py4JError) -> SparkError:

@@ -97,12 +97,16 @@ def _write_one(destination: Destination, fences: Mapping[int, int], row: Mapping
     stream, offsets = str(row["stream"]), Range(partition, row["start"], row["end"])  # type: ignore[arg-type]
     offsets = clip(offsets, fences)
     unreadable: list[str] = []
+    traces: list[str] = []
     try:
-        files = write_range(destination, stream, offsets, unreadable) if offsets.end > offsets.start else []
+        files = []
+        if offsets.end > offsets.start:
+            files = write_range(destination, stream, offsets, unreadable, traces)
     except (CorruptLog, DataLoss, StorageUnavailable) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
     bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
-    return json.dumps({"offsets": bounds, "files": [asdict(file) for file in files], "unreadable": unreadable})
+    written = [asdict(file) for file in files]
+    return json.dumps({"offsets": bounds, "files": written, "unreadable": unreadable, "traces": traces})
 
 
 def _decode(text: str) -> RangeResult:
@@ -111,4 +115,5 @@ def _decode(text: str) -> RangeResult:
         raise _FAILURES.get(result["error"], SparkError)(result["message"])
     bounds = result["offsets"]
     offsets = Range(TopicPartition(*bounds["partition"]), bounds["start"], bounds["end"])
-    return RangeResult(offsets, tuple(WrittenFile(**file) for file in result["files"]), tuple(result["unreadable"]))
+    files = tuple(WrittenFile(**file) for file in result["files"])
+    return RangeResult(offsets, files, tuple(result["unreadable"]), tuple(result["traces"]))

@@ -1,0 +1,48 @@
+"""The traces that records belong to: the header `traceparent` of W3C Trace Context, found without reading records."""
+
+import re
+
+from headrace.records.batch import peek
+from headrace.records.build import build
+from headrace.records.errors import BatchError
+from headrace.records.pure import Buffer
+from headrace.records.walk import payload, records
+
+NAME = "traceparent"
+MOST = 16
+"""Traces that are told of one batch."""
+
+_OPENED = 1 << 20
+"""Bytes that a compressed batch may open to."""
+# A header is name and value, each behind its length as a zigzag varint: 11 and 55 bytes. What looks like one inside of
+# a value is taken for one; it names a trace all the same.
+_HEADER = re.compile(rb"\x16traceparent\x6e(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
+_TEXT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def is_traceparent(text: str) -> bool:
+    """Whether this is one of version 00, the only one there is."""
+    return _TEXT.fullmatch(text) is not None
+
+
+def traceparents(batch: Buffer) -> list[str]:
+    """The different ones in a batch's record headers, at most `MOST`; none where the batch cannot be opened."""
+    try:
+        opened = payload(peek(batch), batch, _OPENED)
+    except BatchError:
+        return []
+    found: dict[str, None] = {}
+    for match in _HEADER.finditer(opened):
+        text = match[1].decode()
+        if is_traceparent(text):
+            found[text] = None
+            if len(found) == MOST:
+                break
+    return list(found)
+
+
+def with_header(batch: Buffer, name: str, value: str) -> bytearray:
+    """The batch with one more header in each record. Raises BatchError."""
+    more = (name, value.encode())
+    found = records(batch, 0)
+    return build([(each.key, each.value, each.timestamp, (*each.headers, more)) for each in found])
