@@ -1,13 +1,19 @@
 """`--valkey PATH`: another program than the bundled one, started, taken over and replaced like it."""
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 import redis
 
 from headrace.kafka.errors import Code
-from headrace.testing import Server, ServerFailed
+from headrace.settings import StartError
+from headrace.store.connection import Connection
+from headrace.store.journal import Journal
+from headrace.store.replay import replay
+from headrace.testing import InProcessServer, Server, ServerFailed
 from tests.harness.redis import debian_redis_program, valkey_program
 from tests.harness.wire import Wire, batch
 
@@ -64,3 +70,21 @@ def test_what_cannot_be_started_is_said_in_one_line(tmp_path: Path, wrong: str) 
     last = refusal.log().splitlines()[-1]
     assert last.startswith("headrace: ")
     assert "--valkey" in last or "the embedded Valkey ended" in last
+
+
+def test_one_that_ends_while_the_journal_is_read_is_told_as_what_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    async def overtaken(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+        about: bytes = await connection.call("INFO", "server")
+        ended.append(int(about.partition(b"process_id:")[2].split()[0]))
+        os.kill(ended[-1], signal.SIGKILL)
+        return await replay(connection, epoch, journal, size)
+
+    monkeypatch.setattr("headrace.store.storage.replay", overtaken)
+    with pytest.raises(StartError) as refused:
+        InProcessServer(tmp_path / "data").start()
+    assert f"the embedded Valkey (pid {ended[0]}) ended" in str(refused.value)
+    assert str(refused.value).endswith("; start again")

@@ -63,6 +63,8 @@ _log = structlog.get_logger("headrace")
 
 _HEALTH_S = 2.0
 """How long a health check waits for Redis."""
+_LOST_VALKEY = "the embedded Valkey was lost before the server was ready"
+_LOST_REDIS = "Redis was lost before the server was ready"
 _MAX_INT = 2**31 - 1
 _MANY_PARTITIONS = 1_000
 """From here on opening them is shown."""
@@ -345,8 +347,8 @@ async def _storage(
         raise StartError(text) from None
     except StorageUnavailable as error:
         # Whoever serves gets over that: only a start gives up.
-        lost = "the embedded Valkey" if options.redis is None else "Redis"
-        raise StartError(f"{lost} was lost before the server was ready: {stop.reason or error}") from None
+        lost = _LOST_VALKEY if options.redis is None else _LOST_REDIS
+        raise StartError(f"{lost}: {stop.reason or error}; start again") from None
 
 
 async def _embedded(
@@ -360,6 +362,18 @@ async def _embedded(
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     url = await valkey.start(_show_valkey_loading)
     stack.push_async_callback(valkey.stop)
+    try:
+        return await _over_valkey(url, options, settings, stack, counted)
+    except Unreachable:
+        # Nobody else could say more of why.
+        if not await valkey.has_ended():
+            raise
+        raise Unreachable(f"{_LOST_VALKEY}: {stop.reason}; start again") from None
+
+
+async def _over_valkey(
+    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
+) -> RedisStorage:
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.

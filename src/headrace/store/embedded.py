@@ -37,6 +37,8 @@ _STOP_S: Final = 10.0
 _HEED_S: Final = 1.0
 """How long SHUTDOWN may take before SIGTERM says it again."""
 _KILL_S: Final = 10.0
+_TOLD_S: Final = 0.5
+"""How much later than the loss of its connections the end of a process may be seen."""
 _FIRST_POLL_S, _LAST_POLL_S = 0.002, 0.05
 
 # By default glibc gives every large buffer back to the kernel. Kept ones save a third of the time for large entries.
@@ -95,6 +97,10 @@ class EmbeddedValkey:
     def url(self) -> str:
         """`unix:///PATH`, with the path percent-encoded, as redis-py's `from_url` takes it."""
         return f"unix://{quote(os.fspath(self._socket))}"
+
+    async def has_ended(self) -> bool:
+        """Whether it ended, asked when its connections broke: the kernel closes these a moment before it tells that."""
+        return self._process is not None and await self._process.wait(_TOLD_S)
 
     async def start(self, progress: Callable[[float], None] | None = None) -> str:
         """Lock the directory and have a Valkey on it that answers and has loaded everything.

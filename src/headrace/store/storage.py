@@ -155,7 +155,7 @@ class RedisStorage:
                 journal = await replay(connection, epoch, journal, journal_bytes)
             except TopicError as error:
                 await connection.close()
-                raise Unreachable(f"Redis does not take what is in the journal: {error}; start again") from None
+                raise Unreachable(f"Valkey does not take what is in the journal: {error}; start again") from None
             except BaseException:
                 await connection.close()
                 raise
