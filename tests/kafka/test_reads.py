@@ -101,7 +101,7 @@ class Client:
 @pytest.fixture
 async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     # How long a turn takes says more about what else the machine does.
-    monkeypatch.setattr("headrace.kafka.connection.SLICE_S", 60)
+    monkeypatch.setattr("headrace.kafka.order.SLICE_S", 60)
     storage = MemoryStorage()
     logs = storage.logs = WaitingLogs(storage)
     _, configured, _ = settings.load({"data": None, "redis": None}, [], environ={})

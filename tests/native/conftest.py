@@ -10,10 +10,25 @@ from tests.harness.member import Member
 from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.wire import Wire
 
+from headrace.keyspace.native import offset_of
 from headrace.testing import Server, server
 
 Link = Any
 """A redis-py client, whose types say too little."""
+
+
+def add(link: Link, stream: str, count: int, first_ms: int = 1_000) -> list[int]:
+    """Entries of a Redis program, one per millisecond; their offsets."""
+    return [offset_of(link.xadd(stream, {"value": f"v{n}"}, id=f"{first_ms + n}-0").encode()) for n in range(count)]
+
+
+def offsets_of(reader: Member, offset: int, **limits: int) -> list[int]:
+    return [record.offset for record in reader.read(offset, **limits)]
+
+
+def last_delivered(link: Link, stream: str, group: str) -> str:
+    found: str = next(one for one in link.xinfo_groups(stream) if one["name"] == group)["last-delivered-id"]
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ all connections share: see docs/limits.md.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine
 from struct import Struct
 from time import perf_counter
@@ -19,13 +18,14 @@ from structlog.contextvars import bind_contextvars
 
 from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted, LoginRefused
-from headrace.broker.pace import SLICE_S
-from headrace.kafka.codec.errors import DecodeError
-from headrace.kafka.codec.headers import decode_request_header
+from headrace.kafka.decoding import NotServed, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
+from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.registry import APIS, SHORTCUTS
+from headrace.kafka.telling import tell_answered, tell_ended, tell_opened
+from headrace.kafka.writing import write
 from headrace.metrics.counters import TICKS
 
 if TYPE_CHECKING:
@@ -35,27 +35,11 @@ if TYPE_CHECKING:
 _SIZE = Struct(">i")
 _log = structlog.get_logger("headrace.kafka")
 
-_PAUSE_REQUESTS = 2_000
-"""Requests of one connection under way before it is not read from for a while."""
 _PAUSE_BYTES = 64 << 20
-_LARGE = 16 << 10
-"""Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
-_QUOTA = 32
-"""Requests that are served before the clock is looked at."""
-_MOST_JOINS = 20
-"""JoinGroup and SyncGroup requests that one connection has under way; real members have one."""
-_DUE_BYTES = 1 << 20
-"""Bytes of answers that wait to be written before no more requests are served."""
 _UNWRITTEN = 64 << 10
 """Bytes that the kernel did not take at once before the client counts as one that does not read."""
 _LEAST_BEGUN = 2
 """Bytes of a frame by which its API is known."""
-_SMALL = 2_048  # chunks below this are joined before they are written
-
-API_VERSIONS = 18
-_PRODUCE, _FETCH = 0, 1
-_HELD = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing that follows depends on their end."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -75,22 +59,14 @@ class Connection(asyncio.BufferedProtocol):
         self._head = b""  # the first bytes of a frame, cut off by the end of a read
         self._frame: Frame | None = None
         self._memory = listener.memory
-        self._waiting: deque[Exchange] = deque()
+        self._order = Order()
+        self._waiting = self._order.waiting
         self._waiting_bytes = 0
-        self._produces = 0  # Produce requests without an answer yet
-        self._fetches = 0
-        self._others = 0  # the same of other requests, but for the held ones
-        self._deferred: deque[memoryview] = deque()  # put off; their memory is their own
-        self._joins = 0  # JoinGroup and SyncGroup
-        self._until = 0.0  # when the present slice of serving ends
-        self._quota = _QUOTA
         self._going_on = False  # what was put off has its turn coming
-        self._due_bytes = 0  # of answers that were given and not written
         self._held = 0  # of the broker's budget for reads, by answers that the client has not taken
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._read_paused = False
-        self._write_paused = False
         self._closed = False
         self._seen = -1  # requests counted at the last look for idle connections
         self._requests = 0
@@ -111,13 +87,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._door.admit(self)
         if self._door.telling:
-            port = peer[1] if isinstance(peer, tuple) else 0
-            _log.debug("connection opened", client=self.client_host, port=port, listener=self.listener)
+            tell_opened(self.client_host, peer, self.listener)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
         if self._door.telling and not self._closed:
-            _log.debug("connection ended by the client", client=self.client_host, reason=str(exc or "closed"))
+            tell_ended(self.client_host, exc)
         self._closed = True
         self._door.forget(self)
         held = self._held
@@ -133,9 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             self._frame.drop()
             self._frame = None
-        self._memory.free(self._waiting_bytes + sum(map(len, self._deferred)))
+        self._memory.free(self._waiting_bytes + sum(map(len, self._order.put_off)))
         self._waiting_bytes = 0
-        self._deferred.clear()
+        self._order.put_off.clear()
         self._memory.done(self)
 
     def close(self, reason: str, *, expected: bool = False) -> None:
@@ -169,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         frame = self._frame
         sending = frame is not None and self._memory.short and not self._read_paused
-        taking = self._held > 0 and self._write_paused and self.broker.reads.short
+        taking = self._held > 0 and self._order.write_paused and self.broker.reads.short
         if not sending and not taking:
             return None
         return (frame.filled if frame is not None else 0), self._transport.get_write_buffer_size()
@@ -190,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
         frame = self._frame
         self._now = perf_counter()
-        self._until = self._now + SLICE_S
+        self._order.begin_slice(self._now)
         if frame is None:
             end = len(self._head) + nbytes
             self._head = b""
@@ -255,61 +230,32 @@ class Connection(asyncio.BufferedProtocol):
         Args: as `_serve`.
         """
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
-        self._quota -= 1
-        if (
-            self._deferred
-            or (self._quota < 0 and self._slice_over())
-            or ((self._others or key != _PRODUCE) and (stop - start > _LARGE or self._depends(key)))
-        ):
+        order = self._order
+        order.quota -= 1
+        # Most requests are Produce; they need not wait unless something has to.
+        if (key != PRODUCE or order.others or order.put_off or order.quota < 0) and order.must_wait(key, stop - start):
             frame = buffer[start:stop]
-            self._deferred.append(frame if owned else memoryview(bytearray(frame)))
+            order.put_off.append(frame if owned else memoryview(bytearray(frame)))
             self._memory.add(stop - start)
             self._pause_reading()
         else:
             self._serve(buffer, start, stop, key, owned=owned)
 
-    def _slice_over(self) -> bool:
-        """Whether requests were served for so long that others come first. The clock is looked at now and then only."""
-        self._quota = _QUOTA
-        return perf_counter() >= self._until
-
-    def _depends(self, key: int) -> bool:
-        """Whether a request has to wait for those under way, whose outcome it may have to see, or for the client.
-
-        Produce after Produce need not: order is kept. What may be held for long holds up nothing but its like, so that
-        no client has more than one Fetch answer under way.
-        """
-        if key == _PRODUCE:
-            return self._others > 0
-        if self._write_paused or self._due_bytes > _DUE_BYTES or len(self._waiting) > _PAUSE_REQUESTS:
-            return True
-        if key == _FETCH:
-            return self._fetches > 0
-        if key in _HELD:
-            return self._joins >= _MOST_JOINS
-        return self._others > 0 or self._produces > 0
-
     def _go_on(self) -> None:
         """Serve what was put off when it is this connection's turn."""
-        if self._deferred and not self._going_on and not self._closed:
+        if self._order.put_off and not self._going_on and not self._closed:
             self._going_on = True
-            self.broker.lane.later(self._serve_deferred)
+            self.broker.lane.later(self._serve_put_off)
 
-    def _serve_deferred(self) -> None:
+    def _serve_put_off(self) -> None:
         """Serve what was put off, as far as it need not wait any longer."""
         self._going_on = False
         self._serving = True
         self._now = perf_counter()
-        self._until = self._now + SLICE_S
-        while self._deferred and not self._closed:
-            frame = self._deferred[0]
-            key = int.from_bytes(frame[:2], "big")
-            if self._depends(key):
-                break
-            self._quota -= 1
-            if self._quota < 0 and self._slice_over():
-                break
-            self._deferred.popleft()
+        order = self._order
+        order.begin_slice(self._now)
+        while not self._closed and (taken := order.take()) is not None:
+            key, frame = taken
             self._memory.free(len(frame))
             self._serve(frame, 0, len(frame), key, owned=True)
         self._served()
@@ -323,8 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         if waiting and waiting[0].done:
             self._flush()
-        deferred = self._deferred
-        if deferred and not self._depends(int.from_bytes(deferred[0][:2], "big")):
+        if self._order.ready:
             self._go_on()
 
     def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool) -> None:
@@ -354,22 +299,13 @@ class Connection(asyncio.BufferedProtocol):
     def _decode(self, frame: memoryview, *, owned: bool) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
-            key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
-            api = APIS.get(key)
-            if api is None:
-                self.close(f"API key {key} is not served")
-                return
-            exchange = Exchange(self, key, version, correlation_id, client_id, len(frame))
-            if version < api.oldest or version > api.newest or version < api.refused_below:
-                if key == API_VERSIONS:
-                    self._begin(exchange)
-                    self._door.refuse_api_versions(exchange)
-                    return
-                self.close(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
-                return
-            request = api.request.decode(frame, position, version, self.broker.settings.headrace_request_max_elements)
-        except DecodeError as error:
-            self.close(f"a malformed request: {error}")
+            api, exchange, request = decode_request(frame, self)
+        except NotServed as reason:
+            self.close(str(reason))
+            return
+        if request is None:
+            self._begin(exchange)
+            self._door.refuse_api_versions(exchange)
             return
         exchange.owned = owned
         # Whether `exchange.principal` may have what `api.needed(request, exchange)` tells would be asked here.
@@ -412,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
     def hold_up(self, exchange: Exchange) -> None:
         """Serve nothing that was sent behind this exchange before it has its answer."""
         exchange.alone = True
-        self._others += 1
+        self._order.others += 1
 
     def is_busy(self, beside: Exchange) -> bool:
         """Whether another exchange than this one is without an answer."""
@@ -426,15 +362,11 @@ class Connection(asyncio.BufferedProtocol):
         memory = self._memory
         memory.used += exchange.size
         key = exchange.api_key
-        if key == _PRODUCE:
-            self._produces += 1
-        elif key == _FETCH:
-            self._fetches += 1
-        elif key in _HELD:
-            self._joins += 1
+        if key == PRODUCE:
+            self._order.produces += 1
         else:
-            self._others += 1
-        if len(self._waiting) > _PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
+            self._order.begin(key)
+        if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
             self._pause_reading()
 
     def _run(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
@@ -462,23 +394,20 @@ class Connection(asyncio.BufferedProtocol):
         the loop.
         """
         key = exchange.api_key
-        if key == _PRODUCE:
-            self._produces -= 1
-        elif key == _FETCH:
-            self._fetches -= 1
-        elif key in _HELD:
-            self._joins -= 1
+        order = self._order
+        if key == PRODUCE:
+            order.produces -= 1
         else:
-            self._others -= 1
+            order.end(key)
         if exchange.alone:
-            self._others -= 1
-        self._due_bytes += exchange.answered
-        if self._deferred and not self._others:
+            order.others -= 1
+        order.due_bytes += exchange.answered
+        if order.put_off and not order.others:
             self._go_on()
         if self._serving or self._flushing:
             return
         if self._waiting and self._waiting[0].done:
-            if key == _FETCH:
+            if key == FETCH:
                 # Who waits for records should have them before who sent them hears of it: that is another write.
                 self._flush()
                 return
@@ -493,12 +422,12 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting
         apis = self.counted.apis
         now = perf_counter()
-        served = held = 0
+        served = held = answered = 0
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
             served += exchange.size
             held += exchange.held
-            self._due_bytes -= exchange.answered
+            answered += exchange.answered
             out += exchange.chunks
             exchange.chunks = []
             # As `Durations.add`, without the call.
@@ -507,18 +436,13 @@ class Connection(asyncio.BufferedProtocol):
             api.ticks += took
             api.slots[took.bit_length()] += 1
             if self._door.telling:
-                self._tell(exchange, now)
+                tell_answered(exchange, now)
+        self._order.due_bytes -= answered
         self._waiting_bytes -= served
         self._memory.free(served)
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif out:
-            if sum(map(len, out)) < _SMALL:
-                self._transport.write(b"".join(out))
-            else:
-                self._transport.writelines(coalesce(out))
+        write(self._transport, out)
         if held:
-            if self._write_paused:
+            if self._order.write_paused:
                 self._held += held
             else:
                 self.broker.reads.release(held)
@@ -526,22 +450,9 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
             self._read_on()
 
-    def _tell(self, exchange: Exchange, now: float) -> None:
-        """One line for a request that was answered, at debug."""
-        _log.debug(
-            "request",
-            api=APIS[exchange.api_key].name,
-            version=exchange.version,
-            request=exchange.correlation_id,
-            client=self.client_host,
-            client_id=exchange.client_id,
-            bytes=exchange.size,
-            ms=round((now - exchange.began) * 1000, 3),
-        )
-
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""
-        if self._read_paused and not self._write_paused and not self._closed and self._may_read():
+        if self._read_paused and not self._order.write_paused and not self._closed and self._may_read():
             if self._memory.full if self._frame is None else self._frame.starved:
                 self._memory.wait(self)
                 return
@@ -554,8 +465,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_read(self) -> bool:
         return (
-            not self._deferred
-            and len(self._waiting) <= _PAUSE_REQUESTS // 2
+            not self._order.put_off
+            and len(self._waiting) <= PAUSE_REQUESTS // 2
             and self._waiting_bytes <= _PAUSE_BYTES // 2
         )
 
@@ -566,31 +477,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it until it does."""
-        self._write_paused = True
+        self._order.write_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
         """The client has taken its answers."""
-        self._write_paused = False
+        self._order.write_paused = False
         held, self._held = self._held, 0
         if held:
             self.broker.reads.release(held)
         self._go_on()
         self._read_on()
-
-
-def coalesce(chunks: list[Any]) -> list[Any]:
-    """Join neighbouring small chunks, so that a vectored write has few entries; large ones pass uncopied."""
-    out: list[Any] = []
-    small: list[Any] = []
-    for chunk in chunks:
-        if len(chunk) < _SMALL:
-            small.append(chunk)
-            continue
-        if small:
-            out.append(small[0] if len(small) == 1 else b"".join(small))
-            small = []
-        out.append(chunk)
-    if small:
-        out.append(small[0] if len(small) == 1 else b"".join(small))
-    return out

@@ -1,0 +1,44 @@
+"""A request as the message tables say, with the API that serves it."""
+
+from typing import Any
+
+from headrace.kafka.codec.errors import DecodeError
+from headrace.kafka.codec.headers import decode_request_header
+from headrace.kafka.exchange import Exchange, Outlet
+from headrace.kafka.registry import APIS, Api
+
+_API_VERSIONS = 18
+
+
+class NotServed(Exception):
+    """Why a request ends its connection: there is no answer that its client could read."""
+
+
+def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, Any]:
+    """Read a request.
+
+    Args:
+        frame: its header and body.
+        outlet: the connection that it came by.
+
+    Returns:
+        Its API, its exchange, and the request; None for ApiVersions in a version that is to be refused in the form of
+        version 0 (KIP-511).
+
+    Raises:
+        NotServed: it is malformed, or nothing that is served.
+    """
+    try:
+        key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
+        api = APIS.get(key)
+        if api is None:
+            raise NotServed(f"API key {key} is not served")
+        exchange = Exchange(outlet, key, version, correlation_id, client_id, len(frame))
+        if version < api.oldest or version > api.newest or version < api.refused_below:
+            if key == _API_VERSIONS:
+                return api, exchange, None
+            raise NotServed(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
+        most = outlet.broker.settings.headrace_request_max_elements
+        return api, exchange, api.request.decode(frame, position, version, most)
+    except DecodeError as error:
+        raise NotServed(f"a malformed request: {error}") from None

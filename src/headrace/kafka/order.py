@@ -1,0 +1,129 @@
+"""Which requests of one connection are served now, and which are put off: for what they depend on, or for their turn.
+
+A client that sends ahead counts on each request seeing what came before it, and other clients count on their turn. This
+is the account by which that is decided; it serves nothing itself.
+"""
+
+from collections import deque
+from time import perf_counter
+
+from headrace.broker.pace import SLICE_S
+from headrace.kafka.exchange import Exchange
+
+PRODUCE, FETCH = 0, 1
+_HELD = frozenset({1, 11, 14})
+"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing that follows depends on their end."""
+
+PAUSE_REQUESTS = 2_000
+"""Requests of one connection under way before it is not read from for a while."""
+_LARGE = 16 << 10
+"""Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
+_QUOTA = 32
+"""Requests that are served before the clock is looked at."""
+_MOST_JOINS = 20
+"""JoinGroup and SyncGroup requests that one connection has under way; real members have one."""
+_DUE_BYTES = 1 << 20
+"""Bytes of answers that wait to be written before no more requests are served."""
+
+
+class Order:
+    """The requests of one connection: those under way, and those put off.
+
+    What is public is counted by the connection in place, where a call for each request would cost.
+    """
+
+    __slots__ = ("_joins", "_until", "due_bytes", "fetches", "others", "produces", "put_off", "quota", "waiting",
+                 "write_paused")  # fmt: skip
+
+    def __init__(self) -> None:
+        """Nothing is under way."""
+        self.waiting: deque[Exchange] = deque()
+        """Those under way and those answered and not written, in the order they came."""
+        self.put_off: deque[memoryview] = deque()
+        """Requests that wait for their turn; their memory is their own."""
+        self.produces = 0
+        """Produce requests without an answer yet."""
+        self.fetches = 0
+        self.others = 0
+        """The same of other requests, but for the held ones."""
+        self._joins = 0  # JoinGroup and SyncGroup
+        self.due_bytes = 0
+        """Of answers that were given and not written."""
+        self.write_paused = False
+        """Whether the client does not read its answers."""
+        self.quota = _QUOTA
+        """Requests that may be served before the clock is looked at; each takes one."""
+        self._until = 0.0  # when the present slice of serving ends
+
+    def begin_slice(self, now: float) -> None:
+        """Requests are served from now on (`time.perf_counter`)."""
+        self._until = now + SLICE_S
+
+    def begin(self, key: int) -> None:
+        """A request that is no Produce is under way."""
+        if key == FETCH:
+            self.fetches += 1
+        elif key in _HELD:
+            self._joins += 1
+        else:
+            self.others += 1
+
+    def end(self, key: int) -> None:
+        """It has its answer."""
+        if key == FETCH:
+            self.fetches -= 1
+        elif key in _HELD:
+            self._joins -= 1
+        else:
+            self.others -= 1
+
+    def must_wait(self, key: int, size: int) -> bool:
+        """Whether a request that came, of API `key` and so many bytes, has to be put off."""
+        return (
+            bool(self.put_off)
+            or (self.quota < 0 and self._slice_over())
+            or ((self.others > 0 or key != PRODUCE) and (size > _LARGE or self._depends(key)))
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first of those put off need not wait for those under way any more."""
+        return bool(self.put_off) and not self._depends(_key_of(self.put_off[0]))
+
+    def take(self) -> tuple[int, memoryview] | None:
+        """The first of those put off, with its API key, taken out to be served; None: what is left has to wait."""
+        if not self.put_off:
+            return None
+        frame = self.put_off[0]
+        key = _key_of(frame)
+        if self._depends(key):
+            return None
+        self.quota -= 1
+        if self.quota < 0 and self._slice_over():
+            return None
+        return key, self.put_off.popleft()
+
+    def _slice_over(self) -> bool:
+        """Whether requests were served for so long that others come first. The clock is looked at now and then only."""
+        self.quota = _QUOTA
+        return perf_counter() >= self._until
+
+    def _depends(self, key: int) -> bool:
+        """Whether a request has to wait for those under way, whose outcome it may have to see, or for the client.
+
+        Produce after Produce need not: order is kept. What may be held for long holds up nothing but its like, so that
+        no client has more than one Fetch answer under way.
+        """
+        if key == PRODUCE:
+            return self.others > 0
+        if self.write_paused or self.due_bytes > _DUE_BYTES or len(self.waiting) > PAUSE_REQUESTS:
+            return True
+        if key == FETCH:
+            return self.fetches > 0
+        if key in _HELD:
+            return self._joins >= _MOST_JOINS
+        return self.others > 0 or self.produces > 0
+
+
+def _key_of(frame: memoryview) -> int:
+    return int.from_bytes(frame[:2], "big")
