@@ -14,6 +14,7 @@ BENCHES = {
     "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads and the archive, local[2]",
+    "cold": "old records from the archive, by one Fetch",
     "records": "record batches: check, build, walk, Arrow columns",
     "codec": "Kafka messages: ours, kio's and kafka-python's",
 }

@@ -36,6 +36,7 @@ from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.urls import without_password
+from headrace.lake.catalog import Lake
 from headrace.loop import DelayWatch
 from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci import exposure
@@ -132,6 +133,7 @@ async def serve(
                 cluster_id=storage.cluster_id,
                 stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
                 cache=cache,
+                lake=Lake(),
             )
             broker = clusters.default
             broker.advertised["PLAINTEXT"] = _advertised(options, kafka_socket)

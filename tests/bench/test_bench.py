@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("kafka", "native", "oci", "groups", "metrics", "startup", "store", "spark", "records", "codec")
+NAMES = ("kafka", "native", "oci", "groups", "metrics", "startup", "store", "spark", "cold", "records", "codec")
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +85,7 @@ def test_the_oci_door() -> None:
         ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
         ("startup", ["--rounds", "1"], "start to ready"),
         ("store", ["--sizes", "16384"], "16,384"),
+        ("cold", ["--records", "3000", "--fetches", "5"], "at a random offset"),
         ("records", ["--rounds", "1", "--megabytes", "0.05"], "check a batch of 170 bytes"),
         ("codec", ["--rounds", "1"], "decode ProduceRequest v9, 1 x 16 KiB"),
     ],

@@ -102,7 +102,7 @@ async def test_an_offset_that_is_not_there(log: LogPartition, offset: int) -> No
 
 
 async def test_behind_the_log_start(log: LogPartition) -> None:
-    log.log_start = 4
+    log.local_start = 4
     with pytest.raises(OffsetOutOfRange):
         await read(log, 3, Sink())
     assert await read(log, 4, Sink()) == 8
@@ -127,6 +127,6 @@ async def test_what_retention_takes_while_it_is_being_read(partition: LogPartiti
     partition._tail.clear(partition.log_end)
     storage.logs.logs[partition.stream].batches.clear()
     assert await read(partition, 1, Sink()) == 1
-    partition.log_start = 3
+    partition.local_start = 3
     with pytest.raises(OffsetOutOfRange):
         await read(partition, 1, Sink())

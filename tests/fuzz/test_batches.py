@@ -154,6 +154,34 @@ def test_any_buffers_as_columns_to_be_encoded(key: Any, value: Any, start: int, 
         assert found == by_python
 
 
+NUMBERS = st.tuples(
+    (
+        st.lists(st.integers(0, 9), max_size=8).map(sorted)
+        | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=8)
+        | st.just([*range(8)])
+    ).map(lambda numbers: bounded(struct.pack(f"={len(numbers)}q", *numbers))),
+    st.integers(0, 2) | st.sampled_from([-1, 9, 2**63 - 1]),
+)
+HEADER_LISTS = st.none() | st.tuples(
+    st.none() | st.binary(max_size=2).map(bounded),
+    EDGES.map(bounded),
+    st.integers(0, 2) | st.sampled_from([-1, 9, 2**63 - 1]),
+    ARROW_COLUMNS,
+    ARROW_COLUMNS,
+)
+
+
+@given(ARROW_COLUMNS, HEADER_LISTS, NUMBERS, NUMBERS, st.integers(-1, 2), st.integers(0, 5), st.integers(0, 60))
+def test_any_buffers_as_rows_to_be_encoded(
+    value: Any, headers: Any, offsets: Any, timestamps: Any, start: int, stop: int, most: int
+) -> None:
+    asked = None, value, headers, offsets, timestamps, start, stop, most
+    found = outcome(compiled.encode_rows, *asked)
+    by_python = outcome(pure_encode.encode_rows, *asked)
+    if ValueError not in {found, by_python}:
+        assert found == by_python
+
+
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_timestamp=TIMESTAMPS, fixed=st.none() | TIMESTAMPS)
 def test_any_bytes_as_entries_of_a_stream(
     section: bytes, count: int, last: int, base_timestamp: int, fixed: int | None

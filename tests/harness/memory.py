@@ -114,13 +114,18 @@ class MemoryLogs:
         before_ms: int | None = None,
         max_bytes: int | None = None,
         before_offset: int | None = None,
+        up_to: int | None = None,
     ) -> int:
         self._shared.check()
         log = self.logs[stream]
         batches = log.batches
-        while batches and before_ms is not None and peek(batches[0].batch).max_timestamp < before_ms:
+
+        def may_go() -> bool:
+            return bool(batches) and (up_to is None or batches[0].next_offset <= up_to)
+
+        while may_go() and before_ms is not None and peek(batches[0].batch).max_timestamp < before_ms:
             log.start = batches.pop(0).next_offset
-        while batches and max_bytes is not None and sum(len(b.batch) for b in batches[1:]) >= max_bytes:
+        while may_go() and max_bytes is not None and sum(len(b.batch) for b in batches[1:]) >= max_bytes:
             log.start = batches.pop(0).next_offset
         if before_offset is not None:
             log.start = max(log.start, min(before_offset, log.end))

@@ -19,6 +19,7 @@ PLAIN = {
     "stamp": pure.stamp,
     "encode": pure_encode.encode,
     "encode_columns": pure_encode.encode_columns,
+    "encode_rows": pure_encode.encode_rows,
     "records": by_aiokafka.records,
     "open_columns": pure_columns.PureColumns,
     "open_messages": pure_messages.PureMessages,

@@ -69,3 +69,20 @@ def test_every_default_is_a_value_its_key_takes(key: object) -> None:
     entry = next(known for known in TOPIC_KEYS if known is key)
     assert entry.default is not None
     entry.parse(entry.default)
+
+
+def test_what_stays_in_the_log_of_an_archived_topic_is_what_it_keeps_unless_less_is_said() -> None:
+    def local(**given: str) -> tuple[int, int]:
+        config = resolve({name.replace("_", "."): value for name, value in given.items()}, KAFKA)
+        return config.local_retention_ms, config.local_retention_bytes
+
+    assert local() == (7 * 24 * 3_600_000, -1)
+    assert local(local_retention_ms="5", local_retention_bytes="6") == (5, 6)
+    assert local(local_retention_ms="9", retention_ms="8", local_retention_bytes="-1", retention_bytes="7") == (8, 7)
+    assert local(local_retention_ms="-1", retention_ms="-1") == (-1, -1)
+
+
+def test_a_native_topic_has_no_archive_to_read_from() -> None:
+    assert resolve({"remote.storage.enable": "TRUE"}, KAFKA).remote is True
+    with pytest.raises(InvalidConfig, match="a native topic has no archive"):
+        resolve({"remote.storage.enable": "true", "headrace.storage": "native"}, KAFKA)

@@ -7,6 +7,7 @@ from headrace.broker import retention
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.cold import Archives
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
@@ -40,6 +41,7 @@ class Broker:
         reads: ReadBudget | None = None,
         lane: Lane | None = None,
         openings: Openings | None = None,
+        archives: Archives | None = None,
         cluster: str = "default",
     ) -> None:
         """Put the parts together; `start` loads what is stored.
@@ -54,6 +56,7 @@ class Broker:
             reads: budget of the answers under way, as `cache`.
             lane: where long work takes turns, as `cache`.
             openings: where large batches are opened, as `cache`.
+            archives: where old records of archived topics are read; None: nowhere.
             cluster: the name of the virtual cluster it is.
         """
         self.settings = settings
@@ -70,6 +73,9 @@ class Broker:
         self.topics = TopicTable(
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads
         )
+        self._archives = archives
+        if archives is not None:
+            self.topics.removed.append(archives.forget)
         self.topics.most_partitions = settings.max_broker_partitions
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed)
         self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
@@ -87,9 +93,12 @@ class Broker:
     async def start(self, progress: Progress | None = None) -> None:
         """Load topics and groups, then keep retention going."""
         await self.topics.load(progress)
+        if self._archives is not None:
+            await self._archives.attach(self.topics)
         await self.groups.load()
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(retention.keep_enforcing(self.topics, self.clock, self.settings)))
+        enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self._archives)
+        self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
 
     def configure(self, settings: BrokerSettings) -> None:

@@ -14,6 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.cold import Archives, Lake
 from headrace.broker.live import LiveTopic
 from headrace.broker.opening import Openings
 from headrace.broker.pace import Lane
@@ -51,6 +52,7 @@ class Clusters:
         cluster_id: str,
         stream_of: ClusterStreamName,
         cache: CacheBudget | None = None,
+        lake: Lake | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -61,6 +63,7 @@ class Clusters:
             cluster_id: what the default cluster tells as its id.
             stream_of: names the Redis key of a new partition's stream.
             cache: budget of all cached tails; None: what the settings say.
+            lake: opens archives; None: nothing is read from one.
         """
         self.clock = clock
         self.settings = settings
@@ -74,6 +77,7 @@ class Clusters:
         """Where long work takes turns."""
         self.openings = Openings()
         """Where large batches are opened."""
+        self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -102,6 +106,8 @@ class Clusters:
         self.openings.close()
         for broker in self._brokers.values():
             await broker.stop()
+        if self._archives is not None:
+            await self._archives.stop()
 
     def _open(self, name: str, storage: Storage, cluster_id: str) -> Broker:
         broker = Broker(
@@ -114,6 +120,7 @@ class Clusters:
             reads=self.reads,
             lane=self.lane,
             openings=self.openings,
+            archives=self._archives,
             cluster=name,
         )
         if name != DEFAULT:

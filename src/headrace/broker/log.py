@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -20,6 +20,9 @@ from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import Fenced, OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
 from headrace.topics.owner import LogOwner
+
+if TYPE_CHECKING:
+    from headrace.broker.cold import ColdPartition
 
 _MOST_BATCHES = 4096
 _RETRY_S = 0.05
@@ -69,7 +72,10 @@ class LogPartition:
         self.topic = topic
         self.index = index
         self.stream = stream
-        self.log_start = 0
+        self.local_start = 0
+        """First offset that lies in Redis."""
+        self.cold: ColdPartition | None = None
+        """What the archive has of it, where it is read from there."""
         self.log_end = 0
         self.leader_epoch = 0
         self.deleted = False
@@ -93,6 +99,12 @@ class LogPartition:
         self._reads = reads or ReadBudget()
         self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]], ReadAhead] | None = None
         """The last batch that was read, those after it, and their place in the budget."""
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read: where the archive begins, if what is before the log is read from there."""
+        cold = self.cold
+        return self.local_start if cold is None or cold.start > self.local_start else cold.start
 
     # Owning
 
@@ -119,7 +131,7 @@ class LogPartition:
                 lost=before - opened.next_offset,
                 leader_epoch=self.leader_epoch,
             )
-        self.log_start, self.log_end = opened.log_start, opened.next_offset
+        self.local_start, self.log_end = opened.log_start, opened.next_offset
         if not known or opened.next_offset != before:
             self._forget_tail()
         if known and opened.next_offset != before:
@@ -270,16 +282,18 @@ class LogPartition:
         return self._tail.read(offset, limit, whole_first=whole_first)
 
     async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size."""
-        stored = await self._stored(offset, limit)
-        chunks: list[Buffer] = []
-        total = 0
-        for found in stored:
-            size = len(found.batch)
-            if chunks and total + size > limit:
-                break
-            chunks.append(found.batch)
-            total += size
+        """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
+
+        What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
+        """
+        cold = self.cold
+        stored = [] if cold is not None and offset < self.local_start else await self._stored(offset, limit)
+        if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, self.local_start):
+            old = await cold.read(offset, max(self.local_start, stored[0].base_offset if stored else 0), limit)
+            if old:
+                return _fitting(old, limit)
+            stored = stored or await self._stored(max(offset, self.local_start), limit)
+        chunks, total = _fitting(stored, limit)
         taken = len(chunks)
         if taken:
             self._keep_ahead(stored[taken - 1], stored[taken:], limit)
@@ -341,11 +355,17 @@ class LogPartition:
 
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
-        return await offsets.find(self._storage, self, timestamp, opener)
+        return await offsets.find(self._storage, self, timestamp, opener, self.cold)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none."""
-        return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
+        if self._epochs is None:
+            return -1, -1
+        oldest = self._epochs.rows[0]
+        if self.cold is not None and 0 <= epoch < oldest.epoch:
+            # Its records are in the archive, which has no epochs: it ended where the oldest one begins, or before.
+            return epoch, oldest.first
+        return self._epochs.end_of(epoch, self.log_end)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every batch from now on."""
@@ -357,21 +377,24 @@ class LogPartition:
 
     # Removing, and what lies beside
 
-    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
+    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
         """Retention; what the producers of trimmed batches sent last is written down first."""
         if before_ms is None and max_bytes is None:
             return
         await self.save_producers()
-        self._trimmed(await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes))
+        trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
+        self._trimmed(trimmed)
 
     async def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`, also into the middle of a batch."""
+        if self.cold is not None:
+            await self.cold.raise_start(offset)
         await self._storage.settle(self.stream)
         await self.save_producers()
         self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
 
     def _trimmed(self, log_start: int) -> None:
-        self.log_start = max(self.log_start, log_start)
+        self.local_start = max(self.local_start, log_start)
 
     async def size(self) -> int:
         """Bytes of the record batches in the log."""
@@ -395,6 +418,23 @@ class LogPartition:
         if self._recovery is not None:
             self._recovery.cancel()
         self._watchers.tell(0)
+
+
+def _fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
+    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
+
+    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
+    """
+    chunks: list[Buffer] = []
+    total, following = 0, -1
+    for found in stored:
+        size = len(found.batch)
+        if chunks and (total + size > limit or found.base_offset > following):
+            break
+        chunks.append(found.batch)
+        total += size
+        following = found.next_offset
+    return chunks, total
 
 
 def _bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from headrace.records.walk import search
 from headrace.topics.errors import CorruptBatch, MessageTooLarge
 from headrace.topics.model import StoredBatch
 
+if TYPE_CHECKING:
+    from headrace.broker.cold import ColdPartition
+
 
 class Special(IntEnum):
     """Timestamps that are no times (Kafka protocol, ListOffsets)."""
@@ -24,6 +28,7 @@ class Special(IntEnum):
     LATEST = -1
     EARLIEST = -2
     MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
 
 
 class FoundOffset(msgspec.Struct, frozen=True):
@@ -83,7 +88,9 @@ class Opener:
         raise MessageTooLarge(f"batches take more than {MOST_OPENED} bytes opened, or one of them more than {MOST}")
 
 
-async def find(storage: LogStorage, partition: Partition, timestamp: int, opener: Opener) -> FoundOffset:
+async def find(
+    storage: LogStorage, partition: Partition, timestamp: int, opener: Opener, cold: "ColdPartition | None" = None
+) -> FoundOffset:
     """Look an offset up by time.
 
     Args:
@@ -91,17 +98,31 @@ async def find(storage: LogStorage, partition: Partition, timestamp: int, opener
         partition: the partition.
         timestamp: milliseconds since the epoch, or a `Special`.
         opener: looks into the batches.
+        cold: what is not in the log any more and can be read all the same.
 
     Returns:
         The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given.
 
     Raises:
-        StorageUnavailable; MessageTooLarge, CorruptBatch: a batch cannot be looked into.
+        StorageUnavailable, ArchiveUnavailable; MessageTooLarge, CorruptBatch: a batch cannot be looked into.
     """
     if timestamp == Special.LATEST:
         return FoundOffset(partition.log_end)
     if timestamp == Special.EARLIEST:
         return FoundOffset(partition.log_start)
+    if timestamp == Special.EARLIEST_LOCAL:
+        return FoundOffset(partition.local_start)
+    if cold is None or partition.log_start == partition.local_start:
+        return await _in_log(storage, partition, timestamp, opener)
+    if timestamp != Special.MAX_TIMESTAMP:
+        old = await cold.first_at(timestamp, partition.local_start)
+        return FoundOffset(*old) if old is not None else await _in_log(storage, partition, timestamp, opener)
+    old, found = await cold.latest(partition.local_start), await _in_log(storage, partition, timestamp, opener)
+    return FoundOffset(*old) if old is not None and old[1] >= found.timestamp else found
+
+
+async def _in_log(storage: LogStorage, partition: Partition, timestamp: int, opener: Opener) -> FoundOffset:
+    """The same among the records in the log."""
     largest = timestamp == Special.MAX_TIMESTAMP
     stream = partition.stream
     stored = await (storage.find_max_timestamp(stream) if largest else storage.find_timestamp(stream, timestamp))
@@ -110,7 +131,7 @@ async def find(storage: LogStorage, partition: Partition, timestamp: int, opener
     found = await opener.first_at(stored, None if largest else timestamp, 0)
     if found is None:
         return NOT_FOUND
-    if found[0] < partition.log_start:
+    if found[0] < partition.local_start:
         # A log start in the middle of a batch hides the records before it.
         return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp, opener)
     return FoundOffset(*found)
@@ -123,7 +144,7 @@ async def _behind_log_start(
     following: list[StoredBatch] = [stored]
     while following:
         stored = following[0]
-        found = await opener.first_at(stored, timestamp, partition.log_start)
+        found = await opener.first_at(stored, timestamp, partition.local_start)
         if found is not None:
             return FoundOffset(*found)
         following = await storage.read(partition.stream, stored.next_offset, 1)

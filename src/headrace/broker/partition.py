@@ -59,6 +59,10 @@ class Partition(Readable, Protocol):
     """Whether appends are refused for a moment: its records are about to be elsewhere."""
 
     @property
+    def local_start(self) -> int:
+        """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
+
+    @property
     def leader_epoch(self) -> int:
         """The present leader epoch (KIP-101)."""
 
@@ -80,8 +84,8 @@ class Partition(Readable, Protocol):
     def expire_producers(self, before_ms: int) -> None:
         """Forget idempotent producers that were last heard of before this time (ms)."""
 
-    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
-        """Retention by time and by bytes; None: no bound."""
+    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
+        """Retention by time and by bytes, at most up to an offset; None: no bound."""
 
     async def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`."""

@@ -86,10 +86,11 @@ class LogStorage(Protocol):
         before_ms: int | None = None,
         max_bytes: int | None = None,
         before_offset: int | None = None,
+        up_to: int | None = None,
     ) -> int:
         """Drop leading batches older than `before_ms`, beyond `max_bytes` or before an offset; the new log start.
 
-        The log start never moves beyond the offset of the last `save_producers`.
+        The log start never moves beyond the offset of the last `save_producers`, nor beyond `up_to`.
         """
 
     async def size(self, stream: str) -> int:

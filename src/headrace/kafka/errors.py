@@ -98,6 +98,7 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
+    topics.ArchiveUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.Fenced: Code.NOT_LEADER_OR_FOLLOWER,
 }
 

@@ -147,6 +147,8 @@ static PyMethodDef methods[] = {
     {"encode", headrace_encode, METH_VARARGS, "encode(records, base_timestamp): the records section of a batch."},
     {"encode_columns", headrace_encode_columns, METH_VARARGS,
      "encode_columns(key, value, start, stop, max_bytes): a records section of Arrow columns, and the next row."},
+    {"encode_rows", headrace_encode_rows, METH_VARARGS,
+     "encode_rows(key, value, headers, offsets, timestamps, start, stop, max_bytes): the same, of rows with places."},
     {"find", headrace_find, METH_VARARGS,
      "find(payload, count, last_offset_delta, base_offset, base_timestamp, fixed, first_offset, not_before)."},
     {"publish", headrace_publish, METH_VARARGS,

@@ -70,6 +70,7 @@ PyObject *headrace_find(PyObject *module, PyObject *args);
 /* _encode.c */
 PyObject *headrace_encode(PyObject *module, PyObject *args);
 PyObject *headrace_encode_columns(PyObject *module, PyObject *args);
+PyObject *headrace_encode_rows(PyObject *module, PyObject *args);
 
 /* A buffer that grows. It is a bytes object from the start, so that others can take it over without a copy. */
 enum { SPARES = 3, WORTH_SPARING = 64 * 1024 };

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 from headrace.records.pure import Buffer, HeaderFields
-from headrace.records.pure_encode import ArrowColumn, Fields
+from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Section
 from headrace.records.pure_publish import Shares, Told
 
 _R = TypeVar("_R")
@@ -20,6 +20,17 @@ def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes: ...
 def encode_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
 ) -> tuple[bytes, int]: ...
+def encode_rows(
+    key: ArrowColumn | None,
+    value: ArrowColumn | None,
+    headers: ArrowHeaders | None,
+    offsets: ArrowNumbers,
+    timestamps: ArrowNumbers,
+    start: int,
+    stop: int,
+    max_bytes: int,
+    /,
+) -> Section: ...
 def records(
     kind: type[_R],
     payload: Buffer,

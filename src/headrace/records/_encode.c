@@ -123,6 +123,7 @@ typedef struct {
     int given;        /* 0: every row is null */
 } ArrowColumn;
 
+/* Also for one that could not be opened; twice is harmless, since a released buffer has no object any more. */
 static void release_column(ArrowColumn *column)
 {
     if (column->validity.obj)
@@ -184,23 +185,205 @@ static uint8_t *write_field(uint8_t *at, const uint8_t *bytes, Py_ssize_t size)
     return at;
 }
 
+/* A column of numbers: row n is values[first + n]. */
+typedef struct {
+    Py_buffer values; /* int64 */
+    Py_ssize_t first;
+} Numbers;
+
+static int open_numbers(Numbers *numbers, PyObject *object, Py_ssize_t rows)
+{
+    memset(numbers, 0, sizeof *numbers);
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "a column of numbers is a tuple (values, first row)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(object, "y*n;a column of numbers is (values, first row)", &numbers->values, &numbers->first))
+        return -1;
+    Py_ssize_t last = numbers->first + rows;
+    if (numbers->first < 0 || last < numbers->first || numbers->values.len / 8 < last) {
+        PyErr_SetString(PyExc_ValueError, "a column has fewer rows than asked for");
+        PyBuffer_Release(&numbers->values);
+        numbers->values.obj = NULL;
+        return -1;
+    }
+    return 0;
+}
+
+static int64_t number_at(const Numbers *numbers, Py_ssize_t row)
+{
+    int64_t number;
+    memcpy(&number, (const uint8_t *)numbers->values.buf + (numbers->first + row) * 8, sizeof number);
+    return number;
+}
+
+/* Lists of (name, value): those of row n are the pairs edges[first + n] .. edges[first + n + 1]. */
+typedef struct {
+    Py_buffer validity;
+    Py_buffer edges; /* int32 */
+    Py_ssize_t first;
+    ArrowColumn names, values;
+    int32_t pairs; /* how many the two columns have been checked to have */
+    int given;
+} HeaderLists;
+
+static void release_lists(HeaderLists *lists)
+{
+    if (lists->validity.obj)
+        PyBuffer_Release(&lists->validity);
+    if (lists->edges.obj)
+        PyBuffer_Release(&lists->edges);
+    release_column(&lists->names);
+    release_column(&lists->values);
+}
+
+static int open_lists(HeaderLists *lists, PyObject *object, Py_ssize_t rows)
+{
+    memset(lists, 0, sizeof *lists);
+    if (object == Py_None)
+        return 0;
+    PyObject *names, *values;
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "headers are None or a tuple (validity or None, edges, first row, names, values)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(object, "z*y*nOO;headers are (validity or None, edges, first row, names, values)",
+                          &lists->validity, &lists->edges, &lists->first, &names, &values))
+        return -1;
+    lists->given = 1;
+    Py_ssize_t last = lists->first + rows;
+    if (lists->first < 0 || last < lists->first || lists->edges.len / 4 <= last
+        || (lists->validity.obj && lists->validity.len < (last + 7) / 8)) {
+        PyErr_SetString(PyExc_ValueError, "a column has fewer rows than asked for");
+        release_lists(lists);
+        return -1;
+    }
+    memcpy(&lists->pairs, (const uint8_t *)lists->edges.buf + last * 4, sizeof lists->pairs);
+    if (lists->pairs < 0) {
+        PyErr_SetString(PyExc_ValueError, "a column's offsets lie outside of its data");
+        release_lists(lists);
+        return -1;
+    }
+    if (open_column(&lists->names, names, lists->pairs) < 0 || open_column(&lists->values, values, lists->pairs) < 0) {
+        release_lists(lists);
+        return -1;
+    }
+    return 0;
+}
+
+/* The pairs of a row, from low to before high; -1 with an error set. */
+static int pairs_of(const HeaderLists *lists, Py_ssize_t row, int32_t *low, int32_t *high)
+{
+    *low = *high = 0;
+    if (!lists->given)
+        return 0;
+    row += lists->first;
+    if (lists->validity.obj && !(((const uint8_t *)lists->validity.buf)[row / 8] >> (row % 8) & 1))
+        return 0;
+    memcpy(low, (const uint8_t *)lists->edges.buf + row * 4, sizeof *low);
+    memcpy(high, (const uint8_t *)lists->edges.buf + row * 4 + 4, sizeof *high);
+    if (*low < 0 || *high < *low || *high > lists->pairs) {
+        PyErr_SetString(PyExc_ValueError, "a column's offsets lie outside of its data");
+        return -1;
+    }
+    return 0;
+}
+
+/* The bytes that a row's headers take; -1 with an error set. */
+static int64_t headers_size(const HeaderLists *lists, int32_t low, int32_t high)
+{
+    int64_t size = (int64_t)varint_size(high - low);
+    for (int32_t pair = low; pair < high; pair++) {
+        const uint8_t *bytes;
+        Py_ssize_t name = column_row(&lists->names, pair, &bytes), value = column_row(&lists->values, pair, &bytes);
+        if (name < -1 || value < -1)
+            return -1;
+        if (name < 0) {
+            PyErr_SetString(PyExc_ValueError, "a header without a name");
+            return -1;
+        }
+        size += (int64_t)(varint_size(name) + varint_size(value)) + name + (value > 0 ? value : 0);
+    }
+    return size;
+}
+
+static uint8_t *write_headers(uint8_t *at, const HeaderLists *lists, int32_t low, int32_t high)
+{
+    at += write_varint(at, high - low);
+    for (int32_t pair = low; pair < high; pair++) {
+        const uint8_t *name = NULL, *value = NULL;
+        Py_ssize_t name_size = column_row(&lists->names, pair, &name);
+        Py_ssize_t value_size = column_row(&lists->values, pair, &value);
+        at = write_field(at, name, name_size);
+        at = write_field(at, value, value_size);
+    }
+    return at;
+}
+
+/* What records are made of. Without offsets and timestamps they follow each other, at the base timestamp. */
+typedef struct {
+    ArrowColumn keys, values;
+    HeaderLists headers;
+    Numbers offsets, timestamps; /* timestamps in microseconds */
+    int numbered;
+} Rows;
+
+/* Of the section that is being written. */
+typedef struct {
+    int64_t base_timestamp, max_timestamp;
+    int64_t last_delta;
+} Span;
+
+static int64_t milliseconds(int64_t microseconds)
+{
+    return microseconds / 1000 - (microseconds % 1000 < 0);
+}
+
+/* How far a row lies behind the section's first one; -1: too far, or -2 with an error set: before the last one. */
+static int64_t offset_delta(const Rows *rows, Py_ssize_t start, Py_ssize_t row, int64_t last)
+{
+    if (!rows->numbered)
+        return row - start;
+    int64_t delta = (int64_t)((uint64_t)number_at(&rows->offsets, row) - (uint64_t)number_at(&rows->offsets, start));
+    if (delta <= last) {
+        PyErr_SetString(PyExc_ValueError, "offsets do not go up");
+        return -2;
+    }
+    return delta < INT32_MAX ? delta : -1;
+}
+
 /* Write rows from `start` on until `max_bytes` are reached; the row to go on from, -1 with an error set. */
-static Py_ssize_t put_rows(Buffer *out, const ArrowColumn *keys, const ArrowColumn *values, Py_ssize_t start,
-                           Py_ssize_t stop, Py_ssize_t max_bytes)
+static Py_ssize_t put_rows(Buffer *out, const Rows *rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t max_bytes,
+                           Span *span)
 {
     Py_ssize_t row = start;
+    span->last_delta = -1;
     for (; row < stop && row - start < INT32_MAX; row++) {
         const uint8_t *key = NULL, *value = NULL;
-        Py_ssize_t key_size = column_row(keys, row, &key), value_size = column_row(values, row, &value);
-        if (key_size < -1 || value_size < -1)
+        Py_ssize_t key_size = column_row(&rows->keys, row, &key), value_size = column_row(&rows->values, row, &value);
+        int32_t low, high;
+        if (key_size < -1 || value_size < -1 || pairs_of(&rows->headers, row, &low, &high) < 0)
             return -1;
-        Py_ssize_t content = (key_size > 0 ? key_size : 0) + (value_size > 0 ? value_size : 0);
+        int64_t delta = offset_delta(rows, start, row, span->last_delta);
+        if (delta == -2)
+            return -1;
+        if (delta < 0)
+            break;
+        int64_t timestamp = rows->numbered ? milliseconds(number_at(&rows->timestamps, row)) : 0;
+        if (row == start)
+            span->base_timestamp = span->max_timestamp = timestamp;
+        int64_t time_delta = (int64_t)((uint64_t)timestamp - (uint64_t)span->base_timestamp);
+        int64_t headers = headers_size(&rows->headers, low, high);
+        if (headers < 0)
+            return -1;
+        int64_t content = (key_size > 0 ? key_size : 0) + (value_size > 0 ? value_size : 0) + headers;
         if (content > INT32_MAX - 64) {
             PyErr_SetString(PyExc_OverflowError, "a record of more than 2 GiB");
             return -1;
         }
-        /* attributes, timestamp delta 0 and no headers are a byte each */
-        size_t size = 3 + varint_size(row - start) + varint_size(key_size) + varint_size(value_size) + (size_t)content;
+        /* attributes are a byte */
+        size_t size = 1 + varint_size(time_delta) + varint_size(delta) + varint_size(key_size)
+            + varint_size(value_size) + (size_t)content;
         size_t whole = varint_size((int64_t)size) + size;
         if (row > start && out->used + whole > (size_t)max_bytes)
             break;
@@ -209,42 +392,86 @@ static Py_ssize_t put_rows(Buffer *out, const ArrowColumn *keys, const ArrowColu
         uint8_t *at = (uint8_t *)PyBytes_AS_STRING(out->bytes) + out->used;
         at += write_varint(at, (int64_t)size);
         *at++ = 0;
-        *at++ = 0;
-        at += write_varint(at, row - start);
+        at += write_varint(at, time_delta);
+        at += write_varint(at, delta);
         at = write_field(at, key, key_size);
         at = write_field(at, value, value_size);
-        *at = 0;
+        write_headers(at, &rows->headers, low, high);
         out->used += whole;
+        span->last_delta = delta;
+        if (timestamp > span->max_timestamp)
+            span->max_timestamp = timestamp;
     }
     return row;
+}
+
+static void release_rows(Rows *rows)
+{
+    release_column(&rows->keys);
+    release_column(&rows->values);
+    release_lists(&rows->headers);
+    if (rows->offsets.values.obj)
+        PyBuffer_Release(&rows->offsets.values);
+    if (rows->timestamps.values.obj)
+        PyBuffer_Release(&rows->timestamps.values);
+}
+
+/* A section with the rows from `start` on; NULL with an error set. */
+static PyObject *section_of(const Rows *rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t max_bytes, Py_ssize_t *next,
+                            Span *span)
+{
+    Buffer out = {0};
+    *next = put_rows(&out, rows, start, stop, max_bytes, span);
+    PyObject *section = *next < 0 ? NULL : take(&out);
+    if (!section)
+        drop(&out);
+    return section;
+}
+
+static int check_bounds(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t max_bytes)
+{
+    if (start >= 0 && stop > start && max_bytes >= 1)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "no rows to encode, or no room");
+    return -1;
 }
 
 /* encode_columns(key, value, start, stop, max_bytes): rows as records without headers, all at the base timestamp. */
 PyObject *headrace_encode_columns(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *key, *value;
-    Py_ssize_t start, stop, max_bytes;
-    if (!PyArg_ParseTuple(args, "OOnnn:encode_columns", &key, &value, &start, &stop, &max_bytes))
+    Py_ssize_t start, stop, max_bytes, next;
+    if (!PyArg_ParseTuple(args, "OOnnn:encode_columns", &key, &value, &start, &stop, &max_bytes)
+        || check_bounds(start, stop, max_bytes) < 0)
         return NULL;
-    if (start < 0 || stop <= start || max_bytes < 1) {
-        PyErr_SetString(PyExc_ValueError, "encode_columns: no rows, or no room");
+    Rows rows = {0};
+    Span span;
+    PyObject *section = NULL;
+    if (open_column(&rows.keys, key, stop) == 0 && open_column(&rows.values, value, stop) == 0)
+        section = section_of(&rows, start, stop, max_bytes, &next, &span);
+    release_rows(&rows);
+    return section ? Py_BuildValue("(Nn)", section, next) : NULL;
+}
+
+/* encode_rows(key, value, headers, offsets, timestamps, start, stop, max_bytes): rows with places of their own. */
+PyObject *headrace_encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *key, *value, *headers, *offsets, *timestamps;
+    Py_ssize_t start, stop, max_bytes, next;
+    if (!PyArg_ParseTuple(args, "OOOOOnnn:encode_rows", &key, &value, &headers, &offsets, &timestamps, &start, &stop,
+                          &max_bytes)
+        || check_bounds(start, stop, max_bytes) < 0)
         return NULL;
-    }
-    ArrowColumn keys, values;
-    if (open_column(&keys, key, stop) < 0)
+    Rows rows = {.numbered = 1};
+    Span span;
+    PyObject *section = NULL;
+    if (open_column(&rows.keys, key, stop) == 0 && open_column(&rows.values, value, stop) == 0
+        && open_lists(&rows.headers, headers, stop) == 0 && open_numbers(&rows.offsets, offsets, stop) == 0
+        && open_numbers(&rows.timestamps, timestamps, stop) == 0)
+        section = section_of(&rows, start, stop, max_bytes, &next, &span);
+    release_rows(&rows);
+    if (!section)
         return NULL;
-    if (open_column(&values, value, stop) < 0) {
-        release_column(&keys);
-        return NULL;
-    }
-    Buffer out = {0};
-    Py_ssize_t row = put_rows(&out, &keys, &values, start, stop, max_bytes);
-    release_column(&keys);
-    release_column(&values);
-    PyObject *section = row < 0 ? NULL : take(&out);
-    if (!section) {
-        drop(&out);
-        return NULL;
-    }
-    return Py_BuildValue("(Nn)", section, row);
+    return Py_BuildValue("(NnLLL)", section, next, (long long)span.last_delta, (long long)span.base_timestamp,
+                         (long long)span.max_timestamp);
 }

@@ -7,12 +7,14 @@ from typing import NamedTuple
 from headrace.records import compiled
 from headrace.records.compression import compress
 from headrace.records.pure import HEADER_SIZE
-from headrace.records.pure_encode import ArrowColumn, Fields, Headers
+from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Headers
 
 _HEADER = Struct(">qiibIhiqqqhii")
+_OFFSET = Struct("=q")
 _CRC_AT = 17
 _CRC = Struct(">I")
 _CRC_STARTS = 21
+_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CODEC = 0x07
 
@@ -82,6 +84,52 @@ def build_columns(
         row = following
 
 
+class ArrowRows(NamedTuple):
+    """Records as columns, with the places that they have in a log."""
+
+    key: ArrowColumn | None
+    value: ArrowColumn | None
+    headers: ArrowHeaders | None
+    offsets: ArrowNumbers
+    """They go up, perhaps with gaps."""
+    timestamps: ArrowNumbers
+    """Microseconds."""
+
+
+def build_rows(
+    rows: ArrowRows, start: int, stop: int, *, append_time: bool = False, codec: int = 0, max_bytes: int
+) -> tuple[int, bytearray]:
+    """Rows as one batch at their own offsets, with their times and headers; the row to go on from, and the batch.
+
+    Args:
+        rows: the columns.
+        start: the first row.
+        stop: the row to end before.
+        append_time: the times are the server's (message.timestamp.type=LogAppendTime); they must all be the same.
+        codec: compression.
+        max_bytes: of the records before compression, unless a single one is larger.
+
+    Raises:
+        ValueError: columns that contradict each other, offsets that do not go up.
+    """
+    section = compiled.encode_rows(*rows, start, stop, max_bytes)
+    records, following, last_delta, base_timestamp, max_timestamp = section
+    data, first = rows.offsets
+    [base_offset] = _OFFSET.unpack_from(data, (first + start) * _OFFSET.size)
+    attributes = codec | (_APPEND_TIME if append_time else 0)
+    return following, _batch(
+        records,
+        following - start,
+        base_timestamp,
+        max_timestamp,
+        attributes,
+        None,
+        (base_offset, -1),
+        (-1, -1, -1),
+        last_delta,
+    )
+
+
 def _batch(
     section: bytes,
     count: int,
@@ -91,6 +139,7 @@ def _batch(
     level: int | None,
     place: tuple[int, int],
     producer: tuple[int, int, int],
+    last_delta: int | None = None,
 ) -> bytearray:
     """Header and compressed records; place is base offset and leader epoch, producer its id, epoch and sequence."""
     compressed = compress(attributes & _CODEC, section, level)
@@ -105,7 +154,7 @@ def _batch(
         2,
         0,
         attributes,
-        count - 1,
+        count - 1 if last_delta is None else last_delta,
         base_timestamp,
         max_timestamp,
         *producer,

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from headrace.records import by_aiokafka, pure, pure_columns, pure_encode, pure_messages, pure_publish
 from headrace.records.errors import NoRecordCode
 from headrace.records.pure import Buffer
-from headrace.records.pure_encode import ArrowColumn, Fields
+from headrace.records.pure_encode import ArrowColumn, Fields, Section
 from headrace.records.pure_publish import Shares, Told
 
 _R = TypeVar("_R")
@@ -88,6 +88,8 @@ receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
+encode_rows: Callable[..., Section]
+"""See `pure_encode.encode_rows`."""
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
 """See `by_aiokafka.find`."""
 
@@ -105,6 +107,7 @@ except ImportError:  # no compiler when Headrace was installed
     stamp = pure.stamp
     encode = pure_encode.encode
     encode_columns = pure_encode.encode_columns
+    encode_rows = pure_encode.encode_rows
     records = by_aiokafka.records
     find = by_aiokafka.find
     open_columns = pure_columns.PureColumns
@@ -120,6 +123,7 @@ else:
     stamp = _compiled.stamp
     encode = _compiled.encode
     encode_columns = _compiled.encode_columns
+    encode_rows = _compiled.encode_rows
     records = _compiled.records
     find = _compiled.find
     open_columns = _compiled.Columns

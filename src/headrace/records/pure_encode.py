@@ -1,6 +1,8 @@
 """The records section of a batch written in Python; `_compiled.encode` writes the same bytes."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from headrace.records.pure import Buffer
 
@@ -10,6 +12,25 @@ Fields = tuple[bytes | None, bytes | None, int, Headers]
 
 ArrowColumn = tuple[Buffer | None, Buffer, Buffer, int]
 """A column of byte strings: validity bits or None, int32 offsets, data, and the row of them that is row 0."""
+
+ArrowNumbers = tuple[Buffer, int]
+"""A column of int64 without nulls: its data, and the row of it that is row 0."""
+ArrowHeaders = tuple[Buffer | None, Buffer, int, ArrowColumn, ArrowColumn]
+"""A column of lists of (name, value): validity or None, int32 edges, the row that is row 0, names and values."""
+
+
+class Section(NamedTuple):
+    """Rows written as a records section."""
+
+    records: bytes
+    following: int
+    """The row to go on from."""
+    last_delta: int
+    """Offset of the last record, counted from the first one's."""
+    base_timestamp: int
+    """Milliseconds: of the first record."""
+    max_timestamp: int
+
 
 _SHORT = tuple(bytes([number]) for number in range(128))
 
@@ -70,7 +91,7 @@ def encode_columns(
         ValueError: no rows, or columns that have fewer, or offsets that lie outside of the data.
     """
     if start < 0 or stop <= start or max_bytes < 1:
-        raise ValueError("encode_columns: no rows, or no room")
+        raise ValueError("no rows to encode, or no room")
     keys, values = _rows(key, start, stop), _rows(value, start, stop)
     out: list[bytes] = []
     used = 0
@@ -112,3 +133,92 @@ def _rows(column: ArrowColumn | None, start: int, stop: int) -> list[bytes | Non
             raise ValueError("a column's offsets lie outside of its data")
         found.append(bytes(data[low:high]))
     return found
+
+
+def encode_rows(
+    key: ArrowColumn | None,
+    value: ArrowColumn | None,
+    headers: ArrowHeaders | None,
+    offsets: ArrowNumbers,
+    timestamps: ArrowNumbers,
+    start: int,
+    stop: int,
+    max_bytes: int,
+    /,
+) -> Section:
+    """Rows from `start` on as records with offsets, timestamps (microseconds, cut to milliseconds) and headers.
+
+    A section has one row at least; it ends before the one that would make it larger than `max_bytes`, or that lies
+    2^31 offsets behind the first.
+
+    Raises:
+        ValueError: no rows, or columns that have fewer, offsets of data that lie outside of it, offsets of records
+            that do not go up, a header without a name.
+    """
+    if start < 0 or stop <= start or max_bytes < 1:
+        raise ValueError("no rows to encode, or no room")
+    keys, values = _rows(key, start, stop), _rows(value, start, stop)
+    pairs = _header_rows(headers, start, stop)
+    places = _numbers(offsets, start, stop)
+    times = [number // 1000 for number in _numbers(timestamps, start, stop)]
+    out: list[bytes] = []
+    used, last = 0, -1
+    for row, place in enumerate(places):
+        delta = place - places[0]
+        if delta <= last:
+            raise ValueError("offsets do not go up")
+        if delta >= 2**31 - 1:
+            break
+        parts = [b"\x00", _varint(_wrap(times[row] - times[0])), _varint(delta)]
+        for content in (keys[row], values[row]):
+            parts += (_NULL,) if content is None else (_varint(len(content)), content)
+        parts.append(_varint(len(pairs[row])))
+        for name, content in pairs[row]:
+            parts += (_varint(len(name)), name)
+            parts += (_NULL,) if content is None else (_varint(len(content)), content)
+        body = b"".join(parts)
+        record = _varint(len(body)) + body
+        if out and used + len(record) > max_bytes:
+            break
+        out.append(record)
+        used += len(record)
+        last = delta
+    return Section(b"".join(out), start + len(out), last, times[0], max(times[: len(out)]))
+
+
+def _numbers(column: ArrowNumbers, start: int, stop: int) -> list[int]:
+    data, first = column
+    numbers = memoryview(data).cast("B")
+    numbers = numbers[: len(numbers) // 8 * 8].cast("q")
+    if first < 0 or len(numbers) < first + stop:
+        raise ValueError("a column has fewer rows than asked for")
+    return list(numbers[first + start : first + stop])
+
+
+def _header_rows(column: ArrowHeaders | None, start: int, stop: int) -> list[list[tuple[bytes, bytes | None]]]:
+    if column is None:
+        return [[] for _ in range(start, stop)]
+    validity, data, first, name_column, value_column = column
+    edges = memoryview(data).cast("B")
+    edges = edges[: len(edges) // 4 * 4].cast("i")
+    last = first + stop
+    if first < 0 or len(edges) <= last or (validity is not None and len(validity) < (last + 7) // 8):
+        raise ValueError("a column has fewer rows than asked for")
+    if edges[last] < 0:
+        raise ValueError("a column's offsets lie outside of its data")
+    names, values = _rows(name_column, 0, edges[last]), _rows(value_column, 0, edges[last])
+    found: list[list[tuple[bytes, bytes | None]]] = []
+    for row, (low, high) in enumerate(pairwise(edges[first + start : last + 1]), first + start):
+        if validity is not None and not validity[row // 8] >> (row % 8) & 1:
+            found.append([])
+            continue
+        if not 0 <= low <= high <= edges[last]:
+            raise ValueError("a column's offsets lie outside of its data")
+        found.append([(_name(names[pair]), values[pair]) for pair in range(low, high)])
+    return found
+
+
+def _name(name: bytes | None) -> bytes:
+    if name is None:
+        raise ValueError("a header without a name")
+    return name

@@ -376,8 +376,9 @@ class RedisLogs:
         before_ms: int | None = None,
         max_bytes: int | None = None,
         before_offset: int | None = None,
+        up_to: int | None = None,
     ) -> int:
-        """Retention by time and by bytes, or up to an offset, but never beyond the last `save_producers`.
+        """Retention by time and by bytes, or up to an offset, but never beyond the last `save_producers` or `up_to`.
 
         Returns:
             The log start.
@@ -386,8 +387,8 @@ class RedisLogs:
             StorageUnavailable: whether it was done is not known. Fenced, UnknownTopic.
         """
         log = self._owned(stream)
-        oldest, most, first = ("" if value is None else value for value in (before_ms, max_bytes, before_offset))
-        command = Scripts.command("trim", [stream, log.state], log.term, oldest, most, first)
+        bounds = ("" if value is None else value for value in (before_ms, max_bytes, before_offset, up_to))
+        command = Scripts.command("trim", [stream, log.state], log.term, *bounds)
 
         def count(reply: Reply) -> None:
             # At once: the next append is measured by it.

@@ -4,7 +4,7 @@ What was set on the topic goes over the broker's defaults, and those over Kafka'
 one typed struct, so that the hot path reads attributes and never text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 import msgspec
@@ -14,6 +14,7 @@ from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion
 
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
 MAX_LONG = 2**63 - 1
+_AS_RETENTION = -2
 
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
@@ -37,6 +38,29 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         default="-1",
         minimum=-1,
         doc="How many bytes of record batches a partition keeps; -1: without limit of size.",
+    ),
+    ConfigKey(
+        name="remote.storage.enable",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether records that the archive has may go from Redis and are read from its table from then on. Nothing "
+        "goes that the archive has not. Not for native topics.",
+    ),
+    ConfigKey(
+        name="local.retention.ms",
+        type=ConfigType.LONG,
+        default="-2",
+        minimum=-2,
+        doc="With remote.storage.enable: how long records stay in Redis, in milliseconds; -2: as retention.ms says, "
+        "-1: without limit of time.",
+    ),
+    ConfigKey(
+        name="local.retention.bytes",
+        type=ConfigType.LONG,
+        default="-2",
+        minimum=-2,
+        doc="With remote.storage.enable: how many bytes of record batches a partition keeps in Redis; -2: as "
+        "retention.bytes says, -1: without limit of size.",
     ),
     ConfigKey(
         name="max.message.bytes",
@@ -174,6 +198,12 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """-1: no limit of time."""
     retention_bytes: int
     """-1: no limit of size. Per partition."""
+    remote: bool = False
+    """True: what the archive has may go from the log, and is read from there."""
+    local_retention_ms: int = -1
+    """How long records stay in the log where they are archived; -1: no limit of time."""
+    local_retention_bytes: int = -1
+    """How many bytes stay in the log where they are archived; -1: no limit of size."""
     max_message_bytes: int
     log_append_time: bool
     """True: the server's time replaces the producer's timestamps."""
@@ -216,16 +246,32 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         assert isinstance(value, int)
         return value
 
+    native = _layers(_BY_NAME["headrace.storage"], config, defaults)[0][0] == "native"
+    remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
+    if native and remote:
+        raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
+    local_ms, local_bytes = _local(number, "ms"), _local(number, "bytes")
     return TopicConfig(
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
+        remote=remote,
+        local_retention_ms=local_ms,
+        local_retention_bytes=local_bytes,
         max_message_bytes=number("max.message.bytes"),
         log_append_time=_layers(_BY_NAME["message.timestamp.type"], config, defaults)[0][0] == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        native=_layers(_BY_NAME["headrace.storage"], config, defaults)[0][0] == "native",
+        native=native,
         sequence_bits=number("offset.sequence.bits"),
     )
+
+
+def _local(number: Callable[[str], int], unit: str) -> int:
+    """What stays in the log, never more than there is (KIP-405)."""
+    local, whole = number(f"local.retention.{unit}"), number(f"retention.{unit}")
+    if local == _AS_RETENTION or (whole >= 0 and not 0 <= local <= whole):
+        return whole
+    return local
 
 
 def check(config: Mapping[str, str]) -> None:

@@ -77,5 +77,9 @@ class StorageUnavailable(TopicError):
     """Redis does not answer; whether the last write happened is not known."""
 
 
+class ArchiveUnavailable(TopicError):
+    """Records that are not in Redis any more cannot be read from their archive just now."""
+
+
 class Fenced(TopicError):
     """Another server has taken this keyspace over; this one may not write any more."""

@@ -237,7 +237,7 @@ class NativePartition:
     async def find_offset(self, timestamp: int, opener: Opener) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
         self.check_readable(0)
-        if timestamp in (Special.LATEST, Special.EARLIEST):
+        if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):
             self.learn(await self.native.extent(self.place))
             return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
         # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
@@ -275,8 +275,13 @@ class NativePartition:
 
     # Removing
 
-    async def trim(self, before_ms: int | None, max_bytes: int | None) -> None:
-        """Retention: XTRIM by the time of the ids and by bytes."""
+    @property
+    def local_start(self) -> int:
+        """All there is lies in Redis."""
+        return self.log_start
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
+        """Retention: XTRIM by the time of the ids and by bytes. Native topics are not archived: no `up_to`."""
         self.learn(await self.native.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:

@@ -1,20 +1,20 @@
 """ListOffsets (2), versions 1-8.
 
 Behavior
-- -1 is the log end, -2 the log start, -3 the record with the largest timestamp; any other timestamp finds the first
+- -1 is the log end, -2 the log start, in the archive too where records are read from there, -3 the record with the
+  largest timestamp, -4 the log start in Redis; any other timestamp finds the first
   record at or after it. Nothing found is offset -1, timestamp -1, no error.
 - A partition that is named twice is INVALID_REQUEST, as in Kafka. So much has to be opened for a request at most; what
   is asked for beyond is MESSAGE_TOO_LARGE.
 
 Version notes
 - 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first
-  record on the broker itself (KIP-405), which is the log start.
+  record on the broker itself (KIP-405).
 """
 
 from collections import Counter
 
 from headrace.access.needs import Operation
-from headrace.broker.offsets import Special
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -24,8 +24,6 @@ from headrace.topics.errors import TopicError
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
-_LEAST_SPECIAL = -3
-_EARLIEST_LOCAL = -4
 
 
 @register(ListOffsetsRequest, 1, 8, needs=(topics(Operation.DESCRIBE, each_topic),))
@@ -72,9 +70,7 @@ class _Search:
             code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}")
         timestamp = asked.timestamp
-        if timestamp == _EARLIEST_LOCAL and self._version >= 8:
-            timestamp = Special.EARLIEST
-        if timestamp < (_LEAST_SPECIAL if self._version >= 7 else -2):
+        if timestamp < -2 - (self._version >= 7) - (self._version >= 8):
             raise RequestError(
                 Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {self._version}"
             )

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Move a log's start up and drop the batches that lie wholly before it.
 -- KEYS: stream, state
--- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
+-- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', offset to start at or '', and perhaps an offset that
+--   must stay with all behind it
 -- Answer: {log start (text), entries left}. Errors: FENCED, GONE, STRAY.
 --
 -- Never beyond the snapshot: producers are read again from the batches behind it.
@@ -65,6 +66,9 @@ if ARGV[3] ~= '' and last then
 end
 if ARGV[4] ~= '' then
   target = math.max(target, tonumber(ARGV[4]))
+end
+if ARGV[5] and ARGV[5] ~= '' then
+  target = math.min(target, tonumber(ARGV[5]))
 end
 target = math.max(log_start, math.min(target, snapshot))
 if target > log_start then
