@@ -114,7 +114,7 @@ def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]
 
     def archive() -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-            settings = ArchiveSettings(topic=load.topic, table=f"{folder}/t", redis=storage.url)
+            settings = ArchiveSettings(topics=(load.topic,), table=f"{folder}/t", redis=storage.url)
             assert run_archive(settings, once=True, spark=spark).rows == records
 
     yield row("archive, whole run", load, records, best(archive, rounds), load.archive_target)

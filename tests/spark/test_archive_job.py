@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ def everything(partitions: int, count: int) -> list[tuple[int, int]]:
 def settings_for(storage: BareStorage, topic: str, table: Path, **more: object) -> "ArchiveSettings":
     from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415
 
-    return ArchiveSettings(topic=topic, table=str(table), redis=storage.url, **more)  # type: ignore[arg-type]
+    return ArchiveSettings(topics=(topic,), table=str(table), redis=storage.url, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareS
     first = run(
         settings_for(storage, "job-once", scratch / "t", max_rows=600), once=True, spark=spark, on_progress=seen.append
     )
-    assert (first.rows, first.lag, first.fences) == (1500, 0, {0: 500, 1: 500, 2: 500})
+    assert (first.rows, first.lag, first.topics["job-once"].fences) == (1500, 0, {0: 500, 1: 500, 2: 500})
     assert [progress.lag for progress in seen] == [1500, 900, 300, 0]
     storage.append(topic, 1, records(5, 500))
     # No checkpoint was kept: the table says where to go on.
@@ -121,6 +122,80 @@ def test_a_running_archive_follows_the_log_also_through_a_new_topic(
     assert archive.wait(0)
 
 
+def test_topics_and_partitions_that_come_later_are_archived_by_the_running_job(
+    spark: "SparkSession", storage: BareStorage, scratch: Path
+) -> None:
+    from headrace.spark.archive import ArchiveSettings, Progress, start  # noqa: PLC0415
+
+    moved = threading.Condition()
+    seen: list[Progress] = []
+    notes: list[str] = []
+
+    def notice(progress: Progress) -> None:
+        with moved:
+            seen.append(progress)
+            moved.notify_all()
+
+    def wait_for(rows: int) -> None:
+        with moved:
+            assert moved.wait_for(lambda: seen[-1].rows == rows, timeout=60), seen[-1]
+
+    first, second = storage.create_topic("many.a"), storage.create_topic("many.b", partitions=2)
+    storage.append(storage.create_topic("one.a"), 0, records(5))
+    storage.append(first, 0, records(10))
+    settings = ArchiveSettings(pattern="many[.].*", table=str(scratch / "{topic}"), redis=storage.url, trigger_s=0.01)
+    archive = start(settings, spark=spark, on_progress=notice, on_note=notes.append)
+    queries = archive._queries
+    try:
+        wait_for(10)
+        storage.append(second, 1, records(4))
+        wait_for(14)
+        grown = storage.add_partition(first)
+        storage.append(grown, 1, records(3))
+        wait_for(17)
+        third = storage.create_topic("many.c")
+        storage.append(third, 0, records(2))
+        wait_for(19)
+        assert (archive._queries, queries) == (1, 0) or archive._queries == queries == 1, "all of it in one query"
+        # A topic that goes leaves its table; the others go on.
+        storage.delete_topic(second)
+        storage.append(third, 0, records(2, 2))
+        wait_for(21)
+    finally:
+        archive.drain()
+    assert archive.wait(0)
+    assert archived(scratch / "many.a") == sorted([*everything(1, 10), (1, 0), (1, 1), (1, 2)])
+    assert archived(scratch / "many.b") == [(1, offset) for offset in range(4)]
+    assert archived(scratch / "many.c") == everything(1, 4)
+    assert sorted(path.name for path in scratch.iterdir()) == ["many.a", "many.b", "many.c"]
+    assert "many.b: deleted; the table stays as it is" in notes
+    # Whoever reads old records is told where they are.
+    document = storage.archive(third)
+    assert (document.topic, document.archived) == ("many.c", {0: 4})
+    assert document.table == (scratch / "many.c").as_uri()
+
+
+def test_two_archives_of_the_same_topic_lose_and_double_nothing(
+    spark: "SparkSession", storage: BareStorage, scratch: Path
+) -> None:
+    from headrace.spark.archive import start  # noqa: PLC0415
+
+    topic = storage.create_topic("job-two", partitions=2)
+    both = [start(settings_for(storage, "job-two", scratch / "t", trigger_s=0.01), spark=spark) for _ in range(2)]
+    try:
+        for first in range(0, 200, 20):
+            for partition in (0, 1):
+                storage.append(topic, partition, records(20, first))
+        deadline = time.monotonic() + 60
+        while len(archived(scratch / "t")) < 400 and time.monotonic() < deadline:
+            assert not any(archive.wait(0.05) for archive in both)
+    finally:
+        for archive in both:
+            archive.drain()
+    assert archived(scratch / "t") == everything(2, 200)
+    assert sum(archive.progress.rows for archive in both) == 400
+
+
 def test_what_stops_an_archive_is_one_line(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
     from headrace.spark.archive import run  # noqa: PLC0415
     from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic  # noqa: PLC0415
@@ -166,12 +241,12 @@ def test_killed_at_every_step_the_table_has_every_record_once(
             assert process.stdout is not None
             assert process.stdout.readline() == f"{point}\n"
             kill_session(process.pid)
-        rows = archived(scratch / "table")
+        rows = archived(scratch / topic.name)
         assert len(rows) == len(set(rows)), point
     checkpoint = str(scratch / "checkpoint")
-    last = run(settings_for(storage, topic.name, scratch / "table", checkpoint=checkpoint), once=True, spark=spark)
+    last = run(settings_for(storage, topic.name, scratch / topic.name, checkpoint=checkpoint), once=True, spark=spark)
     assert 0 < last.rows < 200
-    assert archived(scratch / "table") == everything(2, 100)
+    assert archived(scratch / topic.name) == everything(2, 100)
 
 
 def kill_session(leader: int) -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 
 from headrace.records.build import build
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, clip
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, Target, clip
 from headrace.spark.archive.files import Destination, write_range
+from headrace.spark.archive.place import Place
 from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, app_id
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
@@ -49,11 +50,12 @@ class Archiver:
     ) -> None:
         self.storage = storage
         self.topic = topic
-        self.table = ArchiveTable(str(table))
+        place = Place.of(str(table))
+        self.table = ArchiveTable(place)
         self.group = Group()
         self.destination = Destination(
             redis=storage.url,
-            table=str(table),
+            table=place,
             topic=topic.name,
             topic_id=str(topic.id),
             fail_on_data_loss=not skip_lost,
@@ -61,23 +63,20 @@ class Archiver:
         )
         self.log = LogReader(storage.url)
         self.archiver = BatchArchiver(
-            self.table,
-            topic.name,
-            str(topic.id),
+            lambda: {topic.name: Target(topic.name, str(topic.id), self.table)},
             extents=self.extents,
             group=self.group,
             skip_lost=skip_lost,
             step=step,
         )
 
-    def extents(self) -> dict[int, Extent]:
-        topics = {self.topic.name: self.log.topic(self.topic.name)}
-        return {one.partition: extent for one, extent in self.log.extents(topics).items()}
+    def extents(self) -> dict[TopicPartition, Extent]:
+        return self.log.extents({self.topic.name: self.log.topic(self.topic.name)})
 
     def archive(self, *ranges: tuple[int, int, int]) -> int:
         """Archive ranges (partition, start, end); the rows that went into the table."""
 
-        def write(fences: Mapping[int, int]) -> Sequence[RangeResult]:
+        def write(fences: Mapping[TopicPartition, int]) -> Sequence[RangeResult]:
             results = []
             for number, low, high in ranges:
                 offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences)
@@ -88,7 +87,7 @@ class Archiver:
             return results
 
         result = self.archiver.archive(write)
-        self.unreadable = result.unreadable
+        self.unreadable = result.topics[self.topic.name].unreadable
         return result.rows
 
 
@@ -225,8 +224,8 @@ def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic
 
 
 def test_a_stale_snapshot_cannot_commit(storage: BareStorage, topic: Topic, table: Path) -> None:
-    archive = ArchiveTable(str(table))
-    stale, fresh = archive.snapshot(), archive.snapshot()
+    archive = ArchiveTable(Place.of(str(table)))
+    stale, fresh = ArchiveTable(Place.of(str(table))).snapshot(), archive.snapshot()
     fresh.commit("id", [], {0: 5})
     with pytest.raises(Conflict):
         stale.commit("id", [], {0: 9, 1: 9})
@@ -242,7 +241,7 @@ def test_fences_survive_checkpoints_and_compaction(storage: BareStorage, topic: 
     found = DeltaTable(table)
     found.create_checkpoint()
     found.optimize.compact()
-    assert ArchiveTable(str(table)).snapshot().fences(str(topic.id), [0, 1]) == {0: 25}
+    assert ArchiveTable(Place.of(str(table))).snapshot().fences(str(topic.id), [0, 1]) == {0: 25}
     assert archiver.archive((0, 0, 25), (1, 0, 1)) == 1
     assert archived(table) == pairs(0, range(25)) + pairs(1, range(1))
 
@@ -307,9 +306,9 @@ def test_paths_that_cannot_be_a_table(tmp_path: Path) -> None:
         ("other", "other columns"),
     ):
         with pytest.raises(TableError, match=message):
-            ArchiveTable(str(tmp_path / path))
-    with pytest.raises(TableError, match="s3:// is not supported"):
-        ArchiveTable("s3://bucket/table")
+            ArchiveTable(Place.of(str(tmp_path / path)))
+    with pytest.raises(TableError, match="ftp://x/y: tables lie in directories, or at s3://"):
+        Place.of("ftp://x/y")
 
 
 batches = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 100), st.integers(1, 60)), max_size=8)

@@ -101,7 +101,7 @@ def test_the_archive(spark: "SparkSession", storage: BareStorage, topic: Topic, 
     offsets = fill(link, topic, 30)
     with tempfile.TemporaryDirectory() as folder:
         table = str(Path(folder) / "t")
-        settings = ArchiveSettings(topic=topic.name, table=table, redis=storage.url, max_rows=12)
+        settings = ArchiveSettings(topics=(topic.name,), table=table, redis=storage.url, max_rows=12)
         assert run(settings, once=True, spark=spark).rows == 30
         offsets += fill(link, topic, 5, 90_000)
         assert run(settings, once=True, spark=spark).rows == 5

@@ -73,7 +73,7 @@ def test_one_trace_leads_over_both_apis_and_into_the_archive(
         assert headers[b"no parent"] == headers[b"plain"] == "None"
 
         settings = ArchiveSettings(
-            topic="traced", table=str(tmp_path / "t"), redis=server.storage, traces=otlp.url, max_rows=100
+            topics=("traced",), table=str(tmp_path / "t"), redis=server.storage, traces=otlp.url, max_rows=100
         )
         assert run(settings, once=True, spark=spark).rows == 5
 

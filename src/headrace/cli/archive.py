@@ -1,44 +1,76 @@
-"""`headrace archive`: a topic into a Delta table, exactly once."""
+"""`headrace archive`: topics into Delta tables, exactly once."""
 
-import signal
-import sys
+import importlib.util
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from headrace import settings as environment
-from headrace import times
+from headrace.cli.archiving.figures import Figures
+from headrace.cli.archiving.messages import Batch, SparkReady, Stand, Told, Wanted
+from headrace.cli.archiving.metrics import serve
+from headrace.cli.archiving.show import Show
+from headrace.cli.archiving.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
 from headrace.cli.commands import CommandFailed, Status, command
 
-if TYPE_CHECKING:
-    from types import FrameType
 
-    from headrace.spark.archive import ArchiveSettings, Progress
+def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE`, several times, as delta-rs takes them."""
+    options = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"expected NAME=VALUE, such as aws_region=us-east-1, not {text!r}")
+        options[name.strip().lower()] = value
+    return options
+
+
+STORAGE = click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=storage_options,
+    help="An option of the tables' object store, as delta-rs has it, such as aws_endpoint_url=...; several times. "
+    "Without them: its environment variables, such as AWS_ACCESS_KEY_ID.",
+)
 
 
 @command(
     "archive",
     examples="""
     headrace archive --topic flights --table ./flights-table --redis unix:///path/of/the/ready/line
-    headrace archive --topic flights --table ./flights-table --once
+    headrace archive --topic flights --topic orders --table './lake/{topic}' --once
+    headrace archive --pattern 'shop[.].*' --table 's3://lake/{topic}' --storage-option aws_region=eu-central-1
     headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
     """,
 )
-@click.option("--topic", required=True, metavar="NAME", help="The topic to archive.")
-@click.option("--table", required=True, metavar="DIR", help="The Delta table; created when it is not there.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive; several times.")
+@click.option(
+    "--pattern", metavar="REGEX", help="Archive all topics whose whole name matches, those created later too."
+)
+@click.option(
+    "--table",
+    required=True,
+    metavar="PLACE",
+    help="The Delta table: a directory or the URL of an object store; created when it is not there. {topic} stands for "
+    "the topic's name: a table for each.",
+)
+@STORAGE
 @click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
-@click.option("--group", metavar="NAME", help="A consumer group whose positions follow the table.")
+@click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
 @click.option(
     "--bootstrap", "--kafka", "kafka", metavar="HOST:PORT", help="Where the group is committed. [HEADRACE_BOOTSTRAP]"
 )
 @click.option("--profile", metavar="NAME", help="A profile of profiles.toml. [HEADRACE_PROFILE]")
 @click.option(
-    "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the table knows its place."
+    "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the tables know their place."
 )
 @click.option("--once", is_flag=True, help="End when everything there is now has been archived.")
 @click.option(
     "--trigger",
+    "trigger_s",
     type=click.FloatRange(min=0.01),
     default=10.0,
     show_default=True,
@@ -62,27 +94,25 @@ if TYPE_CHECKING:
     help="Go on where a stored batch cannot be read; its bytes are kept.",
 )
 def archive(
-    topic: str,
-    table: str,
+    *,
+    topics: tuple[str, ...],
     redis: str | None,
-    group: str | None,
-    kafka: str | None,
     profile: str | None,
-    checkpoint: str | None,
     once: bool,
-    trigger: float,
     metrics: str | None,
-    traces: str | None,
-    skip_lost: bool,
-    skip_unreadable: bool,
+    **given: Any,
 ) -> None:
-    """Archive a topic into a Delta table, every record exactly once.
+    """Archive topics into Delta tables, every record exactly once.
 
-    Runs until Ctrl-C, or with --once until everything there is now has been archived. Killed at any moment and started
-    again, it goes on where the table stands.
+    Runs until Ctrl-C or SIGTERM, which end it with the batch that is under way, or with --once until everything there
+    is now has been archived. Killed at any moment and started again, it goes on where the tables stand; a process of
+    it that is killed is replaced.
     """
-    if kafka is not None and group is None:
+    if given["kafka"] is not None and given["group"] is None:
         raise click.UsageError("--bootstrap is where --group is committed: give --group too or leave it out")
+    names = tuple(name.strip() for text in topics for name in text.split(","))
+    if bool(names) == (given["pattern"] is not None) or not all(names):
+        raise click.UsageError("name the topics with --topic, or give a --pattern: one of the two")
     try:
         told = environment.client(profile)
     except environment.SettingsError as error:
@@ -92,80 +122,47 @@ def archive(
         raise click.UsageError(
             "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
         )
-    if group is not None and kafka is None:
-        kafka = told.bootstrap
+    if given["group"] is not None and given["kafka"] is None:
+        given["kafka"] = told.bootstrap
     try:
-        if traces is not None:
+        if given["traces"] is not None:
             import headrace.tracing  # noqa: F401, PLC0415  # an extra: whether it is there
     except ImportError as error:
         raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
-    try:
-        from headrace.spark.archive import ArchiveSettings  # noqa: PLC0415  # Spark is an extra, and slow to import
-    except ImportError as error:
-        raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
-    _run(
-        ArchiveSettings(
-            topic=topic,
-            table=table,
-            redis=redis,
-            kafka=kafka,
-            group=group,
-            checkpoint=checkpoint,
-            trigger_s=trigger,
-            skip_lost=skip_lost,
-            skip_unreadable=skip_unreadable,
-            traces=traces,
-        ),
-        once=once,
-        metrics=metrics,
-    )
+    settings = {**given, "topics": names, "redis": redis}
+    missing = [name for name in ("pyspark", "deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"{missing[0]} is not installed: pip install 'headrace[spark]'")
+    _run(Wanted(settings=settings, once=once), metrics=metrics)
 
 
-def _run(settings: "ArchiveSettings", *, once: bool, metrics: str | None) -> None:
-    from headrace.spark.archive import run  # noqa: PLC0415
-    from headrace.spark.archive.metrics import ArchiveMetrics, serve  # noqa: PLC0415
-    from headrace.spark.errors import SparkError  # noqa: PLC0415
-
-    counted = ArchiveMetrics(settings.topic)
+def _run(wanted: Wanted, *, metrics: str | None) -> None:
+    figures = Figures()
     if metrics is not None:
         try:
-            click.echo(f"metrics at http://{serve(counted, metrics)}/metrics", err=True)
+            click.echo(f"metrics at http://{serve(figures, metrics)}/metrics", err=True)
         except (OSError, ValueError) as error:
             raise click.UsageError(f"--metrics {metrics}: {error}") from None
-
-    def progressed(progress: "Progress") -> None:
-        counted.took(progress)
-        _show(progress)
-
-    previous = signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
-    try:
-        progress = run(settings, once=once, on_progress=progressed, on_start=counted.watch)
-    except SparkError as error:
-        raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
-        return
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-    click.echo(
-        f"archived {progress.rows:,} records in {time.monotonic() - began:.1f} s, table version {progress.version}",
-        err=True,
-    )
+    with Show(figures) as show:
 
+        def tell(message: Told) -> None:
+            if isinstance(message, Batch):
+                figures.took(message)
+            elif isinstance(message, Stand):
+                figures.stands(message)
+            elif isinstance(message, SparkReady):
+                figures.unknown()
+            show(message)
 
-def _interrupt(_signal: int, _frame: "FrameType | None") -> None:
-    raise KeyboardInterrupt
-
-
-def _show(progress: "Progress") -> None:
-    """One line per batch on standard error, so that standard output stays free."""
-    rate = progress.batch_rows / progress.batch_s if progress.batch_s else 0.0
-    click.echo(
-        f"{times.clock()} archived {progress.rows:,} (+{progress.batch_rows:,} at {rate:,.0f}/s, "
-        f"{progress.batch_bytes / 1e6:.1f} MB), lag {progress.lag:,}, table version {progress.version}",
-        err=True,
-    )
-    for line in progress.unreadable:
-        click.echo(line, err=True)
-    sys.stderr.flush()
+        supervisor = Supervisor(wanted, tell)
+        try:
+            with stopping_by_signals(supervisor):
+                supervisor.run()
+        except ArchiveFailed as error:
+            raise click.ClickException(str(error)) from None
+    topics = figures.topics()
+    versions = {topic.version for topic in topics.values()}
+    where = f"table version {versions.pop()}" if len(topics) == 1 else f"{len(topics)} tables"
+    records = sum(topic.records for topic in topics.values())
+    click.echo(f"archived {records:,} records in {time.monotonic() - began:.1f} s, {where}", err=True)

@@ -47,7 +47,7 @@ class Lakehouse:
 
     def _begin(self, wanted: Archive) -> None:
         settings = archive.ArchiveSettings(
-            topic=wanted.topic,
+            topics=(wanted.topic,),
             table=wanted.table,
             redis=wanted.redis,
             kafka=wanted.kafka,
@@ -111,7 +111,8 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
 
 
 def _report(progress: archive.Progress) -> None:
-    say(Archived(progress.rows, progress.lag, progress.version))
+    version = max((topic.version for topic in progress.topics.values()), default=0)
+    say(Archived(progress.rows, progress.lag, version))
 
 
 def _watch(started: archive.Archive) -> None:

@@ -36,5 +36,5 @@ def encode(document: ArchiveDocument) -> bytes:
 
 
 def decode(text: bytes) -> ArchiveDocument:
-    """The inverse of `encode`; raises msgspec.ValidationError for something else. Fields of later versions are passed over."""
+    """The inverse of `encode`, with later versions' fields left out; raises msgspec.ValidationError otherwise."""
     return _decoder.decode(text)

@@ -47,3 +47,7 @@ class WriteRefused(SparkError):
 
 class TableError(SparkError):
     """The path cannot be the table that was asked for."""
+
+
+class StoreUnavailable(SparkError):
+    """The object store of a table does not answer, or fails: trying again may help."""

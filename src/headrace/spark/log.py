@@ -40,6 +40,19 @@ _NO_END: Final = 1 << 62
 _EXTENT: Final = script("extent")
 
 
+def connect(url: str) -> redis.Redis:
+    """A connection to the storage, made with the first question. Raises StorageUnavailable for a URL that is none."""
+    try:
+        return redis.Redis.from_url(
+            url,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
+        )
+    except ValueError as error:
+        raise StorageUnavailable(f"{without_password(url)} is not a storage URL: {error}") from error
+
+
 class LogReader:
     """A connection to the storage. Made anew wherever it is needed: connections are never pickled."""
 
@@ -50,15 +63,7 @@ class LogReader:
             StorageUnavailable: the URL is not one of Redis.
         """
         self._place = without_password(url)
-        try:
-            self._redis = redis.Redis.from_url(
-                url,
-                socket_timeout=_TIMEOUT_S,
-                socket_connect_timeout=_TIMEOUT_S,
-                retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
-            )
-        except ValueError as error:
-            raise StorageUnavailable(f"{self._place} is not a storage URL: {error}") from error
+        self._redis = connect(url)
         # Entries as they come: redis-py would make a dictionary of each, the keyspace room wants neither.
         self._redis.set_response_callback("XRANGE", lambda answer, **_: answer)
 

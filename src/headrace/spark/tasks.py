@@ -77,21 +77,36 @@ def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
             partition.offsets,
             include_headers=options.include_headers,
             fail_on_data_loss=options.fail_on_data_loss,
-            unreadable=None if options.unreadable == "fail" else quarantine(options.quarantine),
+            unreadable=None if options.unreadable == "fail" else quarantine(_into(options.quarantine)),
         )
 
 
-def quarantine(folder: str | None, tell: Callable[[str], None] = _log.warning) -> Unreadable:
-    """Tells of batches that cannot be read, and keeps their bytes in a folder when one is given."""
+Keep = Callable[[str, bytes], str]
+"""Keeps a file of that name with these bytes; says where."""
 
-    def keep(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
+
+def quarantine(keep: Keep | None, tell: Callable[[str], None] = _log.warning) -> Unreadable:
+    """Tells of batches that cannot be read, and keeps their bytes where there is a place for them."""
+
+    def aside(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
         kept = ""
-        if folder is not None:
-            path = Path(folder) / f"{partition.topic}-{partition.partition}-{base_offset:020d}.batch"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # A task that runs twice writes the same bytes.
-            path.write_bytes(batch)
-            kept = f"; its {len(batch):,} bytes are in {path}"
+        if keep is not None:
+            # A task that runs twice writes the same bytes under the same name.
+            place = keep(f"{partition.topic}-{partition.partition}-{base_offset:020d}.batch", batch)
+            kept = f"; its {len(batch):,} bytes are in {place}"
         tell(f"left out the batch at offset {base_offset} of {partition}, which cannot be read: {error}{kept}")
+
+    return aside
+
+
+def _into(folder: str | None) -> Keep | None:
+    if folder is None:
+        return None
+
+    def keep(name: str, batch: bytes) -> str:
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(batch)
+        return str(path)
 
     return keep

@@ -1,16 +1,16 @@
-"""One micro-batch of the archive, exactly once: files, then the table's commit, then the group's.
+"""One micro-batch of the archive, exactly once: files, then each table's commit, then the group's.
 
-Rule of this file: the order of the steps is the guarantee. Killed before the table's commit, the files are nobody's;
+Rule of this file: the order of the steps is the guarantee. Killed before a table's commit, the files are nobody's;
 killed after it, the fences make the repeated batch empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from headrace.spark.archive.table import ArchiveTable, Conflict, WrittenFile
+from headrace.spark.archive.table import ArchiveTable, Conflict, Snapshot, WrittenFile
 from headrace.spark.errors import GroupCommitFailed, SparkError
-from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 
 
 class ArchiveGap(SparkError):
@@ -31,30 +31,51 @@ class RangeResult:
 
 
 @dataclass(frozen=True)
-class BatchResult:
-    """What one micro-batch did."""
+class TopicResult:
+    """What one micro-batch did for one topic, and where its table stands."""
 
-    rows: int
-    size: int
-    """Bytes of Parquet."""
     fences: dict[int, int]
-    """The next offset to archive, per partition, after the batch."""
+    """The next offset to archive, per partition."""
     version: int
     """The table's version the fences were read from."""
-    group_error: GroupCommitFailed | None = None
-    """The table has the batch, the group does not show it; the next batch's commit carries it along."""
+    rows: int = 0
+    size: int = 0
+    """Bytes of Parquet."""
     files: int = 0
     """Parquet files added."""
     unreadable: tuple[str, ...] = ()
-    """A line for each stored batch that could not be read and was left out."""
     traces: tuple[str, ...] = ()
-    """Some of the traces that its records belong to, where they are asked for."""
 
 
-Writer = Callable[[Mapping[int, int]], Sequence[RangeResult]]
+@dataclass(frozen=True)
+class BatchResult:
+    """What one micro-batch did."""
+
+    topics: dict[str, TopicResult]
+    group_error: GroupCommitFailed | None = None
+    """The tables have the batch, the group does not show it; the next batch's commit carries it along."""
+    conflicts: int = 0
+    """How often somebody else had written the same records first."""
+
+    @property
+    def rows(self) -> int:
+        """Records of all topics."""
+        return sum(topic.rows for topic in self.topics.values())
+
+
+@dataclass(frozen=True)
+class Target:
+    """One topic and its table."""
+
+    topic: str
+    topic_id: str
+    table: ArchiveTable
+
+
+Writer = Callable[[Mapping[TopicPartition, int]], Sequence[RangeResult]]
 """Given the fences, writes what is at or above them; called again after a conflict."""
 Step = Callable[[str], None]
-"""Told each step as it is reached: `started`, `files written`, `table committed`, `group committed`."""
+"""Told each step as it is reached: `started`, `files written`, `table committed` (per table), `group committed`."""
 
 
 class PositionCommitter(Protocol):
@@ -64,104 +85,158 @@ class PositionCommitter(Protocol):
         """Raises GroupCommitFailed."""
 
 
-def clip(offsets: Range, fences: Mapping[int, int]) -> Range:
+def clip(offsets: Range, fences: Mapping[TopicPartition, int]) -> Range:
     """The part of a range that the table does not have."""
-    start = min(max(offsets.start, fences.get(offsets.partition.partition, 0)), offsets.end)
+    start = min(max(offsets.start, fences.get(offsets.partition, 0)), offsets.end)
     return replace(offsets, start=start)
 
 
+@dataclass
+class _Done:
+    """What this batch has brought into one table so far."""
+
+    files: list[WrittenFile] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    traces: dict[str, None] = field(default_factory=dict)
+
+
 class BatchArchiver:
-    """Archives micro-batches of one topic into one table."""
+    """Archives micro-batches of topics, each into a table of its own."""
 
     def __init__(
         self,
-        table: ArchiveTable,
-        topic: str,
-        topic_id: str,
+        targets: Callable[[], Mapping[str, Target]],
         *,
-        extents: Callable[[], Mapping[int, Extent]],
+        extents: Callable[[], Mapping[TopicPartition, Extent]],
         group: PositionCommitter | None = None,
         skip_lost: bool = False,
         step: Step = lambda _: None,
     ) -> None:
-        """`extents` tells where the log starts and ends now; `skip_lost` accepts what retention has taken."""
-        self._table = table
-        self._topic = topic
-        self._topic_id = topic_id
+        """Prepare.
+
+        Args:
+            targets: the topics by name, asked for before `extents`.
+            extents: where the logs of these topics start and end now.
+            group: told where the tables stand.
+            skip_lost: accept what retention has taken.
+            step: see `Step`.
+        """
+        self._targets = targets
         self._extents = extents
         self._group = group
         self._skip_lost = skip_lost
         self._step = step
 
     def archive(self, write: Writer) -> BatchResult:
-        """Bring one micro-batch into the table.
+        """Bring one micro-batch into the tables.
 
         Raises:
             ArchiveGap: committing would leave out records that the log still has.
+            StoreUnavailable, TableError: a table could not be read or written.
         """
-        rows = size = count = 0
-        unreadable: tuple[str, ...] = ()
-        traces: tuple[str, ...] = ()
+        done: dict[str, _Done] = {}
+        conflicts = 0
         self._step("started")
         while True:
-            extents = self._extents()
-            snapshot = self._table.snapshot()
-            fences = snapshot.fences(self._topic_id, extents)
+            targets, extents, snapshots, fences = self._look()
             results = [result for result in write(fences) if result.offsets.end > result.offsets.start]
-            files = [file for result in results for file in result.files]
             self._step("files written")
-            if not results:
+            refused = False
+            for name, mine in _by_topic(results).items():
+                files = [file for result in mine for file in result.files]
+                target = targets[name]
+                try:
+                    after = self._fences_after(mine, fences, extents)
+                    snapshots[name].commit(target.topic_id, files, after)
+                except Conflict:
+                    target.table.discard(files)
+                    refused = True
+                    conflicts += 1
+                    continue
+                except ArchiveGap:
+                    target.table.discard(files)
+                    raise
+                had = done.setdefault(name, _Done())
+                had.files += files
+                had.unreadable += [line for result in mine for line in result.unreadable]
+                had.traces |= {trace: None for result in mine for trace in result.traces}
+                self._step("table committed")
+            # What was committed is below its fences now: the next round leaves it out.
+            if not refused:
                 break
-            try:
-                after = self._fences_after(results, fences, extents)
-                snapshot.commit(self._topic_id, files, after)
-            except Conflict:
-                self._table.discard(files)
-                continue
-            except ArchiveGap:
-                self._table.discard(files)
-                raise
-            rows, size, count = sum(file.rows for file in files), sum(file.size for file in files), len(files)
-            unreadable = tuple(line for result in results for line in result.unreadable)
-            traces = tuple({trace: None for result in results for trace in result.traces})
-            self._step("table committed")
-            break
-        return replace(self._finish(rows, size, count), unreadable=unreadable, traces=traces)
+        return replace(self._finish(done), conflicts=conflicts)
 
     def commit_group(self) -> BatchResult:
-        """Bring the group to where the table is: what a crash between the two commits left undone."""
-        return self._finish(0, 0, 0)
+        """Bring the group to where the tables are: what a crash between the two commits left undone."""
+        return self._finish({})
 
-    def _finish(self, rows: int, size: int, files: int) -> BatchResult:
-        snapshot = self._table.snapshot()
-        fences = snapshot.fences(self._topic_id, self._extents())
+    def _look(
+        self,
+    ) -> tuple[Mapping[str, Target], Mapping[TopicPartition, Extent], dict[str, Snapshot], Offsets]:
+        targets = self._targets()
+        extents = self._extents()
+        snapshots = {name: target.table.snapshot() for name, target in targets.items()}
+        fences: Offsets = {}
+        for name, target in targets.items():
+            numbers = [one.partition for one in extents if one.topic == name]
+            found = snapshots[name].fences(target.topic_id, numbers)
+            fences |= {TopicPartition(name, number): offset for number, offset in found.items()}
+        return targets, extents, snapshots, fences
+
+    def _finish(self, done: Mapping[str, _Done]) -> BatchResult:
+        targets, _, snapshots, fences = self._look()
         error = None
         if self._group is not None and fences:
             try:
-                self._group.commit({TopicPartition(self._topic, number): fence for number, fence in fences.items()})
+                self._group.commit(fences)
             except GroupCommitFailed as failed:
                 error = failed
             self._step("group committed")
-        return BatchResult(rows, size, fences, snapshot.version, error, files)
+        topics = {}
+        for name in targets:
+            had = done.get(name, _Done())
+            topics[name] = TopicResult(
+                fences={one.partition: offset for one, offset in fences.items() if one.topic == name},
+                version=snapshots[name].version,
+                rows=sum(file.rows for file in had.files),
+                size=sum(file.size for file in had.files),
+                files=len(had.files),
+                unreadable=tuple(had.unreadable),
+                traces=tuple(had.traces),
+            )
+        return BatchResult(topics, error)
 
     def _fences_after(
-        self, results: Sequence[RangeResult], fences: Mapping[int, int], extents: Mapping[int, Extent]
+        self,
+        results: Sequence[RangeResult],
+        fences: Mapping[TopicPartition, int],
+        extents: Mapping[TopicPartition, Extent],
     ) -> dict[int, int]:
+        """The fences of one topic's table when these ranges are in it."""
         after: dict[int, int] = {}
         for result in sorted(results, key=lambda item: (item.offsets.partition, item.offsets.start)):
             offsets = result.offsets
             partition = offsets.partition.partition
-            expected = after.get(partition, self._expected(partition, fences, extents))
+            expected = after.get(partition, self._expected(offsets.partition, fences, extents))
             if offsets.start > expected:
                 raise ArchiveGap(
-                    f"offsets {expected} to {offsets.start - 1} of {self._topic}-{partition} are in the log but not in "
+                    f"offsets {expected} to {offsets.start - 1} of {offsets.partition} are in the log but not in "
                     "the table: the checkpoint is ahead of the table; start without it, the table knows its place"
                 )
             after[partition] = offsets.end
         return after
 
-    def _expected(self, partition: int, fences: Mapping[int, int], extents: Mapping[int, Extent]) -> int:
+    def _expected(
+        self, partition: TopicPartition, fences: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, Extent]
+    ) -> int:
         fence = fences.get(partition)
         if fence is None:
             return extents[partition].start
         return max(fence, extents[partition].start) if self._skip_lost else fence
+
+
+def _by_topic(results: Sequence[RangeResult]) -> dict[str, list[RangeResult]]:
+    found: dict[str, list[RangeResult]] = {}
+    for result in results:
+        found.setdefault(result.offsets.partition.topic, []).append(result)
+    return found

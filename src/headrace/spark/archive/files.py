@@ -4,35 +4,29 @@ One file holds one partition's records in offset order, with small row groups an
 so that a reader finds an offset by reading little.
 """
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from headrace.records.traceparents import MOST, NAME, is_traceparent
+from headrace.spark.archive import layout
+from headrace.spark.archive.place import Place, failed
 from headrace.spark.archive.table import COLUMNS, WrittenFile
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
 from headrace.spark.tasks import quarantine
 
-_FILE_BYTES: Final = 128 << 20
-_GROUP_BYTES: Final = 4 << 20
-_GROUP_ROWS: Final = (1024, 32_768)
-_DICTIONARY: Final = ["key", "topic", "partition", "timestampType", "topicId"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where records come from and go to. Travels to the tasks."""
+    """Where one topic's records come from and go to. Travels to the tasks."""
 
     redis: str
-    table: str
+    table: Place
     topic: str
     topic_id: str
     fail_on_data_loss: bool = True
@@ -61,6 +55,7 @@ def write_range(
     Raises:
         CorruptLog: a batch cannot be read, without `skip_unreadable`.
         DataLoss: part of the range is gone, with `fail_on_data_loss`.
+        StoreUnavailable, TableError: the files cannot be written.
     """
     with LogReader(destination.redis) as log:
         batches = log.records(
@@ -68,13 +63,18 @@ def write_range(
             offsets,
             include_headers=True,
             fail_on_data_loss=destination.fail_on_data_loss,
-            unreadable=quarantine(str(Path(destination.table) / UNREADABLE), unreadable.append)
+            unreadable=quarantine(
+                lambda name, batch: destination.table.write(f"{UNREADABLE}/{name}", batch), unreadable.append
+            )
             if destination.skip_unreadable
             else None,
         )
         if destination.traced:
             batches = _traced(batches, traces)
-        return list(_write_files(destination, offsets.partition.partition, batches))
+        try:
+            return list(_write_files(destination, offsets.partition.partition, batches))
+        except OSError as error:
+            raise failed(destination.table, "cannot be written", error) from error
 
 
 def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa.RecordBatch]:
@@ -99,7 +99,7 @@ def _write_files(destination: Destination, partition: int, batches: Iterator[pa.
             if file is None:
                 file = _OpenFile(destination, partition, batch)
             file.write(batch)
-            if file.written >= _FILE_BYTES:
+            if file.written >= layout.FILE_BYTES:
                 yield file.close()
                 file = None
         if file is not None:
@@ -122,25 +122,14 @@ class _OpenFile:
         self._times: list[tuple[int, int]] = []
         name = f"{self._start:020d}-{uuid.uuid4().hex}.parquet"
         self._relative = f"{destination.topic_id}/{partition}/{name}"
-        self._path = Path(destination.table) / self._relative
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._group_rows = _group_rows(first)
-        self._sink = self._path.open("wb")
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            COLUMNS,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_DICTIONARY,
-            column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-            write_statistics=["topic", "partition", "offset", "timestamp", "topicId"],
-            write_page_index=True,
-        )
+        self._group_rows = layout.group_rows(first)
+        self._sink = destination.table.create(self._relative)
+        self._writer = layout.writer(self._sink, COLUMNS)
 
     @property
     def written(self) -> int:
         """Bytes so far, without what the writer holds back."""
-        return self._sink.tell()
+        return int(self._sink.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append records that follow those before."""
@@ -153,12 +142,9 @@ class _OpenFile:
         self._rows += rows
 
     def close(self) -> WrittenFile:
-        """Finish the file and bring it to the disk."""
+        """Finish the file and bring it to the disk, or into the store."""
         self._writer.close()
-        self._sink.flush()
-        os.fsync(self._sink.fileno())
-        size = self._sink.tell()
-        self._sink.close()
+        size = self._destination.table.finish(self._sink)
         return WrittenFile(
             path=self._relative,
             topic=self._destination.topic,
@@ -173,12 +159,4 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._sink.close()
-        self._path.unlink(missing_ok=True)
-
-
-def _group_rows(batch: pa.RecordBatch) -> int:
-    """Rows for a row group of about 4 MiB, judged by the file's first records."""
-    low, high = _GROUP_ROWS
-    fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
-    return int(max(low, min(high, fitting)))
+        self._destination.table.abandon(self._sink, self._relative)

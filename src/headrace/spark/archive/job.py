@@ -1,32 +1,42 @@
-"""The archive as a Structured Streaming job: started, watched, started anew when its topic was created again."""
+"""The archive as a Structured Streaming job: started, watched, started anew when something that passes broke it."""
 
 import contextlib
+import hashlib
 import logging
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark import errors, session
 from headrace.spark.archive import ranges
-from headrace.spark.archive.batch import BatchArchiver, BatchResult, Step
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Step, Target
 from headrace.spark.archive.files import Destination
+from headrace.spark.archive.progress import Progress, Standing, TopicProgress
+from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.table import ArchiveTable
-from headrace.spark.errors import OptionError, SparkError, TopicReplaced
+from headrace.spark.errors import (
+    CorruptLog,
+    DataLoss,
+    OptionError,
+    SparkError,
+    TableError,
+    TopicReplaced,
+    UnknownTopic,
+)
 from headrace.spark.groups import GroupCommitter
 from headrace.spark.log import LogReader
-from headrace.spark.logs import TopicLog
+from headrace.spark.logs import Topics, check_id
 from headrace.spark.plan import Extent, TopicPartition
-from headrace.spark.positions import EARLIEST, offsets_json
 
 if TYPE_CHECKING:
     from headrace.tracing import Tracing
@@ -36,70 +46,21 @@ _log = logging.getLogger(__name__)
 _TASK_ROWS: Final = 500_000
 """A partition with more than this waiting is shared by several tasks, and becomes several files."""
 _POLL: Final = "50ms"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchiveSettings:
-    """What to archive, and how."""
-
-    topic: str
-    table: str
-    """A local or mounted directory."""
-    redis: str
-    """The storage URL of the server."""
-    kafka: str | None = None
-    group: str | None = None
-    """The consumer group whose positions follow the table; needs `kafka`, `HOST:PORT`."""
-    checkpoint: str | None = None
-    """Spark's checkpoint is kept under this directory; None: a temporary one, and the table says where to go on."""
-    trigger_s: float = 10.0
-    """Records wait at most this long for their commit."""
-    min_rows: int = 200_000
-    """This many waiting are committed at once."""
-    max_rows: int = 2_000_000
-    """No commit holds more."""
-    skip_lost: bool = False
-    """Go on, instead of failing, where retention was faster than the archive."""
-    skip_unreadable: bool = False
-    """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
-    traces: str | None = None
-    """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where the archive stands after a batch."""
-
-    rows: int
-    """Archived since it was started."""
-    batch_rows: int
-    batch_bytes: int
-    """Parquet written by the batch."""
-    batch_s: float
-    """Duration of the batch."""
-    lag: int
-    """Records in the log that the table does not have."""
-    version: int
-    """Of the table."""
-    fences: dict[int, int] = field(default_factory=dict)
-    """The next offset to archive, by partition."""
-    unreadable: tuple[str, ...] = ()
-    """A line for each stored batch that this batch could not read and left out."""
-    batch_files: int = 0
-    """Parquet files added by the batch."""
-    group_failed: bool = False
-    """Whether the group could not be brought to where the table is; the next batch tries again."""
-
-
-class Standing(NamedTuple):
-    """How far the table is, in offsets of all partitions together."""
-
-    archived: int
-    end: int
-
+_MASTER: Final = "local[*,4]"
+"""A task whose Python worker was killed is tried again: four times at most."""
+_FOR_GOOD: Final = (OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError)
+"""What trying again does not help."""
+_LONGEST_PAUSE_S: Final = 30.0
+_TRIES: Final = 5
+"""With `once`, and for what Spark says that we do not know: so often in a row without a batch between."""
 
 OnProgress = Callable[[Progress], None]
+OnNote = Callable[[str], None]
 _STAGE_ERROR: Final = re.compile(r"headrace\.spark(?:\.\w+)*\.(\w+): (.*)")
+
+
+class SparkGone(SparkError):
+    """The JVM has ended: this process can do no more, another one can."""
 
 
 def run(
@@ -108,17 +69,18 @@ def run(
     once: bool = False,
     spark: SparkSession | None = None,
     on_progress: OnProgress = lambda _: None,
+    on_note: OnNote = _log.warning,
     on_start: "Callable[[Archive], None]" = lambda _: None,
     step: Step = lambda _: None,
 ) -> Progress:
-    """Archive until everything there was at the start is in the table (`once`), or until interrupted.
+    """Archive until everything there was at the start is in the tables (`once`), or until interrupted.
 
     `on_start` is given the running archive; the rest as `start`.
 
     Raises:
         SparkError: whatever stopped it, in one line.
     """
-    archive = start(settings, once=once, spark=spark, on_progress=on_progress, step=step)
+    archive = start(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
     try:
         on_start(archive)
         while not archive.wait(1.0):
@@ -134,23 +96,24 @@ def start(
     once: bool = False,
     spark: SparkSession | None = None,
     on_progress: OnProgress = lambda _: None,
+    on_note: OnNote = _log.warning,
     step: Step = lambda _: None,
 ) -> "Archive":
     """Begin to archive in the background.
 
     Args:
         settings: what to archive, and how.
-        once: end when everything there was at the start is in the table.
+        once: end when everything there was at the start is in the tables.
         spark: the session to run in; None: one of its own.
         on_progress: called after every batch, and once before the first, from another thread.
+        on_note: told what a person should know, one line each: what broke and is tried again, a new topic.
         step: called at each step of a batch, for tests that stop the process there.
 
     Raises:
         SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka listener.
     """
-    if (settings.kafka is None) != (settings.group is None):
-        raise OptionError("a consumer group and the Kafka address it is committed at go together: give both or neither")
-    return Archive(settings, once=once, spark=spark, on_progress=on_progress, step=step)
+    settings.check()
+    return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
 
 
 class Archive:
@@ -163,29 +126,38 @@ class Archive:
         once: bool,
         spark: SparkSession | None,
         on_progress: OnProgress,
+        on_note: OnNote,
         step: Step,
     ) -> None:
         """See `start`."""
         self._settings = settings
         self._once = once
         self._on_progress = on_progress
-        self._step = step
+        self._on_note = on_note
         self._stopping = threading.Event()
+        self._working = threading.Lock()
+        """Held while a batch is under way."""
         self._error: Exception | None = None
         self._query: StreamingQuery | None = None
-        self._group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
-        self.progress = Progress(0, 0, 0, 0.0, 0, 0)
+        self._queries = 0
+        self._targets: dict[str, Target] = {}
+        self._topics: Topics = {}
+        self._registered: dict[str, dict[int, int]] = {}
+        group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
+        self._archiver = BatchArchiver(
+            self._current, extents=self._extents, group=group, skip_lost=settings.skip_lost, step=step
+        )
+        self.progress = Progress()
         self._tracing: Tracing | None = None
         with contextlib.ExitStack() as held:
             if settings.traces is not None:
                 self._tracing = _tracing(settings.traces)
                 held.callback(self._tracing.close)
             self._log = held.enter_context(LogReader(settings.redis))
-            topic = self._log.topic(settings.topic)  # before a table is made for a mistyped one
-            self._table = ArchiveTable(settings.table)
+            self._registrar = held.enter_context(contextlib.closing(Registrar(settings.redis)))
             self._temporary = held.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
-            self._begin(topic)
-            self._spark = session.create("headrace archive", optimize=False) if spark is None else spark
+            self._begin()
+            self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
             self._held = held.pop_all()
         self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
         self._thread.start()
@@ -200,104 +172,174 @@ class Archive:
         return True
 
     def stop(self) -> None:
-        """Stop now; an unfinished batch is left out of the table and comes again next time."""
+        """Stop now; an unfinished batch is left out of the tables and comes again next time."""
         self._stopping.set()
-        query = self._query
-        if query is not None and query.isActive:
-            query.stop()
+        self._stop_query()
         self._thread.join()
         self._held.close()
 
-    def standing(self) -> Standing:
-        """How far the table is just now. Raises SparkError when the storage does not answer."""
-        return self._standing(self.progress.fences)
+    def drain(self) -> None:
+        """Stop when the batch that is under way, if one is, is in the tables and its group committed."""
+        self._stopping.set()
+        with self._working:
+            pass
+        self.stop()
 
-    def _standing(self, fences: Mapping[int, int]) -> Standing:
-        extents = self._extents().items()
-        # Retention may have taken what the table has: there is nothing to archive below a log start.
-        archived = sum(max(extent.start, min(extent.end, fences.get(number, 0))) for number, extent in extents)
-        return Standing(archived, sum(extent.end for _, extent in extents))
+    def standing(self) -> dict[str, Standing]:
+        """How far each table is just now. Raises SparkError when the storage does not answer."""
+        return self._standing({name: topic.fences for name, topic in self.progress.topics.items()})
 
-    def _begin(self, topic: TopicLog) -> None:
-        """Take up the topic where the table stands, and bring the group there."""
-        self._topic = topic
-        self._archiver = BatchArchiver(
-            self._table,
-            topic.name,
-            str(topic.id),
-            extents=self._extents,
-            group=self._group,
-            skip_lost=self._settings.skip_lost,
-            step=self._step,
-        )
+    def _standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
+        extents = self._extents()
+        standing = {}
+        for name, found in fences.items():
+            mine = {one.partition: extent for one, extent in extents.items() if one.topic == name}
+            # Retention may have taken what the table has: there is nothing to archive below a log start.
+            archived = sum(max(one.start, min(one.end, found.get(number, 0))) for number, one in mine.items())
+            standing[name] = Standing(archived, sum(one.end for one in mine.values()))
+        return standing
+
+    # The topics
+
+    def _begin(self) -> None:
+        """Take up the topics where their tables stand, and bring the group there."""
+        self._targets = {}
         result = self._archiver.commit_group()
-        if result.group_error is not None:  # a group that never worked is a mistake, not an outage
+        if result.group_error is not None and not self._queries:  # a group that never worked is a mistake
             raise result.group_error
         self._report(result, 0.0)
 
-    def _extents(self) -> dict[int, Extent]:
-        topic = self._log.topic(self._settings.topic, expected_id=str(self._topic.id))
-        return {one.partition: extent for one, extent in self._log.extents({topic.name: topic}).items()}
+    def _current(self) -> dict[str, Target]:
+        """The topics as they are now; a table is made for each new one.
+
+        Raises:
+            UnknownTopic: one is gone. TopicReplaced: one was deleted and created again.
+        """
+        found = self._log.topics(self._settings.subscription)  # before a table is made for a mistyped one
+        gone = sorted(set(self._targets) - set(found))
+        if gone:
+            raise UnknownTopic(f"topic {gone[0]!r} was deleted while it was being archived")
+        for name, topic in found.items():
+            if name in self._targets:
+                check_id(topic, self._targets[name].topic_id)
+                continue
+            self._targets[name] = Target(name, topic.id, ArchiveTable(self._settings.place(name)))
+            if self._settings.pattern is not None:
+                self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
+        self._topics = found
+        return self._targets
+
+    def _extents(self) -> dict[TopicPartition, Extent]:
+        return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
+
+    # Running
 
     def _supervise(self) -> None:
         try:
+            failures = 0
             while not self._stopping.is_set():
+                before = self.progress.rows
                 try:
+                    if failures:
+                        self._begin()
                     self._run_query()
-                except TopicReplaced:
-                    self._begin(self._log.topic(self._settings.topic))
+                except Exception as error:
+                    failures = 1 if self.progress.rows > before else failures + 1
+                    self._take(error, failures)
                 else:
                     return
-        except (PySparkException, Py4JError) as error:
-            # Where the JVM itself failed there is no error of PySpark's, only the bridge's.
-            self._error = _from_spark(error)
         except Exception as error:  # handed over to whoever waits
             self._error = error
+
+    def _take(self, error: Exception, failures: int) -> None:
+        """Say what broke and pause, where trying again may help; raise it otherwise."""
+        if isinstance(error, Py4JNetworkError | ConnectionError) or (
+            isinstance(error, Py4JError | PySparkException) and not self._java_lives()
+        ):
+            raise SparkGone("Spark's JVM has ended") from error
+        if isinstance(error, PySparkException | Py4JError):
+            error = _from_spark(error)
+        if not isinstance(error, SparkError):
+            raise error
+        if isinstance(error, TopicReplaced):
+            self._targets = {}
+            return
+        if isinstance(error, UnknownTopic | DataLoss) and self._settings.pattern is not None:
+            gone = sorted(set(self._targets) - set(self._log.topics(self._settings.subscription)))
+            if gone:
+                self._on_note(f"{', '.join(gone)}: deleted; the table stays as it is")
+                self._targets = {}
+                return
+        if isinstance(error, _FOR_GOOD) or (failures >= _TRIES and (self._once or type(error) is SparkError)):
+            raise error
+        pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
+        self._on_note(f"{error}; trying again in {pause:.0f} s")
+        self._stopping.wait(pause)
+
+    def _java_lives(self) -> bool:
+        try:
+            self.spark.sparkContext._jsc.sc().applicationId()
+        except Exception:  # whatever the bridge says, it says it of a JVM that does not answer
+            return False
+        return True
 
     def _run_query(self) -> None:
         failure: list[SparkError] = []
 
         def archive_batch(frame: DataFrame, batch_id: int) -> None:  # Spark's signature
-            began, began_ns = time.monotonic(), time.time_ns()
-            try:
-                result = self._archiver.archive(lambda fences: ranges.write(frame, self._destination(), fences))
-                self._trace(result, began_ns)
-                self._report(result, time.monotonic() - began)
-                self._check_group(result)
-            except SparkError as error:
-                failure.append(error)
-                raise
+            with self._working:
+                if self._stopping.is_set():
+                    raise SparkError("stopping")
+                began, began_ns = time.monotonic(), time.time_ns()
+                try:
+                    result = self._archiver.archive(lambda fences: ranges.write(frame, self._destinations(), fences))
+                    self._trace(result, began_ns)
+                    self._report(result, time.monotonic() - began)
+                    self._check_group(result)
+                except SparkError as error:
+                    failure.append(error)
+                    raise
 
         self._query = self._start_query(archive_batch)
         if self._stopping.is_set():  # asked for before there was a query to stop
-            self._query.stop()
+            self._stop_query()
         try:
             self._query.awaitTermination()
         except PySparkException as error:
             if not self._stopping.is_set():
-                raise (failure[0] if failure else _from_spark(error)) from error
+                raise (failure[0] if failure else error) from error
 
     def _trace(self, result: BatchResult, began_ns: int) -> None:
-        """One span for the batch in each trace that its records belong to."""
-        if self._tracing is not None and result.traces:
+        """One span for each topic of the batch in each trace that its records belong to."""
+        for name, topic in result.topics.items() if self._tracing is not None else ():
             told: dict[str, str | int] = {
-                "messaging.destination.name": self._topic.name,
-                "headrace.rows": result.rows,
-                "headrace.files": result.files,
-                "headrace.table.version": result.version,
+                "messaging.destination.name": name,
+                "headrace.rows": topic.rows,
+                "headrace.files": topic.files,
+                "headrace.table.version": topic.version,
             }
-            self._tracing.continued(f"archive {self._topic.name}", result.traces, told, began_ns=began_ns)
+            if topic.traces and self._tracing is not None:
+                self._tracing.continued(f"archive {name}", topic.traces, told, began_ns=began_ns)
+
+    def _stop_query(self) -> None:
+        query = self._query
+        try:
+            if query is not None and query.isActive:
+                query.stop()
+        except (Py4JError, PySparkException, ConnectionError):
+            return  # there is no JVM left to stop it in
 
     def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         settings = self._settings
-        self._spark.dataSource.register(ranges.RangeSource)
+        self._queries += 1
+        self.spark.dataSource.register(ranges.RangeSource)
         # An idle archive looks for new records this often; Spark's own 10 ms would keep a core busy.
-        self._spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
+        self.spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
         options = {
             "redis": settings.redis,
-            "subscribe": settings.topic,
-            "topicId": str(self._topic.id),
-            "startingOffsets": self._starting_offsets(),
+            **({"subscribe": ",".join(settings.topics)} if settings.pattern is None else {}),
+            **({"subscribePattern": settings.pattern} if settings.pattern is not None else {}),
+            ranges.FENCES: self._fences(),
             "failOnDataLoss": str(not settings.skip_lost).lower(),
             "maxOffsetsPerTrigger": str(settings.max_rows),
             "maxRecordsPerPartition": str(_TASK_ROWS),
@@ -306,7 +348,7 @@ class Archive:
             options["minOffsetsPerTrigger"] = str(min(settings.min_rows, settings.max_rows))
             options["maxTriggerDelay"] = f"{max(1, round(settings.trigger_s * 1000))}ms"
         writer = (
-            self._spark.readStream.format(ranges.RangeSource.name())
+            self.spark.readStream.format(ranges.RangeSource.name())
             .options(**options)
             .load()
             .writeStream.foreachBatch(archive_batch)
@@ -314,52 +356,80 @@ class Archive:
         )
         return (writer.trigger(availableNow=True) if self._once else writer).start()
 
-    def _starting_offsets(self) -> str:
-        """For a query without a checkpoint: where the table stands, the log's start where it has nothing."""
-        fences = self.progress.fences
-        name = self._topic.name
-        return offsets_json(
-            {TopicPartition(name, number): fences.get(number, EARLIEST) for number in self._topic.partitions}
+    def _fences(self) -> str:
+        """Where the tables stand, for a query without a checkpoint."""
+        return ranges.fences_json(
+            {
+                TopicPartition(name, number): offset
+                for name, topic in self.progress.topics.items()
+                for number, offset in topic.fences.items()
+            }
         )
 
     def _checkpoint(self) -> Path:
-        """One directory per topic id: offsets of a deleted topic mean nothing to the next of its name."""
-        root = self._settings.checkpoint or self._temporary
-        return Path(root).absolute() / str(self._topic.id)
+        """One directory per set of topics: offsets of a deleted topic mean nothing to the next of its name."""
+        if self._settings.checkpoint is None:
+            return Path(self._temporary) / str(self._queries)
+        ids = ",".join(sorted(target.topic_id for target in self._targets.values()))
+        return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
-    def _destination(self) -> Destination:
-        return Destination(
-            redis=self._settings.redis,
-            table=str(self._table.path),
-            topic=self._topic.name,
-            topic_id=str(self._topic.id),
-            fail_on_data_loss=not self._settings.skip_lost,
-            skip_unreadable=self._settings.skip_unreadable,
-            traced=self._settings.traces is not None,
-        )
+    def _destinations(self) -> dict[str, Destination]:
+        return {
+            name: Destination(
+                redis=self._settings.redis,
+                table=target.table.place,
+                topic=name,
+                topic_id=target.topic_id,
+                fail_on_data_loss=not self._settings.skip_lost,
+                skip_unreadable=self._settings.skip_unreadable,
+                traced=self._settings.traces is not None,
+            )
+            for name, target in self._targets.items()
+        }
+
+    # Telling
 
     def _check_group(self, result: BatchResult) -> None:
         """A run that ends must not end with the group behind; one that goes on says so and tries again."""
         if result.group_error is not None and self._once:
             raise result.group_error
         if result.group_error is not None:
-            _log.warning("%s; the next batch tries again", result.group_error)
+            self._on_note(f"{result.group_error}; the next batch tries again")
 
     def _report(self, result: BatchResult, seconds: float) -> None:
-        standing = self._standing(result.fences)
+        standing = self._standing({name: topic.fences for name, topic in result.topics.items()})
         self.progress = Progress(
             rows=self.progress.rows + result.rows,
-            batch_rows=result.rows,
-            batch_bytes=result.size,
             batch_s=seconds,
-            lag=standing.end - standing.archived,
-            version=result.version,
-            fences=result.fences,
-            batch_files=result.files,
+            topics={
+                name: TopicProgress(
+                    lag=standing[name].end - standing[name].archived,
+                    version=topic.version,
+                    fences=topic.fences,
+                    batch_rows=topic.rows,
+                    batch_bytes=topic.size,
+                    batch_files=topic.files,
+                )
+                for name, topic in result.topics.items()
+            },
+            unreadable=tuple(line for topic in result.topics.values() for line in topic.unreadable),
             group_failed=result.group_error is not None,
-            unreadable=result.unreadable,
         )
+        if result.conflicts:
+            self._on_note(
+                "another archive writes into the same table: each record goes in once, one of the two is idle"
+            )
+        self._register(result)
         self._on_progress(self.progress)
+
+    def _register(self, result: BatchResult) -> None:
+        """Let the server know: from here on the log may drop what the tables have."""
+        for name, topic in result.topics.items():
+            if self._registered.get(name) != topic.fences:
+                note = self._registrar.register(self._targets[name], topic.fences)
+                self._registered[name] = dict(topic.fences)
+                if note is not None:
+                    self._on_note(note)
 
 
 def _tracing(endpoint: str) -> "Tracing":

@@ -17,11 +17,19 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from headrace import settings
 from headrace.spark import options as source_options
+from headrace.spark import plan
 from headrace.spark.archive.batch import RangeResult, clip
 from headrace.spark.archive.files import Destination, write_range
 from headrace.spark.archive.table import WrittenFile
-from headrace.spark.errors import CorruptLog, DataLoss, SparkError, StorageUnavailable
-from headrace.spark.plan import Range, TopicPartition
+from headrace.spark.errors import (
+    CorruptLog,
+    DataLoss,
+    SparkError,
+    StorageUnavailable,
+    StoreUnavailable,
+    TableError,
+)
+from headrace.spark.plan import Offsets, Range, TopicPartition
 from headrace.spark.stream import StreamReader
 from headrace.spark.tasks import RangePartition
 
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 
 RANGES: Final = StructType(
     [
+        StructField("topic", StringType()),
         StructField("stream", StringType()),
         StructField("partition", IntegerType()),
         StructField("start", LongType()),
@@ -37,7 +46,16 @@ RANGES: Final = StructType(
     ]
 )
 _RESULT: Final = pa.schema([("result", pa.string())])
-_FAILURES: Final = {kind.__name__: kind for kind in (CorruptLog, DataLoss, StorageUnavailable)}
+_FAILURES: Final = {
+    kind.__name__: kind for kind in (CorruptLog, DataLoss, StorageUnavailable, StoreUnavailable, TableError)
+}
+FENCES: Final = "fences"
+"""An option of this source alone: where the tables stand, JSON as in a checkpoint."""
+
+
+def fences_json(fences: Mapping[TopicPartition, int]) -> str:
+    """The option `fences`."""
+    return json.dumps(plan.to_json(fences))
 
 
 class RangeSource(DataSource):
@@ -54,44 +72,59 @@ class RangeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """Offsets as in `format("headrace")`."""
-        parsed = source_options.parse(self.options, default_redis=settings.redis_url())
+        given = {name: value for name, value in self.options.items() if name != FENCES}
+        parsed = source_options.parse(given, default_redis=settings.redis_url())
         source_options.check_streaming(parsed)
-        return RangeReader(parsed)
+        return RangeReader(parsed, plan.from_json(json.loads(self.options.get(FENCES, "{}"))))
 
 
 class RangeReader(StreamReader):
     """A stream reader whose tasks yield their own range."""
 
+    def __init__(self, options: source_options.SourceOptions, fences: Offsets) -> None:
+        super().__init__(options)
+        self._fences = fences
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
+        """Where the tables stand; the log's start where they have nothing."""
+        return plan.to_json({one: self._fences.get(one, extent.start) for one, extent in self._look(now=None).items()})
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row."""
         assert isinstance(partition, RangePartition)
         offsets = partition.offsets
-        columns = [[partition.stream], [offsets.partition.partition], [offsets.start], [offsets.end]]
-        types = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
+        topic, number = offsets.partition
+        columns = [[topic], [partition.stream], [number], [offsets.start], [offsets.end]]
+        types = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64()]
         arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=RANGES.fieldNames())
 
 
-def write(frame: DataFrame, destination: Destination, fences: Mapping[int, int]) -> list[RangeResult]:
+Destinations = Mapping[str, Destination]
+"""By topic."""
+
+
+def write(frame: DataFrame, destinations: Destinations, fences: Mapping[TopicPartition, int]) -> list[RangeResult]:
     """Run the tasks of one micro-batch: each writes the files of its range.
 
     Raises:
         DataLoss: records are gone that should be archived.
-        StorageUnavailable: a task lost Redis.
+        StorageUnavailable, StoreUnavailable: a task lost Redis, or the tables' store.
     """
-    rows = frame.mapInArrow(partial(_write_task, destination, dict(fences)), "result string").collect()
+    task = partial(_write_task, dict(destinations), dict(fences))
+    rows = frame.mapInArrow(task, "result string").collect()
     return [_decode(row.result) for row in rows]
 
 
 def _write_task(
-    destination: Destination, fences: Mapping[int, int], batches: "Iterable[pa.RecordBatch]"
+    destinations: Destinations, fences: Mapping[TopicPartition, int], batches: "Iterable[pa.RecordBatch]"
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        results = [_write_one(destination, fences, row) for row in batch.to_pylist()]
+        results = [_write_one(destinations[row["topic"]], fences, row) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pydict({"result": results}, schema=_RESULT)
 
 
-def _write_one(destination: Destination, fences: Mapping[int, int], row: Mapping[str, object]) -> str:
+def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], row: Mapping[str, object]) -> str:
     """A range's result as JSON; what the driver should say in one line travels as a value, not as a traceback."""
     partition = TopicPartition(destination.topic, row["partition"])  # type: ignore[arg-type]
     stream, offsets = str(row["stream"]), Range(partition, row["start"], row["end"])  # type: ignore[arg-type]
@@ -102,7 +135,7 @@ def _write_one(destination: Destination, fences: Mapping[int, int], row: Mapping
         files = []
         if offsets.end > offsets.start:
             files = write_range(destination, stream, offsets, unreadable, traces)
-    except (CorruptLog, DataLoss, StorageUnavailable) as error:
+    except tuple(_FAILURES.values()) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
     bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
     written = [asdict(file) for file in files]

@@ -7,26 +7,33 @@ commit when another one has set one of the same `txn` ids since that snapshot wa
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.records.arrow import schema
+from headrace.spark.archive.place import Place, failed, one_line
 from headrace.spark.errors import SparkError, TableError
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
+_COMMIT_ID: Final = "headraceCommit"
+_LOOK_BACK: Final = 50
+"""So many commits of others may come between one of ours and the look whether it is in the table."""
+_CHECKPOINT_EVERY: Final = "50"
+"""Commits between two checkpoints of Delta's log: reading the table reads at most so many small files."""
 
 
 class Conflict(SparkError):
-    """Another archiver committed first; nothing of this commit is in the table."""
+    """Somebody else committed first; nothing of this commit is in the table."""
 
 
 @dataclass(frozen=True)
@@ -47,37 +54,54 @@ class WrittenFile:
 
 
 class ArchiveTable:
-    """A Delta table in a local directory."""
+    """A Delta table with records of topics."""
 
-    def __init__(self, path: str) -> None:
-        """Take the table at `path`, or create it there.
+    def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
+        """Take the table at `place`, or create it there.
+
+        Args:
+            place: where it lies.
+            columns: those that it has when it is made; one that is there may have more.
+            make: False: it must be there.
 
         Raises:
-            TableError: something else lies there, or the table has other columns.
+            TableError: something else lies there, the table has other columns, or writing is not allowed.
+            StoreUnavailable: the object store does not answer.
         """
-        self.path = _local(path)
-        _create_if_missing(self.path)
-        found = self.snapshot().columns()
-        if found != _names_and_types(Schema.from_arrow(COLUMNS)):
-            raise TableError(f"{self.path} is a Delta table with other columns than an archive's: name another path")
+        self.place = place
+        _create_if_missing(place, columns, make=make)
+        try:
+            self._table = place.delta()
+        except (DeltaError, OSError) as error:
+            raise failed(place, "cannot be read as a Delta table", error) from error
+        found = dict(self.snapshot().columns())
+        if any(found.get(name) != kind for name, kind in _names_and_types(Schema.from_arrow(columns))):
+            raise TableError(f"{place.name} is a Delta table with other columns than an archive's: name another path")
+        place.check()
 
     def snapshot(self) -> "Snapshot":
-        """The table as it is now."""
+        """The table as it is now. The one before is not to be used any more.
+
+        Raises:
+            TableError, StoreUnavailable: it cannot be read.
+        """
         try:
-            return Snapshot(DeltaTable(self.path))
-        except DeltaError as error:
-            raise TableError(f"{self.path} cannot be read as a Delta table: {_one_line(error)}") from error
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "cannot be read as a Delta table", error) from error
+        return Snapshot(self.place, self._table)
 
     def discard(self, files: Iterable[WrittenFile]) -> None:
         """Delete files that were never committed."""
         for file in files:
-            (self.path / file.path).unlink(missing_ok=True)
+            self.place.delete(file.path)
 
 
 class Snapshot:
     """One version of the table."""
 
-    def __init__(self, table: DeltaTable) -> None:
+    def __init__(self, place: Place, table: DeltaTable) -> None:
+        self._place = place
         self._table = table
 
     @property
@@ -89,43 +113,83 @@ class Snapshot:
         """Names and Delta types."""
         return _names_and_types(self._table.schema())
 
+    def arrow(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return pa.schema(self._table.schema().to_arrow())
+
     def fences(self, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
         """The next offset to archive, for each partition that has one."""
         versions = {partition: self._table.transaction_version(app_id(topic_id, partition)) for partition in partitions}
         return {partition: version for partition, version in versions.items() if version is not None}
+
+    def files(self) -> list[dict[str, Any]]:
+        """The files, as Delta's log describes them: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
+        rows: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return rows
 
     def commit(self, topic_id: str, files: Iterable[WrittenFile], fences: Mapping[int, int]) -> None:
         """Add the files and set the fences, both or neither.
 
         Raises:
             Conflict: one of these fences was set by somebody else since this snapshot.
+            StoreUnavailable: whether it was committed is not known; the fences tell.
         """
         held = self.fences(topic_id, fences)
         for partition, offset in fences.items():
             if offset < held.get(partition, 0):
                 raise ValueError(f"fence of partition {partition} would fall from {held[partition]} to {offset}")
         transactions = [Transaction(app_id(topic_id, partition), offset) for partition, offset in fences.items()]
+        self.apply([add_action(topic_id, file) for file in files], transactions)
+
+    def apply(
+        self,
+        actions: list[AddAction | RemoveAction],
+        transactions: list[Transaction],
+    ) -> None:
+        """Commit actions and `txn` entries against this snapshot. Raises as `commit`."""
+        before = self.version
+        commit_id = uuid.uuid4().hex
         try:
             self._table.create_write_transaction(
-                [_add_action(topic_id, file) for file in files],
+                actions,
                 mode="append",
                 schema=self._table.schema(),
-                commit_properties=CommitProperties(app_transactions=transactions),
+                commit_properties=CommitProperties(
+                    app_transactions=transactions, custom_metadata={_COMMIT_ID: commit_id}
+                ),
             )
         except CommitFailedError as error:
-            raise Conflict(_one_line(error)) from error
-        self._sync_log()
+            # A store's answer that was lost makes delta-rs try again, and meet its own commit.
+            if not self._went_in(commit_id):
+                raise Conflict(one_line(error)) from error
+        except (DeltaError, OSError) as error:
+            raise failed(self._place, "was not written", error) from error
+        self._sync_log(before)
 
-    def _sync_log(self) -> None:
+    def _went_in(self, commit_id: str) -> bool:
+        try:
+            self._table.update_incremental()
+            return any(entry.get(_COMMIT_ID) == commit_id for entry in self._table.history(_LOOK_BACK))
+        except (DeltaError, OSError) as error:
+            raise failed(self._place, "was perhaps not written", error) from error
+
+    def _sync_log(self, version: int) -> None:
         """Bring the commit to the disk: what comes after it may let the log drop these records."""
-        log = Path(self._table.table_uri.removeprefix("file://")) / "_delta_log"
-        after = f"{self.version:020d}.json"
+        path = self._place.path
+        if path is None:
+            return
+        log = path / "_delta_log"
+        after = f"{version:020d}.json"
         for entry in [*(path for path in log.glob("*.json") if path.name > after), log]:
-            descriptor = os.open(entry, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(entry)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def app_id(topic_id: str, partition: int) -> str:
@@ -133,33 +197,35 @@ def app_id(topic_id: str, partition: int) -> str:
     return f"headrace:{topic_id}:{partition}"
 
 
-def _local(path: str) -> Path:
-    scheme, separator, rest = path.partition("://")
-    if separator and scheme != "file":
-        raise TableError(f"tables lie in a local or mounted directory; {scheme}:// is not supported: {path}")
-    return Path(rest if separator else path).absolute()
-
-
-def _create_if_missing(path: Path) -> None:
-    if path.is_dir() and DeltaTable.is_deltatable(str(path)):
-        return
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise TableError(f"{path} is there and is not a Delta table: name an empty or new directory")
+def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
+    path = place.path
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(str(path), COLUMNS, mode="ignore", description="Records archived by Headrace")
-    except OSError as error:
-        raise TableError(f"cannot create a table at {path}: {error.strerror}") from error
-    except DeltaError as error:
-        if not DeltaTable.is_deltatable(str(path)):  # another archiver may have been quicker
-            raise TableError(f"cannot create a table at {path}: {_one_line(error)}") from error
+        if (path is None or path.is_dir()) and place.holds_table():
+            return
+        if not make:
+            raise TableError(f"there is no Delta table at {place.name}")
+        if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise TableError(f"{place.name} is there and is not a Delta table: name an empty or new directory")
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            place.uri,
+            columns,
+            mode="ignore",
+            description="Records archived by Headrace",
+            storage_options=place.options,
+            configuration={"delta.checkpointInterval": _CHECKPOINT_EVERY},
+        )
+    except (OSError, DeltaError) as error:
+        raise failed(place, "cannot be a table", error) from error
 
 
 def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in schema.fields]
 
 
-def _add_action(topic_id: str, file: WrittenFile) -> AddAction:
+def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
+    """The file as Delta's log has it, with what prunes."""
     low = {
         "topic": file.topic,
         "partition": file.partition,
@@ -174,7 +240,7 @@ def _add_action(topic_id: str, file: WrittenFile) -> AddAction:
         size=file.size,
         partition_values={},
         modification_time=int(time.time() * 1000),
-        data_change=True,
+        data_change=data_change,
         stats=json.dumps(stats),
     )
 
@@ -183,7 +249,3 @@ def _instant(timestamp_ms: int) -> str:
     """Delta's statistics have milliseconds; so have records."""
     seconds, milliseconds = divmod(timestamp_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

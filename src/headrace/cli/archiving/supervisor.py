@@ -1,0 +1,136 @@
+"""Keeps one process with Spark in it alive: starts it, starts another when it was killed, and asks it to end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final
+
+import msgspec
+
+from headrace.cli.archiving import messages
+from headrace.cli.archiving.messages import Batch, Ended, Failed, Note, Told, Wanted
+
+_CHILD: Final = "headrace.cli.archiving.child"
+_LONGEST_PAUSE_S: Final = 30.0
+_TRIES: Final = 10
+"""So many processes in a row that ended without a batch are enough."""
+
+
+class ArchiveFailed(Exception):
+    """The archive has ended, and another process would end the same way. One line for a person."""
+
+
+class Supervisor:
+    """Runs the archive. Of one process at a time: two would not harm the tables, they would only waste work."""
+
+    def __init__(self, wanted: Wanted, tell: Callable[[Told], None]) -> None:
+        """`tell` is called with everything that the archive says, and with notes of ours, on the caller's thread."""
+        self._wanted = wanted
+        self._tell = tell
+        self._asked = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._archived = False
+        self._status = 0
+
+    def run(self) -> None:
+        """Archive until it is done or `stop` is called.
+
+        Raises:
+            ArchiveFailed: it cannot go on.
+        """
+        failures = 0
+        while not self._asked.is_set():
+            self._archived = False
+            last = self._run_child()
+            if isinstance(last, Ended) or self._asked.is_set():
+                return
+            if isinstance(last, Failed) and not last.passing:
+                raise ArchiveFailed(last.text)
+            failures = 1 if self._archived else failures + 1
+            why = last.text if isinstance(last, Failed) else _ending(self._status)
+            if failures >= _TRIES:
+                raise ArchiveFailed(f"{why}; that was {failures} times in a row")
+            pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
+            self._tell(Note(f"{why}; starting anew in {pause:.0f} s"))
+            self._asked.wait(pause)
+
+    def stop(self) -> None:
+        """Ask it to end with the batch that is under way; asked again, end it at once. From any thread or signal."""
+        child = self._child
+        if self._asked.is_set():
+            if child is not None:
+                _kill(child)
+            return
+        self._asked.set()
+        if child is not None and child.stdin is not None:
+            with contextlib.suppress(OSError):
+                child.stdin.close()
+
+    def _run_child(self) -> Told | None:
+        """One process from its start to its end; the last thing that it said of its end, None when it said nothing."""
+        ended: Told | None = None
+        command = [sys.executable, "-m", _CHILD]
+        # A session of its own: Ctrl-C reaches this process alone, and all of it can be ended together.
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
+            self._child = child
+            assert child.stdin is not None
+            assert child.stdout is not None
+            try:
+                with contextlib.suppress(OSError, ValueError):
+                    child.stdin.write(messages.line(self._wanted))
+                    child.stdin.flush()
+                if self._asked.is_set():
+                    child.stdin.close()
+                for text in child.stdout:
+                    told = _told(text)
+                    if isinstance(told, Ended | Failed):
+                        ended = told
+                    elif told is not None:
+                        self._archived = self._archived or (isinstance(told, Batch) and told.rows > 0)
+                        self._tell(told)
+                self._status = child.wait()
+            finally:
+                self._child = None
+                with contextlib.suppress(OSError, ValueError):
+                    child.stdin.close()
+                # What it has left running, such as its JVM, would only be in the way.
+                _kill(child)
+        return ended
+
+
+@contextlib.contextmanager
+def stopping_by_signals(supervisor: Supervisor) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask it to stop."""
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        supervisor.stop()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _told(text: bytes) -> Told | None:
+    try:
+        return messages.told(text)
+    except msgspec.MsgspecError:  # half a line, of a process that was killed
+        return None
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"the archive's process was killed by {signal.Signals(-status).name}"
+    return f"the archive's process ended with status {status}"
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)

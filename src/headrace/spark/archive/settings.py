@@ -1,0 +1,72 @@
+"""What to archive, and how."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.spark.archive.place import Place
+from headrace.spark.errors import OptionError
+from headrace.spark.logs import Subscription
+
+TOPIC: Final = "{topic}"
+"""Stands for the topic's name in a table's place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveSettings:
+    """What to archive, and how. Give `topics` or `pattern`."""
+
+    table: str
+    """A directory, or the URL of an object store; `{topic}` in it stands for the topic's name."""
+    redis: str
+    """The storage URL of the server."""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """A regular expression for whole names; topics created later are archived too."""
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """delta-rs' storage options, the same on driver and executors."""
+    kafka: str | None = None
+    group: str | None = None
+    """The consumer group whose positions follow the tables; needs `kafka`, `HOST:PORT`."""
+    checkpoint: str | None = None
+    """Spark's checkpoint is kept under this directory; None: a temporary one, and the tables say where to go on."""
+    trigger_s: float = 10.0
+    """Records wait at most this long for their commit."""
+    min_rows: int = 200_000
+    """This many waiting are committed at once."""
+    max_rows: int = 2_000_000
+    """No commit holds more."""
+    skip_lost: bool = False
+    """Go on, instead of failing, where retention was faster than the archive."""
+    skip_unreadable: bool = False
+    """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
+    traces: str | None = None
+    """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
+
+    def check(self) -> None:
+        """Raise OptionError for what does not fit together."""
+        if (self.kafka is None) != (self.group is None):
+            raise OptionError(
+                "a consumer group and the Kafka address it is committed at go together: give both or neither"
+            )
+        if bool(self.topics) == (self.pattern is not None):
+            raise OptionError("name topics, or give a pattern: one of the two")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise OptionError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from None
+        if TOPIC not in self.table and (self.pattern is not None or len(self.topics) > 1):
+            raise OptionError(
+                f"a table has one topic: put {TOPIC} where the topic's name belongs, such as {self.table}/{TOPIC}"
+            )
+
+    @property
+    def subscription(self) -> Subscription:
+        """The topics, as a source reads them."""
+        return Subscription(names=tuple(dict.fromkeys(self.topics)), pattern=self.pattern)
+
+    def place(self, topic: str) -> Place:
+        """Where a topic's table lies. Raises TableError for a URL of a kind that is not known."""
+        return Place.of(self.table.replace(TOPIC, topic), self.storage)

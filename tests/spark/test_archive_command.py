@@ -1,0 +1,61 @@
+"""The command `headrace archive`: two processes, as users run it."""
+
+import http.client
+import re
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.harness.storage import BareStorage
+from tests.metrics.test_exposition import read
+
+from headrace.cli import main
+
+from .conftest import records
+
+pytestmark = pytest.mark.spark
+
+
+def test_several_topics_and_what_it_answers_scrapes(
+    storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, partitions in (("scraped", 2), ("beside", 1)):
+        topic = storage.create_topic(name, partitions=partitions)
+        for partition in range(partitions):
+            storage.append(topic, partition, records(30))
+    asked = ["archive", "--topic", "scraped,beside", "--table", str(tmp_path / "{topic}"), "--redis", storage.url]
+    assert main.run([*asked, "--once", "--metrics", "127.0.0.1:0"]) == 0
+    said = capfd.readouterr().err
+    assert re.search(r"^\S+ starting Spark$", said, re.MULTILINE)
+    assert re.search(r"^\S+ Spark 4\.\S+ on Java \S+ is up", said, re.MULTILINE)
+    assert re.search(r"archived 90 \(\+90 at [\d,]+/s, 0\.0 MB in 3 files\), lag 0, 2 tables$", said, re.MULTILINE)
+    assert re.search(r"^archived 90 records in .* s, 2 tables$", said, re.MULTILINE)
+    assert "Traceback" not in said
+    assert [DeltaTable(tmp_path / name).count() for name in ("scraped", "beside")] == [60, 30]
+    address = re.search(r"^metrics at http://(\S+)/metrics$", said, re.MULTILINE)
+    assert address is not None, said
+    # It answers for as long as the process runs.
+    connection = http.client.HTTPConnection(address[1], timeout=30)
+    connection.request("GET", "/metrics")
+    samples = read(connection.getresponse().read())
+    connection.close()
+    guide = (Path(__file__).parents[2] / "docs/guides/monitoring.md").read_text("utf-8")
+    for name in ("lag", "fresh_timestamp_seconds"):
+        assert f"`headrace_archive_{name}`" in guide
+    found = {name: value for (name, labels), value in samples.items() if labels == {("topic", "scraped")}}
+    assert (found["headrace_archive_records_total"], found["headrace_archive_lag"]) == (60, 0)
+
+
+def test_what_cannot_work_is_one_line(storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    storage.create_topic("there")
+    table = ["--table", str(tmp_path / "t"), "--redis", storage.url]
+    for arguments, status, line in (
+        (["--topic", "nowhere", *table], 1, "headrace: no topic 'nowhere' in the storage at "),
+        (["--topic", "there,nowhere", *table], 1, "headrace: a table has one topic: put {topic} where"),
+        (["--topic", "there", "--pattern", "x", *table], 2, "headrace archive: name the topics with --topic, or give"),
+    ):
+        assert main.run(["archive", *arguments]) == status
+        told = [text for text in capfd.readouterr().err.splitlines() if not text.endswith("starting Spark")]
+        assert len(told) == 1
+        assert told[0].startswith(line)
+    assert list(tmp_path.iterdir()) == [], "nothing was made"

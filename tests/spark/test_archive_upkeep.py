@@ -1,0 +1,152 @@
+"""Compaction, retention and vacuum of the archive's tables, beside a running archive and a reader. Without Spark."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from tests.harness.storage import BareStorage
+
+from headrace.records.build import build
+from headrace.spark.archive import maintain
+from headrace.spark.archive.place import Place
+from headrace.spark.archive.table import ArchiveTable, Conflict
+from headrace.topics.model import Topic
+
+from .conftest import DAY, records
+from .test_archive_table import Archiver, archived, pairs
+
+
+@pytest.fixture
+def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
+    """Two partitions of 100 records each."""
+    created = storage.create_topic(request.node.name.replace("[", "-").rstrip("]"), partitions=2)
+    for partition in (0, 1):
+        storage.append_batch(created, partition, bytes(build(records(100))))
+    return created
+
+
+@pytest.fixture
+def table(tmp_path: Path, storage: BareStorage, topic: Topic) -> Path:
+    """Ten small files of the first partition and five of the second, the last ten records of each to come."""
+    archiver = Archiver(storage, topic, tmp_path / "table")
+    for start in range(0, 90, 9):
+        archiver.archive((0, start, start + 9), *([(1, start, start + 18)] if start % 18 == 0 else []))
+    return tmp_path / "table"
+
+
+def opened(table: Path) -> ArchiveTable:
+    return ArchiveTable(Place.of(str(table)))
+
+
+def listed(table: Path) -> list[tuple[int, int, int]]:
+    rows = pa.table(DeltaTable(table).get_add_actions(flatten=True)).to_pylist()
+    return sorted((row["min.partition"], row["min.offset"], row["max.offset"]) for row in rows)
+
+
+def test_small_files_are_joined_in_offset_order(table: Path, storage: BareStorage, topic: Topic) -> None:
+    before = DeltaTable(table).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    reader = DeltaTable(table).to_pyarrow_dataset()
+    done = maintain.compact(opened(table))
+    assert (done.before, done.after) == (15, 2)
+    assert listed(table) == [(0, 0, 89), (1, 0, 89)]
+    for path in DeltaTable(table).file_uris():
+        assert pq.read_table(path).column("offset").to_pylist() == list(range(90))
+    after = DeltaTable(table).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert after.equals(before)
+    assert reader.count_rows() == 180, "who began before reads on"
+    assert maintain.compact(opened(table)) == maintain.Compacted()
+    # The archive goes on where it was.
+    assert Archiver(storage, topic, table).archive((0, 0, 100), (1, 0, 100)) == 20
+    assert archived(table) == pairs(0, range(100)) + pairs(1, range(100))
+
+
+def test_large_files_stay_and_neighbours_are_joined_up_to_the_target(table: Path) -> None:
+    sizes = pa.table(DeltaTable(table).get_add_actions(flatten=True)).column("size_bytes").to_pylist()
+    maintain.compact(opened(table), target_bytes=3 * max(sizes))
+    assert listed(table) == [(0, 0, 26), (0, 27, 53), (0, 54, 80), (0, 81, 89), (1, 0, 53), (1, 54, 89)]
+    assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
+
+
+def test_beside_a_running_archive_nothing_is_lost_or_doubled(table: Path, storage: BareStorage, topic: Topic) -> None:
+    archiver = Archiver(storage, topic, table)
+    fresh = Archiver(storage, topic, table)
+
+    def archive_meanwhile(step: str) -> None:
+        # The archive has read its snapshot and written its files: the compaction comes in between.
+        if step == "files written":
+            maintain.compact(opened(table))
+
+    archiver.archiver._step = archive_meanwhile
+    assert archiver.archive((0, 90, 95)) == 5
+    # And the other way round: the archive commits while the compaction writes.
+    kept = opened(table)
+    snapshot = kept.snapshot()
+    fresh.archive((0, 95, 100), (1, 90, 100))
+    files = maintain._listed(snapshot)
+    snapshot.apply([maintain._removed(files[0], data_change=True)], [maintain._fence(snapshot)])
+    gone = range(files[0].start, files[0].end)
+    expected = pairs(0, range(100)) + pairs(1, range(100))
+    assert archived(table) == [pair for pair in expected if pair not in pairs(files[0].partition, gone)]
+
+
+def test_two_that_swap_the_same_files_are_kept_apart(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    join = maintain._join
+    calls = []
+
+    def joined_by_another_first(*arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            monkeypatch.setattr(maintain, "_join", join)
+            maintain.compact(opened(table))
+        return join(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(maintain, "_join", joined_by_another_first)
+    with pytest.raises(Conflict):
+        maintain.compact(opened(table))
+    assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
+    assert len(list(table.rglob("*.parquet"))) == 15 + 2, "what the second one wrote is gone"
+
+
+def test_old_records_go_from_the_start_of_each_partition(table: Path, storage: BareStorage, topic: Topic) -> None:
+    before = datetime.fromtimestamp((DAY + 40) / 1000, UTC)
+    assert maintain.expire(opened(table), before=before) == (6, 72)
+    assert archived(table) == pairs(0, range(36, 90)) + pairs(1, range(36, 90))
+    # What the archive has is not archived again.
+    assert Archiver(storage, topic, table).archive((0, 0, 100), (1, 0, 100)) == 20
+    assert archived(table) == pairs(0, range(36, 100)) + pairs(1, range(36, 100))
+
+
+def aged(table: Path, hours: float, chosen: Callable[[Path], bool] = lambda _: True) -> None:
+    then = time.time() - hours * 3600
+    for path in table.rglob("*.parquet"):
+        if chosen(path):
+            os.utime(path, (then, then))
+
+
+def test_vacuum_deletes_what_nobody_lists_and_nothing_else(table: Path, tmp_path: Path) -> None:
+    orphan = next(table.rglob("*.parquet")).with_name("orphan.parquet")
+    orphan.write_bytes(b"of a batch that was never committed")
+    aged(table, 3)
+    young = orphan.with_name("young.parquet")
+    young.write_bytes(b"about to be committed")
+    (table / "_unreadable").mkdir()
+    kept_aside = table / "_unreadable" / "t-0-5.batch"
+    kept_aside.write_bytes(b"x")
+    maintain.compact(opened(table))
+    assert maintain.vacuum(opened(table), older_than_h=2, dry_run=True) == [str(orphan.relative_to(table))]
+    assert orphan.exists()
+    spared = Place.of(str(table)).url + "/" + str(orphan.relative_to(table))
+    assert maintain.vacuum(opened(table), older_than_h=2, spare=[spared]) == []
+    assert maintain.vacuum(opened(table), older_than_h=2) == [str(orphan.relative_to(table))]
+    assert not orphan.exists()
+    # The fifteen that were joined were listed until just now.
+    assert len(list(table.rglob("*.parquet"))) == 15 + 2 + 1
+    assert len(maintain.vacuum(opened(table), older_than_h=0)) == 15 + 1
+    assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
+    assert kept_aside.exists()
