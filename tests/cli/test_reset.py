@@ -85,6 +85,7 @@ def test_a_group_that_reads_is_shown_and_not_moved(headrace: Any, running: Serve
         (["--to-time", "soon"], 2, "--to-time: expected a duration"),
         (["--by-duration", "2023-11-14"], 2, "--by-duration: expected a duration"),
         (["--to-earliest"], 4, "no group 'nobody-reset' at "),
+        (["--to-offset", "first"], 2, "invalid value for '--to-offset': 'first' is not a whole number;"),
     ],
 )
 def test_what_is_not_asked_correctly(headrace: Any, arguments: list[str], status: int, reason: str) -> None:
@@ -92,12 +93,20 @@ def test_what_is_not_asked_correctly(headrace: Any, arguments: list[str], status
     assert reason in headrace.err
 
 
+@pytest.mark.parametrize("command", [["describe"], ["lag"], ["delete"], ["reset", "--to-earliest", "--topic", "any"]])
+def test_an_empty_name_is_no_group(headrace: Any, command: list[str]) -> None:
+    headrace.run("groups", *command, "", status=4)
+    assert "no group '' at " in headrace.err
+
+
 def test_a_native_topic_is_reset_too(headrace: Any) -> None:
     headrace.run("topics", "create", "native-reset", "--partitions", "1", "--config", "headrace.storage=native")
     headrace.run("records", "produce", "native-reset", stdin="a\nb\nc\n")
     headrace.run("groups", "reset", "native-group", "--to-latest", "--topic", "native-reset", "--execute")
     assert headrace.json("groups", "describe", "native-group")["positions"][0]["lag"] == 0
-    headrace.run("groups", "reset", "native-group", "--to-earliest", "--execute")
+    assert headrace.json("groups", "reset", "native-group", "--to-earliest", "--execute")["positions"][0]["lag"] == 3
+    assert headrace.json("groups", "reset", "native-group", "--to-offset", "1")["positions"][0]["lag"] is None
+    assert headrace.json("groups", "reset", "native-group", "--to-latest")["positions"][0]["lag"] == 0
     assert headrace.json("groups", "describe", "native-group")["positions"][0]["lag"] == 3
 
 

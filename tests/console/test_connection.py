@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from starlette.types import Receive, Scope, Send
 
 from headrace.broker.connections import ConnectionLimits
@@ -205,6 +206,16 @@ async def test_too_many_headers_are_refused() -> None:
         writer.write(START + b"a: b\r\n" * MOST_FIELDS + b"\r\n")
         assert refusal(await closed(reader)) == (400, "CannotParseRequest")
         writer.close()
+
+
+async def test_what_is_no_http_is_told_with_its_address() -> None:
+    async with served() as here:
+        with structlog.testing.capture_logs() as lines:
+            reader, writer = await here.connect()
+            writer.write(b"\0\0\0\x14\0\x12\0\3\0\0\0\1\0\7rdkafka\0")  # a Kafka client on the wrong port
+            assert refusal(await closed(reader)) == (400, "CannotParseRequest")
+            writer.close()
+        assert [(line["event"], line["client"]) for line in lines] == [("malformed request", "127.0.0.1")]
 
 
 @pytest.mark.parametrize(("most", "most_per_host"), [(2, 1000), (1000, 2)])

@@ -90,6 +90,7 @@ def test_a_missing_topic_is_not_created_against_the_servers_setting(topic: str) 
 @pytest.mark.parametrize("name", WRONG_NAMES)
 def test_invalid_names(wire: Wire, running: Server, name: str) -> None:
     assert described(wire, name, create=True) == (Code.INVALID_TOPIC_EXCEPTION, 0)
+    assert described(wire, name) == (Code.INVALID_TOPIC_EXCEPTION, 0)
     asked = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     answer = wire.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1_000), 7)
     assert answer.topics[0].error_code == Code.INVALID_TOPIC_EXCEPTION

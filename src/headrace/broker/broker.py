@@ -24,6 +24,7 @@ from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import InvalidConfig, UnknownTopic
+from headrace.topics.names import check_name
 
 
 class Broker:
@@ -225,5 +226,6 @@ class Broker:
             return self.topics.get(name)
         except UnknownTopic:
             if not (may_create and self.settings.auto_create_topics_enable):
+                check_name(name)
                 raise
             return await self.topics.create_if_missing(name, self.settings.num_partitions)

@@ -278,7 +278,7 @@ class TopicTable:
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except TopicError as error:
-                raise InvalidConfig(f"cannot adopt: {error}") from None
+                raise InvalidConfig(str(error)) from None
             if known is None:
                 await self._storage.topics.create(topic)
                 live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened], [opened])

@@ -52,7 +52,12 @@ def members(found: ConsumerGroupDescription) -> list[Member]:
 
 
 def positions(client: Client, group: str) -> dict[Partition, int]:
-    """Committed offsets; a partition of which nothing was committed is left out."""
+    """Committed offsets; a partition of which nothing was committed is left out.
+
+    Raises CommandFailed for an empty name, which the client library does not take.
+    """
+    if not group:
+        raise client.no_group(group)
     asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
     found = client.result(asked, f"read the positions of group {quoted(group)}")
     return {(part.topic, part.partition): part.offset for part in found.topic_partitions or [] if part.offset >= 0}
@@ -86,6 +91,13 @@ def _lag(position: int | None, start: int | None, end: int | None) -> int | None
     if start is None or end is None:
         return None
     return max(0, end - max(start, position or 0))
+
+
+def records_from(native: dict[str, Any], partition: int, offset: int, start: int, end: int) -> int | None:
+    """Records of a native partition from an offset on: only for its ends does the server tell how many there are."""
+    if offset >= end:
+        return 0
+    return native["records"][partition] if offset <= start and native["records"] else None
 
 
 def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int | None, int]:

@@ -131,9 +131,14 @@ def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType
 def _cut(_logger: object, _method: str, line: Line) -> Line:
     """Bound every value: a topic may be named by a stranger, and an error may quote what he sent."""
     for name, value in line.items():
-        if name != "exc_info" and not isinstance(value, int | float | None):
-            # Copied: the line is made while it is told, but a repeat of it later.
-            line[name] = _shortened(value if isinstance(value, str) else repr(value), _MOST_CHARACTERS)
+        if name == "exc_info" or isinstance(value, int | float | None):
+            continue
+        # Copied: the line is made while it is told, but a repeat of it later.
+        text = value if isinstance(value, str) else repr(value)
+        if isinstance(value, dict) and len(text) <= _MOST_CHARACTERS:
+            line[name] = {str(key): each if isinstance(each, str | None) else repr(each) for key, each in value.items()}
+        else:
+            line[name] = _shortened(text, _MOST_CHARACTERS)
     return line
 
 

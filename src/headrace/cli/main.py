@@ -31,6 +31,14 @@ COMMANDS = {
 }
 
 
+_PLAINER = {
+    ". Did you mean": ", did you mean",
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid float range": "is not a number",
+}
+"""What click says, and what we say instead."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on demand, listed in the order of COMMANDS."""
 
@@ -128,7 +136,9 @@ def _refuse(error: click.ClickException) -> int:
         return 0
     else:
         text = " ".join(error.format_message().split()).rstrip(".")
-        text = shown(text.replace(". Did you mean", ", did you mean"))
+        for theirs, plain in _PLAINER.items():
+            text = text.replace(theirs, plain)
+        text = shown(text)
         more = f"{' See' if text.endswith('?') else '; see'} {context.command_path} --help"
         _complain(f"{context.command_path}: {text[0].lower()}{text[1:]}{more}")
     return error.exit_code

@@ -14,6 +14,10 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError._UNKNOWN_TOPIC: ("there is no such topic", Status.MISSING),
     KafkaError._UNKNOWN_PARTITION: ("there is no such partition", Status.MISSING),
     KafkaError.GROUP_ID_NOT_FOUND: ("there is no such group", Status.MISSING),
+    KafkaError.TOPIC_EXCEPTION: (
+        "a topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
+        Status.FAILED,
+    ),
     KafkaError.TOPIC_ALREADY_EXISTS: ("it is there already", Status.FAILED),
     KafkaError.NON_EMPTY_GROUP: ("it has members: stop them first", Status.FAILED),
     KafkaError.UNKNOWN_MEMBER_ID: ("it has members: stop them first", Status.FAILED),

@@ -25,8 +25,8 @@ class Move(msgspec.Struct, frozen=True):
     position: int | None
     """Where it is; None: nothing was committed."""
     to: int
-    lag: int
-    """Records to come afterwards; of a native topic, whose offsets are sparse, offsets."""
+    lag: int | None
+    """Records to come afterwards; None where a native topic, whose offsets have gaps, does not tell."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -157,6 +157,7 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
     if target.time_ms is not None:
         moment = target.time_ms
         at = client.offsets(partitions, lambda: OffsetSpec.for_timestamp(moment))
+    natives = client.natives(sorted({topic for topic, _ in partitions}))
     moves = []
     for place in partitions:
         if place not in starts or place not in ends:
@@ -170,7 +171,10 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
             to = at[place]
         else:  # the latest, or a time after the last record
             to = end
-        moves.append(Move(*place, committed.get(place), to, end - to))
+        topic, number = place
+        native = natives.get(topic)
+        lag = end - to if native is None else lags.records_from(native, number, to, start, end)
+        moves.append(Move(topic, number, committed.get(place), to, lag))
     return moves
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
+import httptools
 import msgspec
 import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -234,7 +235,13 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes | memoryview) -> None:
         self._progress = False
-        super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
+        # As uvicorn's `data_received`, whose log lines do not say whose connection it was.
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserUpgrade:
+            pass  # there is nothing to upgrade to: it is answered as any other request
         self._unread = 0 if self._progress else self._unread + len(data)
         if self._unread > MOST_HEAD and not self.transport.is_closing():
             self.send_400_response(_TOO_LONG)
@@ -301,6 +308,7 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP, or too much of it."""
+        _log.warning("malformed request", client=self._host, reason=self._wrong or msg)
         self._refuse(400, "CannotParseRequest", self._wrong or msg)
 
     def _refuse(self, status: int, code: str, message: str) -> None:

@@ -14,8 +14,8 @@ if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
 end
 local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind ~= 'stream' and (kind ~= 'none' or ARGV[2] == 'must') then
-  local what = kind == 'none' and 'not there' or 'a ' .. kind
-  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' is ' .. what .. ', no Redis Stream')
+  local what = kind == 'none' and 'is not there' or 'is a ' .. kind .. ', no Redis Stream'
+  return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' ' .. what)
 end
 redis.call('HSET', KEYS[2], 'e', ARGV[1])
 redis.call('HSETNX', KEYS[2], 'n', '0')
