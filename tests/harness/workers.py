@@ -7,7 +7,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = "tests/spark/"
 """All of its files share a Spark session, which takes seconds to start and much memory."""
-APART = ("tests/crash/", "tests/demo/", "tests/bench/", "tests/test_serve_external.py")
+APART = (
+    "tests/crash/",
+    "tests/demo/",
+    "tests/examples/",
+    "tests/pipeline/",
+    "tests/bench/",
+    "tests/test_serve_external.py",
+)
 """Their tests take long and share nothing. Of every other file one worker has all tests, for the fixtures in it."""
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "brokers": ("headrace.cli.brokers:brokers", "List the brokers of the cluster."),
     "archive": ("headrace.cli.archive:archive", "Archive topics into Delta tables, every record exactly once."),
     "tables": ("headrace.cli.tables:tables", "Look after the archive's tables: compact, expire, vacuum."),
+    "pipeline": ("headrace.cli.pipeline:pipeline", "Declare tables and topics from topics, and run that with Spark."),
     "oci-config": ("headrace.cli.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
     "doctor": ("headrace.cli.doctor:doctor", "Look for what would keep a server from working here."),
     "completion": ("headrace.cli.completion:completion", "Print what makes a shell complete names."),

@@ -1,0 +1,17 @@
+-- Silver: the flights, in columns.
+CREATE STREAMING TABLE flights_silver AS
+SELECT flight.*, partition, offset
+FROM STREAM(flights_bronze)
+WHERE flight IS NOT NULL;
+
+-- What is no flight lies beside, with where it came from.
+CREATE STREAMING TABLE flights_bad AS
+SELECT CAST(value AS STRING) AS value, partition, offset, timestamp
+FROM STREAM(flights_bronze)
+WHERE flight IS NULL;
+
+-- Gold: what a report asks for, computed anew by every run.
+CREATE MATERIALIZED VIEW flights_gold AS
+SELECT origin, to_date(time_hour) AS day, count(*) AS flights, count(dep_delay) AS departed, avg(dep_delay) AS delay
+FROM flights_silver
+GROUP BY origin, to_date(time_hour);

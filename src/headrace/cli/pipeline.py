@@ -1,0 +1,148 @@
+"""`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.client import named_server, server_flags
+from headrace.cli.commands import CommandFailed, Status, TeachingGroup
+from headrace.cli.output import print_table
+
+if TYPE_CHECKING:
+    from headrace.spark.pipeline.report import Flow
+    from headrace.spark.plan import TopicPartition
+
+_LAST_LINES = 30
+_RAISED = re.compile(r"[\w.]+(?:Exception|Error): (?P<message>.+)")
+_SPARK = [4, 2]
+"""The oldest that Headrace is tested with."""
+
+
+@click.group(cls=TeachingGroup)
+def pipeline() -> None:
+    """Declare tables and topics from topics, and run that with Spark."""
+
+
+@pipeline.command(
+    "init",
+    examples="""
+    headrace pipeline init orders --topic orders
+    headrace pipeline init orders --topic orders --bootstrap broker-1:9092,broker-2:9092
+    """,
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--topic", required=True, metavar="NAME", help="The topic to begin with; a sample says its columns.")
+@server_flags
+def init(folder: Path, topic: str, bootstrap: str | None, username: str | None, profile: str | None) -> None:
+    """Write a project that runs at once: bronze, silver and gold tables of a topic."""
+    _need_spark()
+    from headrace.spark.errors import SparkError  # noqa: PLC0415  # Spark is an extra, and slow to import
+    from headrace.spark.pipeline import project  # noqa: PLC0415
+
+    server = named_server(bootstrap, username, profile)
+    if server.username is not None:
+        raise CommandFailed(
+            "a project for a server with logins has to name its own kafka.* options (docs/guides/spark.md), so that no "
+            "password is written into it: begin with one for a server without, and add them"
+        )
+    try:
+        made = project.create(folder, topic, server.address)
+    except SparkError as error:
+        raise CommandFailed(str(error)) from None
+    columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample is not JSON"
+    click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: headrace pipeline run {folder}")
+
+
+@pipeline.command(
+    "run",
+    examples="""
+    headrace pipeline run orders
+    headrace pipeline run orders --full-refresh-all
+    headrace pipeline run orders --dry-run
+    """,
+)
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("--dry-run", is_flag=True, help="Only see whether it could run.")
+@click.option("--refresh", metavar="TABLES", help="Bring only these up to date, with commas between.")
+@click.option("--full-refresh", metavar="TABLES", help="Compute these tables anew, with commas between.")
+@click.option("--full-refresh-all", is_flag=True, help="Compute everything anew.")
+@click.option("--verbose", is_flag=True, help="Show everything that Spark says.")
+def run(
+    folder: Path, dry_run: bool, refresh: str | None, full_refresh: str | None, full_refresh_all: bool, verbose: bool
+) -> None:
+    """Bring every table and sink of a project up to date, and say what that did.
+
+    Sets the environment (Java, Python, a port of this machine's own for Spark Connect) and starts Spark's own
+    `spark-pipelines`.
+    """
+    _need_spark()
+    from headrace.spark.errors import SparkError  # noqa: PLC0415
+    from headrace.spark.pipeline import check, report  # noqa: PLC0415
+    from headrace.spark.pipeline import run as runner  # noqa: PLC0415
+
+    folder = folder.absolute()
+    arguments = ["--refresh", refresh] if refresh else []
+    arguments += ["--full-refresh", full_refresh] if full_refresh else []
+    arguments += ["--full-refresh-all"] if full_refresh_all else []
+    said: list[str] = []
+
+    def tell(line: str) -> None:
+        said.append(line)
+        del said[:-_LAST_LINES]
+        # Lines with a time are what Spark says to people; the others are logs and traces.
+        if verbose or line[:2] == "20":
+            click.echo(line, err=True)
+
+    try:
+        runner.prepare(folder)
+        ended = runner.start(folder, arguments, told=tell, dry=dry_run)
+    except SparkError as error:
+        raise CommandFailed(str(error)) from None
+    if ended.status:
+        raise CommandFailed(f"the pipeline failed: {_reason(said)} (--verbose shows everything that Spark says)")
+    if dry_run or ended.log is None or not ended.log.is_file():
+        return
+    with ended.log.open(encoding="utf-8", errors="replace") as lines:
+        flows = report.flows(lines)
+    _show(flows, check.ends(folder, {partition.topic for flow in flows for partition in flow.positions}))
+
+
+def _reason(said: Sequence[str]) -> str:
+    """What a Python program that ended by an exception says last of it: the class is left out, and what follows."""
+    raised = next((match for line in reversed(said) if (match := _RAISED.match(line))), None)
+    if raised is not None:
+        return raised["message"]
+    return said[-1] if said else "it ended without a word"
+
+
+def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
+    rows = [
+        (
+            flow.name,
+            f"{flow.read:,}",
+            f"{flow.written:,}" if flow.written else None,
+            flow.batches,
+            f"{flow.seconds:.1f}",
+            None if (behind := flow.behind(ends)) is None else f"{behind:,}",
+        )
+        for flow in flows
+    ]
+    print_table(("FLOW", ">READ", ">WRITTEN", ">BATCHES", ">SECONDS", ">BEHIND"), rows)
+    for flow in flows:
+        for name, counts in flow.observed.items():
+            click.echo(f"{flow.name}: {name} " + ", ".join(f"{key}={value}" for key, value in counts.items()))
+
+
+def _need_spark() -> None:
+    """Say what is missing, before anything of it is imported."""
+    for name in ("pyspark", "deltalake"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            raise CommandFailed(f"{name} is not installed: pip install 'headrace[pipelines]'", Status.USAGE) from None
+        if name == "pyspark" and [int(part) for part in found.split(".")[:2]] < _SPARK:
+            raise CommandFailed(f"Spark {found} is too old: pip install 'headrace[pipelines]' brings one", Status.USAGE)

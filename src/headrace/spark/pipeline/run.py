@@ -1,0 +1,128 @@
+"""Running a project with Spark's own `spark-pipelines`, in an environment in which it works."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.spark import session
+from headrace.spark.errors import SparkError
+from headrace.spark.pipeline import check, connect, environment
+from headrace.spark.pipeline.project import SPEC
+
+_SPECS: Final = (SPEC, "spark-pipeline.yaml")
+_NEEDED: Final = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
+_STOP_S: Final = 30.0
+
+
+class NoProject(SparkError):
+    """The folder has no pipeline's spec, or what it has cannot run."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    status: int
+    log: Path | None
+    """Spark's event log of it; None where that is not a folder of this machine."""
+
+
+def prepare(folder: Path) -> None:
+    """See that the project can run.
+
+    Raises:
+        NoProject: there is none, a package is missing, or what it names is not there: a line for each.
+    """
+    _spec(folder)
+    missing = [name for name in _NEEDED if not _there(name)]
+    if missing:
+        raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
+    found = check.problems(folder, environment.own(folder))
+    if found:
+        raise NoProject("\n".join(found))
+
+
+def start(folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False) -> Ended:
+    """Run the project by `spark-pipelines` and wait for it.
+
+    Pipelines run through Spark Connect. The server that `spark-pipelines` would start by itself is found on port 15002
+    only; so one is started here, on a free port of the loopback address, with a token that only the run is given.
+
+    Args:
+        folder: the project's.
+        arguments: passed on, such as `--full-refresh-all`.
+        told: given each line of Spark's output.
+        dry: only validate; `arguments` do not count then.
+    """
+    conf = environment.settings(folder) | connect.settings()
+    events = _local(conf[environment.EVENTS])
+    if events is not None:
+        events.mkdir(parents=True, exist_ok=True)
+    spark = session.create(folder.name, master=conf.pop("spark.master", "local[*]"), conf=conf)
+    try:
+        variables = {**os.environ, **connect.variables(spark)}
+        chosen = ["dry-run"] if dry else ["run", *arguments]
+        command = [sys.executable, "-m", "pyspark.pipelines.cli", *chosen, "--spec", _spec(folder)]
+        status = _wait(command, folder, variables, told)
+        application = spark.sparkContext.applicationId
+    finally:
+        spark.stop()  # which closes the event log
+    return Ended(status, None if events is None else events / application)
+
+
+def _spec(folder: Path) -> str:
+    for name in _SPECS:
+        if (folder / name).is_file():
+            return name
+    raise NoProject(f"{folder} has no {SPEC}: `headrace pipeline init` writes one")
+
+
+def _local(url: str) -> Path | None:
+    return Path(url.removeprefix("file:")) if url.startswith(("file:/", "/")) else None
+
+
+def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Callable[[str], None]) -> int:
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told(line.rstrip("\n"))
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            _stop(process)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """End the run with everything it started: a JVM, and the Python of its workers."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(_STOP_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

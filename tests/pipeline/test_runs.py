@@ -1,0 +1,120 @@
+"""A new project runs at once and a second time: by our command, and by Spark's own."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyarrow import dataset
+
+from headrace.testing import Server, server
+
+VIEW = """
+CREATE TEMPORARY VIEW doubled AS
+SELECT CAST(id AS STRING) AS key, CAST(2 * price AS STRING) AS value FROM STREAM(orders_silver);
+"""
+SINK = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+dp.create_sink("totals", "headrace", {{"kafka.bootstrap.servers": "{servers}", "topic": "totals"}})
+
+
+@dp.append_flow(target="totals")
+def to_totals():
+    return SparkSession.active().readStream.table("doubled")
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[Server]:
+    with server() as started:
+        admin = AdminClient({"bootstrap.servers": started.kafka})
+        for future in admin.create_topics([NewTopic("orders", 2), NewTopic("totals", 1)]).values():
+            future.result(10)
+        yield started
+
+
+def produce(broker: Server, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka})
+    for number, value in enumerate(values):
+        producer.produce("orders", value, partition=number % 2)
+    assert producer.flush(10) == 0
+
+
+def totals(broker: Server) -> int:
+    consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "check"})
+    end = consumer.get_watermark_offsets(TopicPartition("totals", 0), 10)[1]
+    consumer.close()
+    return int(end)
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = dataset.dataset(folder / "tables" / table, format="parquet").to_table().to_pylist()
+    return found
+
+
+def headrace(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "headrace", "pipeline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+
+
+@contextmanager
+def spark_connects_port() -> Iterator[None]:
+    """Spark's own command has one port for all who run it on a machine."""
+    with (Path(tempfile.gettempdir()) / "headrace-tests-15002").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_a_new_project_runs_at_once_and_a_second_time(broker: Server, tmp_path: Path) -> None:
+    produce(broker, *(json.dumps({"id": n, "price": n / 2}) for n in range(100)))
+    folder = tmp_path / "orders"
+    made = headrace("init", str(folder), "--topic", "orders", "--bootstrap", broker.kafka)
+    assert "orders_bronze, _silver (2 columns from a sample), _gold" in made.stdout, made.stderr
+    (folder / "transformations" / "sink.py").write_text(SINK.format(servers=broker.kafka))
+    (folder / "transformations" / "doubled.sql").write_text(VIEW)
+
+    first = headrace("run", str(folder))
+    assert first.returncode == 0, first.stderr
+    table = {line.split()[0]: line.split()[1:] for line in first.stdout.splitlines() if line.strip()}
+    assert table["orders_bronze"][:2] + table["orders_bronze"][-1:] == ["100", "100", "0"]
+    assert table["orders_silver"][:2] == ["100", "100"]
+    assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(100))
+    assert totals(broker) == 100
+
+    produce(broker, '{"id": 100, "price": 1}', "no json")
+    environment = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [str(Path(sysconfig.get_path("scripts")) / "spark-pipelines"), "run"]
+    with spark_connects_port():
+        plain = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=580, check=False
+        )
+    assert plain.returncode == 0, plain.stderr
+    assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(101))
+    assert [row["value"] for row in rows(folder, "orders_bad")] == [b"no json"]
+    assert sum(row["records"] for row in rows(folder, "orders_gold")) == 101
+    assert totals(broker) == 101
+
+
+def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:
+    told = headrace("run", str(tmp_path))
+    assert told.returncode == 1
+    assert told.stderr == f"headrace: {tmp_path} has no spark-pipeline.yml: `headrace pipeline init` writes one\n"
