@@ -85,6 +85,24 @@ def test_a_refused_position_is_an_error(broker: Server) -> None:
         GroupCommitter(broker.kafka, "g").commit(offsets("no-such-topic", {7: 1}))
 
 
+def test_two_queries_with_one_group_are_told(broker: Server) -> None:
+    make_topic(broker, "shared", {0: 9})
+    one, other = GroupCommitter(broker.kafka, "shared-group"), GroupCommitter(broker.kafka, "shared-group")
+    one.commit(offsets("shared", {0: 1}))
+    # A query that starts cannot know whether the positions are those of its own last run.
+    other.commit(offsets("shared", {0: 5}))
+    assert (one.intruder, other.intruder) == (None, None)
+    for committer, offset, told in (
+        (one, 2, "shared-0: we said 1, now it is 5"),
+        (other, 6, "shared-0: we said 5, now it is 2"),
+    ):
+        committer.commit(offsets("shared", {0: offset}))
+        assert committer.intruder is not None
+        assert committer.intruder.startswith(f"group 'shared-group' is committed by somebody else too ({told})")
+    other.commit(offsets("shared", {0: 7}))
+    assert other.intruder is None
+
+
 def test_a_query_with_a_group_shows_where_it_stands(broker: Server, spark: "SparkSession", scratch: Path) -> None:
     make_topic(broker, "query", {0: 50, 1: 20})
     frame = (
