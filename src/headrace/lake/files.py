@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -55,7 +56,11 @@ class DataFile:
         """The records of a row group."""
         return FILES.group((*self._name, group.place), lambda: self._read(group, COLUMNS))
 
-    def _read(self, group: Group, columns: tuple[str, ...]) -> pa.Table:
+    def scan(self, group: Group, columns: Sequence[str]) -> pa.Table:
+        """Some columns of a row group, for whoever goes through it once: it is not kept."""
+        return self._read(group, columns)
+
+    def _read(self, group: Group, columns: Sequence[str]) -> pa.Table:
         size = self._file.metadata.row_group(group.place).total_byte_size
         if size > _MOST_GROUP:
             raise ValueError(f"{self._name[1]} has a row group of {size} bytes, more than any that an archive writes")

@@ -5,10 +5,12 @@ each file; files are opened where records are read.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
@@ -17,6 +19,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from headrace.lake import rows
 from headrace.lake.files import FILES, DataFile
+from headrace.records.arrow import MAX_BYTES, MAX_ROWS, schema
 from headrace.records.pure import HEADER_SIZE
 from headrace.topics.archive import Archived, app_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange
@@ -228,7 +231,44 @@ class LakeTable:
             kept -= entry.size
         return known.end
 
-    # What Spark reads by itself
+    # What Spark's tasks read
+
+    def start(self, partition: int) -> int:
+        """The first offset that is there; where it ends when there is none."""
+        known = self._partitions.get(partition, _Partition())
+        return known.entries[0].first if known.entries else known.end
+
+    def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of a range, in order, as `records.arrow.schema` has them.
+
+        Raises:
+            ArchiveUnavailable, OffsetOutOfRange: as `read`.
+        """
+        position = start
+        while position < end:
+            found = self._again(partial(self._next_rows, partition, position, end, include_headers=include_headers))
+            if found is None:
+                return
+            position, rows = found
+            yield from rows
+
+    def _next_rows(
+        self, partition: int, position: int, end: int, *, include_headers: bool
+    ) -> tuple[int, list[pa.RecordBatch]] | None:
+        """What the next row group has of the range, and where to go on; None: there is no more."""
+        kind = schema(include_headers)
+        for entry in self._known(partition, position).from_offset(position):
+            if entry.first >= end:
+                break
+            file = self._open(entry)
+            for group in file.groups_from(position):
+                rows = file.scan(group, kind.names)
+                low, high = np.searchsorted(rows["offset"].to_numpy(), [position, end])
+                if low < high:
+                    wanted = rows.slice(int(low), int(high - low)).cast(kind)
+                    most = max(1, min(MAX_ROWS, MAX_BYTES * wanted.num_rows // max(1, wanted.nbytes)))
+                    return wanted["offset"][-1].as_py() + 1, wanted.to_batches(max_chunksize=most)
+        return None
 
     def files(self, partition: int, start: int, end: int) -> list[Entry]:
         """The files that have records of the range."""

@@ -3,8 +3,9 @@
 How a topic lies in Redis is the keyspace room's knowledge; this file only asks for it over a connection.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,11 +19,13 @@ from headrace.keyspace.scripts import script
 from headrace.keyspace.urls import without_password
 from headrace.records.walk import find_timestamp
 from headrace.spark import native, plan
+from headrace.spark.archived import ArchivedTopic
 from headrace.spark.decode import decode
 from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic
 from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable, check_id
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.errors import ArchiveUnavailable
 from headrace.topics.native import bits_of, is_native
 
 if TYPE_CHECKING:
@@ -104,11 +107,30 @@ class LogReader:
             missing = next((name for name, text in zip(names, stored, strict=True) if text is None), None)
             if missing is not None:
                 raise UnknownTopic(f"no topic {missing!r} in the storage at {self._place}")
-            return {name: _described(registry.topic(text)) for name, text in zip(names, stored, strict=True)}
+            return self._described([registry.topic(text) for text in stored])
         with self._answering():
             everything: Any = self._redis.hgetall(Keyspace().topics)
-        found = (_described(registry.topic(text)) for text in everything.values())
-        return {topic.name: topic for topic in found if wanted.wants(topic.name)}
+        found = (registry.topic(text) for text in everything.values())
+        return self._described([topic for topic in found if wanted.wants(topic.name)])
+
+    def _described(self, topics: "Sequence[Topic]") -> dict[str, TopicLog]:
+        """What readers must know of topics; another question where old records of one are in an archive."""
+        try:
+            with self._answering():
+                archives = ArchivedTopic.find(self._redis, topics)
+        except ArchiveUnavailable as error:
+            raise StorageUnavailable(str(error)) from None
+        return {
+            topic.name: TopicLog(
+                topic.name,
+                str(topic.id),
+                tuple(range(len(topic.streams))),
+                topic.streams,
+                archives.get(topic.name),
+                bits_of(topic) if is_native(topic) else None,
+            )
+            for topic in topics
+        }
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
         """Where each partition's log starts and ends, in one round trip; in some for native topics."""
@@ -120,10 +142,11 @@ class LogReader:
                     pipeline.eval(_EXTENT.text, 2, stream, state_of(stream))
             answers = iter(pipeline.execute())
         for topic in logs:
-            found |= {
-                TopicPartition(topic.name, number): Extent(*partition.extent(next(answers))[:2])
-                for number in topic.partitions
-            }
+            for number in topic.partitions:
+                start, end, _ = partition.extent(next(answers))
+                if topic.archive is not None:
+                    start = topic.archive.start(number, start)
+                found[TopicPartition(topic.name, number)] = Extent(start, end)
         for topic in topics.values():
             if topic.bits is not None:
                 with self._answering():
@@ -143,6 +166,10 @@ class LogReader:
             with self._answering():
                 extent = native.extent(self._redis, stream, topic.bits)
             return native.offset_at_time(timestamp, topic.bits, extent)
+        if topic.archive is not None:
+            old = topic.archive.first_at(number, timestamp, self._local_start(stream))
+            if old is not None:
+                return old
         with self._answering():
             answer: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
         entry, _ = answer
@@ -192,12 +219,54 @@ class LogReader:
             StorageUnavailable: Redis does not answer.
         """
         name = str(offsets.partition)
-        bits = self._bits(offsets.partition.topic)
-        if bits is None:
-            batches = self._batches(name, stream, offsets, fail_on_data_loss=fail_on_data_loss)
-        else:
-            batches = self._native_batches(name, stream, bits, offsets, fail_on_data_loss=fail_on_data_loss)
-        return decode(batches, offsets, include_headers=include_headers, unreadable=unreadable)
+        topic = self._known(offsets.partition.topic, stream)
+
+        def hot(wanted: Range, *, fail: bool = fail_on_data_loss) -> "Iterator[pa.RecordBatch]":
+            if topic is None or topic.bits is None:
+                batches = self._batches(name, stream, wanted, fail_on_data_loss=fail)
+            else:
+                batches = self._native_batches(name, stream, topic.bits, wanted, fail_on_data_loss=fail)
+            return decode(batches, wanted, include_headers=include_headers, unreadable=unreadable)
+
+        if topic is None or topic.archive is None:
+            yield from hot(offsets)
+            return
+        position, end = offsets.start, offsets.end
+        while position < end:
+            local = self._local_start(stream)
+            if position < local:
+                old = replace(offsets, start=position, end=min(local, end))
+                yield from topic.archive.records(
+                    old, include_headers=include_headers, fail_on_data_loss=fail_on_data_loss
+                )
+                position = old.end
+                continue
+            try:
+                # Whatever retention takes meanwhile is in the archive: what is missing here may be read from there.
+                for rows in hot(replace(offsets, start=position), fail=True):
+                    yield rows
+                    position = rows.column("offset")[-1].as_py() + 1
+            except DataLoss:
+                if self._local_start(stream) > position:
+                    continue
+                if fail_on_data_loss:
+                    raise
+                yield from hot(replace(offsets, start=position))
+            return
+
+    def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
+        """Ranges cut where Redis begins, and those before that into files of the archive."""
+        pieces: list[Range] = []
+        for item in ranges:
+            topic = topics[item.partition.topic]
+            local = 0 if topic.archive is None else self._local_start(topic.stream(item.partition.partition))
+            if topic.archive is None or item.start >= local:
+                pieces.append(item)
+                continue
+            pieces += topic.archive.cut(replace(item, end=min(local, item.end)))
+            if item.end > local:
+                pieces.append(replace(item, start=local))
+        return pieces
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
         """Ends of a batch of at most about `rows` records; offsets of native topics do not count records."""
@@ -226,11 +295,12 @@ class LogReader:
                     moved[one] = native.first_from(self._redis, stream, topic.bits, offset, end[one])
         return moved
 
-    def _bits(self, name: str) -> int | None:
+    def _known(self, name: str, stream: str) -> TopicLog | None:
+        """The topic of that name, if that stream is still one of its partitions."""
         with self._answering():
             stored: Any = self._redis.hget(Keyspace().topics, name)
         topic = None if stored is None else registry.topic(stored)
-        return bits_of(topic) if topic is not None and is_native(topic) else None
+        return None if topic is None or stream not in topic.streams else self._described([topic])[name]
 
     def _native_batches(
         self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool
@@ -263,6 +333,12 @@ class LogReader:
             answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
         return partition.extent(answer)[2]
 
+    def _local_start(self, stream: str) -> int:
+        """Where a log begins in Redis."""
+        with self._answering():
+            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
+        return partition.extent(answer)[0]
+
     def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
         """The batches from the one that holds the range's start, some of them beyond its end."""
         position, count = offsets.start, _FIRST_ENTRIES
@@ -290,11 +366,6 @@ class LogReader:
             yield
         except redis.RedisError as error:
             raise StorageUnavailable(f"storage at {self._place}: {' '.join(str(error).split())}") from error
-
-
-def _described(topic: "Topic") -> TopicLog:
-    bits = bits_of(topic) if is_native(topic) else None
-    return TopicLog(topic.name, str(topic.id), tuple(range(len(topic.streams))), topic.streams, bits)
 
 
 def _lost(name: str, start: int, end: int) -> DataLoss:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from headrace.records.errors import BatchError
+from headrace.spark.archived import ArchivedTopic
 from headrace.spark.errors import OptionError, TopicReplaced
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 
@@ -58,6 +59,8 @@ class TopicLog:
     partitions: tuple[int, ...]
     streams: tuple[str, ...] = ()
     """Each partition's Redis key, where it has one."""
+    archive: ArchivedTopic | None = None
+    """Where old records of it are, when they are not in Redis any more."""
     bits: int | None = None
     """Native topics: how many bits of an offset hold the sequence of the entry id. Their offsets count no records."""
 
@@ -101,6 +104,9 @@ class Log(Protocol):
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
         """Ends of a batch of about `rows` records."""
+
+    def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
+        """Ranges that a task reads from one place each, where records lie in several."""
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
         """Starts moved up to the first record where offsets do not count records; others as they are."""

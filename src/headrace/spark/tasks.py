@@ -57,6 +57,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
         at_least=options.min_partitions,
         max_records=None if native else options.max_records_per_partition,
     )
+    ranges = log.cut(topics, ranges)
     # The gap before the first record is part of what was read: whoever looks at ranges finds none missing.
     seen: set[TopicPartition] = set()
     for place, item in enumerate(ranges):
