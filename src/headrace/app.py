@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
+from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget, default_bytes
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
@@ -136,7 +137,7 @@ async def serve(
                 lake=Lake(),
             )
             broker = clusters.default
-            broker.advertised["PLAINTEXT"] = _advertised(options, kafka_socket)
+            _tell_clients(broker, _advertised(options, kafka_socket), storage.url)
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
@@ -231,6 +232,12 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
     tracing = Tracing(endpoint, "headrace")
     stack.push_async_callback(asyncio.to_thread, tracing.close)
     return tracing
+
+
+def _tell_clients(broker: Broker, kafka: tuple[str, int], storage: str) -> None:
+    """Where clients find the server, and those who may read it the storage."""
+    broker.advertised["PLAINTEXT"] = kafka
+    broker.storage_url = without_password(storage)
 
 
 def _advertised(options: ServerOptions, bound: socket.socket) -> tuple[str, int]:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.wire import Wire
 
+from headrace.kafka.codec.messages import DescribeConfigsRequest
+from headrace.spark import options
 from headrace.spark.client import options as client_options
 from headrace.spark.client.log import KafkaLog
-from headrace.spark.errors import DataLoss, ServerUnavailable, UnknownTopic
+from headrace.spark.errors import DataLoss, OptionError, ServerUnavailable, UnknownTopic
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.spark.tasks import with_storage
 from headrace.testing import Server, server
 
 from .conftest import DAY
@@ -63,6 +67,20 @@ def test_the_log_says_what_it_has(broker: Server, log: KafkaLog) -> None:
         offsets(log, "wire-a", 5_000, 5_010)
     with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
         log.topics(Subscription(names=("wire-a", "nowhere")))
+
+
+def test_the_server_tells_where_its_storage_is_to_whom_it_may(broker: Server) -> None:
+    parsed = options.parse(
+        {"redis": "ask", "kafka.bootstrap.servers": broker.kafka, "subscribe": "t"}, default_redis=None
+    )
+    assert with_storage(parsed).redis == broker.storage
+    with Wire(broker.kafka) as wire:
+        asked = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+        [told] = wire.ask(DescribeConfigsRequest(resources=[asked]), 4).results
+        [entry] = [one for one in told.configs if one.name == "headrace.storage.url"]
+        assert (entry.value, entry.read_only) == (broker.storage, True)
+    with pytest.raises(OptionError, match="redis=ask needs"):
+        options.parse({"redis": "ask", "subscribe": "t"}, default_redis=None)
 
 
 def test_nobody_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

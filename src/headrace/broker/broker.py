@@ -86,6 +86,8 @@ class Broker:
         self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
+        self.storage_url: str | None = None
+        """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0

@@ -18,6 +18,8 @@ from headrace.spark.logs import Subscription
 from headrace.spark.plan import TopicPartition
 from headrace.spark.positions import EARLIEST, LATEST, Positions, Strategy
 
+ASK: Final = "ask"
+"""As option `redis`: the server at `kafka.bootstrap.servers` tells where its storage is."""
 _NAMES: Final = (
     "redis",
     "subscribe",
@@ -77,7 +79,7 @@ class SourceOptions:
 
     subscription: Subscription
     redis: str | None = None
-    """URL of the storage, as `redis.from_url` takes it; None: read through the Kafka protocol."""
+    """URL of the storage, as `redis.from_url` takes it; ASK: the server tells; None: read by the Kafka protocol."""
     kafka: ClientOptions | None = None
     """Where the Kafka protocol is spoken: to read, when there is no `redis`; to commit the group."""
     starting: Positions | None = None
@@ -115,6 +117,8 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         raise OptionError(
             "no server named: set option 'kafka.bootstrap.servers', or 'redis' to the server's storage URL"
         )
+    if redis == ASK and kafka is None:
+        raise OptionError("redis=ask needs 'kafka.bootstrap.servers': the server there is asked where its storage is")
     group = given.get("consumergroup")
     if group is not None and not group:
         raise OptionError("option 'consumerGroup' is empty")

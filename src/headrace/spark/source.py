@@ -36,7 +36,7 @@ from headrace.spark.plan import Extent, Offsets, TopicPartition
 from headrace.spark.positions import EARLIEST, LATEST, AtOffsets, Everywhere
 from headrace.spark.sink import SinkOptions, TopicStreamWriter, TopicWriter
 from headrace.spark.stream import StreamReader
-from headrace.spark.tasks import RangePartition, extents, open_log, plan_tasks, read_records
+from headrace.spark.tasks import RangePartition, extents, open_log, plan_tasks, read_records, with_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,14 +76,14 @@ class HeadraceDataSource(DataSource):
         parsed = self._parsed()
         source_options.check_batch(parsed)
         self._check_schema(schema)
-        return BatchReader(parsed)
+        return BatchReader(with_storage(parsed))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """A streaming read."""
         parsed = self._parsed()
         source_options.check_streaming(parsed)
         self._check_schema(schema)
-        return StreamReader(parsed)
+        return StreamReader(with_storage(parsed))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A batch write."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.records.errors import BatchError
 from headrace.spark import plan
+from headrace.spark.client.cluster import kept
 from headrace.spark.client.log import KafkaLog
+from headrace.spark.errors import OptionError
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Log, Topics, Unreadable
-from headrace.spark.options import SourceOptions
+from headrace.spark.options import ASK, SourceOptions
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 
 if TYPE_CHECKING:
@@ -32,6 +35,24 @@ class RangePartition(InputPartition):
     def __repr__(self) -> str:
         """Without the options: they may hold a password."""
         return str(self.offsets)
+
+
+def with_storage(options: SourceOptions) -> SourceOptions:
+    """The options with the storage that the server tells, where it is to be asked.
+
+    Raises:
+        OptionError: it does not tell. ServerUnavailable, LoginRefused.
+    """
+    if options.redis != ASK:
+        return options
+    assert options.kafka is not None
+    found = kept(options.kafka).broker_setting("headrace.storage.url")
+    if found is None:
+        raise OptionError(
+            f"the server at {options.kafka} does not tell where its storage is: it tells clients on its own machine "
+            "only. Name it by option 'redis', or leave that out to read through the Kafka protocol"
+        )
+    return replace(options, redis=found)
 
 
 def open_log(options: SourceOptions) -> Log:

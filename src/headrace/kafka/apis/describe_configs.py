@@ -4,6 +4,8 @@ Behavior
 - Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams. A
   native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
   group how many are not delivered and how many pending, by partition.
+- The broker shows `headrace.storage.url`, read-only, to clients on its own machine in the default virtual cluster:
+  where the storage is that Spark's executors may read by themselves, without its password.
 - A value longer than 32 767 bytes, such as `headrace.streams` of 2 000 partitions, is left out before version 4, whose
   strings may be longer.
 - A resource that is named more than once is told once.
@@ -14,6 +16,7 @@ Version notes
 """
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -34,6 +37,7 @@ STREAMS = "headrace.streams"
 """Name of the read-only topic configuration that holds stream keys in partition order: with commas between, or as a
 JSON array where a key has a comma or begins like one."""
 NATIVE = "headrace.native"
+STORAGE_URL = "headrace.storage.url"
 
 _STATIC_BROKER, _DEFAULT = 4, 5
 SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
@@ -76,7 +80,7 @@ async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> Describ
     async for resource in pace.each(named.values()):
         try:
             entries = await _entries(
-                exchange.broker, resource, synonyms=request.include_synonyms, doc=request.include_documentation
+                exchange, resource, synonyms=request.include_synonyms, doc=request.include_documentation
             )
             if exchange.version < _FLEXIBLE:
                 entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
@@ -97,8 +101,9 @@ async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> Describ
 
 
 async def _entries(
-    broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource, *, synonyms: bool, doc: bool
+    exchange: Exchange, resource: DescribeConfigsRequest.DescribeConfigsResource, *, synonyms: bool, doc: bool
 ) -> list[Entry]:
+    broker = exchange.broker
     if resource.resource_type == TOPIC:
         entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
         live = broker.topics.get(resource.resource_name)
@@ -107,6 +112,8 @@ async def _entries(
             entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))
+        if broker.storage_url is not None and _is_near(exchange.outlet.client_host):
+            entries.append(_shown(STORAGE_URL, broker.storage_url, _STRING, "The storage, for Spark." if doc else None))
     else:
         raise RequestError(
             Code.INVALID_REQUEST,
@@ -118,6 +125,14 @@ async def _entries(
         return entries
     names = frozenset(wanted)
     return [entry for entry in entries if entry.name in names]
+
+
+def _is_near(host: str) -> bool:
+    """Whether a client is on this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[Entry]:

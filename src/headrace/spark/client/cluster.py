@@ -13,6 +13,7 @@ from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
 from headrace.kafka.codec.messages import (
+    DescribeConfigsRequest,
     FindCoordinatorRequest,
     ListOffsetsRequest,
     MetadataRequest,
@@ -32,6 +33,7 @@ _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # The last versions that name topics instead of giving their ids.
 _LIST_OFFSETS, _METADATA, _COMMIT, _COMMITTED, _COORDINATOR = 9, 12, 9, 7, 3
+_CONFIGS, _BROKER = 4, 4
 
 T = TypeVar("T")
 
@@ -126,6 +128,24 @@ class Cluster:
         """Drop what is known of leaders, and every connection."""
         self.close()
         self._leaders.clear()
+
+    def broker_setting(self, name: str) -> str | None:
+        """What a broker says of one of its settings; None when it has none of that name, or does not tell us."""
+        return self.trying(lambda: self._broker_setting(name))
+
+    def _broker_setting(self, name: str) -> str | None:
+        if not self._brokers:
+            self._topics([])
+        broker = next(iter(self._brokers))
+        asked = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(broker), configuration_keys=[name]
+        )
+        answer = self._connection(self._brokers[broker]).ask(
+            DescribeConfigsRequest(resources=[asked]), highest=_CONFIGS
+        )
+        [result] = answer.results
+        check(result.error_code, f"settings of broker {broker}")
+        return next((entry.value for entry in result.configs if entry.name == name), None)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit positions as tools do, outside of the group's generations.
