@@ -75,7 +75,9 @@ def test_the_server_tells_where_its_storage_is_to_whom_it_may(broker: Server) ->
     )
     assert with_storage(parsed).redis == broker.storage
     with Wire(broker.kafka) as wire:
-        asked = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+        asked = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=4, resource_name="", configuration_keys=None
+        )
         [told] = wire.ask(DescribeConfigsRequest(resources=[asked]), 4).results
         [entry] = [one for one in told.configs if one.name == "headrace.storage.url"]
         assert (entry.value, entry.read_only) == (broker.storage, True)

@@ -108,14 +108,14 @@ class KafkaLog:
                 for one in fetch.batches(self._cluster, rest):
                     rest = Range(rest.partition, max(rest.start, one.next_offset), rest.end)
                     yield one.base_offset, one.batch
-            except fetch.OutOfRange:
+            except fetch.OutOfRange as error:
                 start = self._cluster.offsets_at({rest.partition: EARLIEST})[rest.partition]
                 behind = min(start, rest.end) if start > rest.start else rest.end
                 if fail_on_data_loss:
                     raise DataLoss(
                         f"offsets {rest.start} to {behind - 1} of {rest.partition} are gone: deleted while they were "
                         "being read; set failOnDataLoss=false to go on without them"
-                    ) from None
+                    ) from error
                 rest = Range(rest.partition, behind, rest.end)
             else:
                 return

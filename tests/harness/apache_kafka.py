@@ -1,0 +1,152 @@
+"""One node of Apache Kafka on loopback, without and with TLS and logins; its jars come by Maven, once per checkout."""
+
+import contextlib
+import datetime as dt
+import ipaddress
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+USER, PASSWORD = "alice", "the-secret"
+_ROOT = Path(__file__).parents[2]
+_POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
+_FETCH_S, _FORMAT_S, _START_S = 600, 60, 60
+_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={home}/server.pem
+log.dirs={home}/log
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+_LOG4J = """status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %p %m (%c)%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class ApacheKafka(NamedTuple):
+    """A running broker."""
+
+    plain: str
+    """HOST:PORT without login."""
+    secure: str
+    """HOST:PORT with TLS, PLAIN and SCRAM-SHA-512, for `USER` with `PASSWORD`."""
+    certificate: Path
+    """PEM of the certificate that its clients trust."""
+
+
+def jars() -> str:
+    """The class path; Maven fetches what is missing. Raises RuntimeError with Maven's words."""
+    folder = _ROOT / "build" / "apache-kafka"
+    if not (folder / "complete").exists():
+        command = ["mvn", "--batch-mode", "--quiet", "-f", str(_POM), "dependency:copy-dependencies"]
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"],
+            capture_output=True, text=True, timeout=_FETCH_S, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(done.stdout + done.stderr)
+        (folder / "complete").touch()
+    return f"{folder}/*"
+
+
+@contextlib.contextmanager
+def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
+    """A broker with its data in `home`. Raises RuntimeError with the end of its log when it does not start."""
+    java = shutil.which("java")
+    if java is None or shutil.which("mvn") is None:
+        raise RuntimeError("java or mvn is not installed")
+    plain, secure, controller = _free_ports(3)
+    (home / "log4j2.properties").write_text(_LOG4J)
+    _make_certificate(home)
+    config = home / "server.properties"
+    config.write_text(
+        _PROPERTIES.format(plain=plain, secure=secure, controller=controller, home=home, user=USER, password=PASSWORD)
+    )
+    log = home / "server.log"
+    run = [java, f"-Dlog4j2.configurationFile={home}/log4j2.properties", "-Xmx512m", "-cp", jars()]
+    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
+    with log.open("ab") as sink:
+        formatting = [*run, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(config)]
+        done = subprocess.run(
+            [*formatting, "--add-scram", scram], stdout=sink, stderr=sink, timeout=_FORMAT_S, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(log.read_text()[-4_000:])
+        with subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=sink, stderr=sink) as broker:
+            try:
+                for port in (plain, secure):
+                    _wait_for(port, broker, log)
+                yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem")
+            finally:
+                broker.kill()
+
+
+def _wait_for(port: int, broker: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        if broker.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(log.read_text()[-4_000:])
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _make_certificate(home: Path) -> None:
+    """A certificate for 127.0.0.1 that signs itself: `ca.pem` for clients, `server.pem` with the key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(Encoding.PEM)
+    (home / "ca.pem").write_bytes(pem)
+    (home / "server.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + pem)
