@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
 from headrace.lake import rows
 from headrace.lake.files import FILES, DataFile
@@ -73,6 +72,7 @@ class LakeTable:
         self.url = url
         self._topic_id = topic_id
         self._table: DeltaTable | None = None
+        self._filesystem: pa.fs.FileSystem | None = None
         self._partitions: dict[int, _Partition] = {}
         self._look()
 
@@ -93,9 +93,9 @@ class LakeTable:
                 self._table.update_incremental()
                 if self._table.version() == before:
                     return
-            self._filesystem = pa.fs.PyFileSystem(DeltaStorageHandler.from_table(self._table._table))
+            self._filesystem = self._filesystem or _folder(self.url)
             self._partitions = self._read_log(self._table)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, pa.ArrowException) as error:
             self._table = None
             raise ArchiveUnavailable(f"the archive {self.url} cannot be read: {_one_line(error)}") from None
 
@@ -273,6 +273,12 @@ class LakeTable:
     def files(self, partition: int, start: int, end: int) -> list[Entry]:
         """The files that have records of the range."""
         return list(self._within(partition, start, end))
+
+
+def _folder(url: str) -> pa.fs.FileSystem:
+    """The table's folder. Not delta-rs' file system: Python's lock is held while that waits for an object store."""
+    filesystem, path = pa.fs.FileSystem.from_uri("s3://" + url[6:] if url.startswith("s3a://") else url)
+    return pa.fs.SubTreeFileSystem(path, filesystem)
 
 
 _STATISTICS = ("topicId", "partition", "offset", "timestamp")
