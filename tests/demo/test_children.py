@@ -31,7 +31,7 @@ def test_a_child_is_heard_to_its_end(tmp_path: Path) -> None:
         message = inbox.next()
     assert message == Ended(0)
     assert not child.running
-    child.ask(Query("to nobody"))
+    child.ask(Query("to nobody", "named"))
 
 
 def test_its_standard_error_is_kept(tmp_path: Path) -> None:

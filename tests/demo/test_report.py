@@ -17,13 +17,18 @@ def figures(*delays: int | None) -> dict[tuple[str | None, int | None], Figure]:
     return tally.figures()
 
 
+def named(*delays: int | None) -> list[tuple[str | None, int | None, Figure]]:
+    return [(carrier and "United", month, figure) for (carrier, month), figure in figures(*delays).items()]
+
+
 def outcome(**changes: Any) -> report.Outcome:
     """Three flights in two partitions, all well."""
     rows = [(*group, figure) for group, figure in figures(10, None, 20).items()]
     extents = {0: Extent(2, 2, 0, 1, 30), 4: Extent(1, 1, 0, 0, 12)}
-    table = Queried(extents=extents, figures=rows, version=3, files=2)
+    table = Queried(extents=extents, figures=rows, version=3, files=2, named=named(10, None, 20))
     good = report.Outcome(
         package=figures(10, None, 20),
+        airlines={"UA": "United"},
         readers=figures(10, None, 20),
         acknowledged=3,
         checksum=42,
@@ -32,7 +37,7 @@ def outcome(**changes: Any) -> report.Outcome:
         lags={"flights-readers": 0, "flights-archive": 0},
         table=table,
     )
-    of_table = {name: changes.pop(name) for name in ("extents", "figures") if name in changes}
+    of_table = {name: changes.pop(name) for name in ("extents", "figures", "named") if name in changes}
     return msgspec.structs.replace(good, table=msgspec.structs.replace(table, **of_table), **changes)
 
 
@@ -58,6 +63,7 @@ def test_all_well() -> None:
         ({"extents": {0: Extent(3, 2, 0, 2, 42)}}, ["exactly once"]),
         ({"extents": {}, "figures": []}, ["3 rows", "exactly once", "CRC-32", "the table's figures"]),
         ({"figures": [(None, None, Figure(3, 2, 31))]}, ["the table's figures"]),
+        ({"named": named(10, 20)}, ["the other table"]),
     ],
 )
 def test_whatever_is_wrong_is_found(changes: dict[str, Any], claims: list[str]) -> None:

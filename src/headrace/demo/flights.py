@@ -119,6 +119,16 @@ def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
     return tally.figures()
 
 
+def airlines() -> list[tuple[str, str]]:
+    """Each carrier and the name of its airline. Raises FlightsMissing."""
+    path = package_file().with_name("airlines.csv")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [(row["carrier"], row["name"]) for row in csv.DictReader(file)]
+    except (OSError, KeyError) as error:
+        raise FlightsMissing(f"{path} cannot be read: {error}") from None
+
+
 def _columns() -> tuple[str, ...]:
     return Flight.__struct_fields__
 

@@ -8,10 +8,13 @@ import traceback
 from types import FrameType
 
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.demo.figures import Figure
+from headrace.demo import flights
+from headrace.demo.figures import Figure, Tally
 from headrace.demo.messages import Archive, Archived, Extent, Failed, Queried, Query, SparkReady, Told, asked, tell
 from headrace.spark import archive, session
 from headrace.spark.errors import SparkError
@@ -30,14 +33,16 @@ class Lakehouse:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._archive: archive.Archive | None = None
+        self._naming: StreamingQuery | None = None
 
     def do(self, wanted: Archive | Query) -> None:
         """Raises SparkError."""
         if isinstance(wanted, Archive):
             self._begin(wanted)
         else:
+            self._end_naming()
             self.close()
-            say(read_table(self._spark, wanted.table))
+            say(read_tables(self._spark, wanted))
 
     def close(self) -> None:
         """End the archive; the table keeps what was committed."""
@@ -55,14 +60,47 @@ class Lakehouse:
             trigger_s=_TRIGGER_S,
             min_rows=_MIN_ROWS,
         )
+        self._naming = name_airlines(self._spark, wanted)
         started = archive.start(settings, spark=self._spark, on_progress=_report)
         self._archive = started
         threading.Thread(target=_watch, args=(started,), name="archive watch", daemon=True).start()
 
+    def _end_naming(self) -> None:
+        """When it has written all that there is. Raises SparkError."""
+        if self._naming is None:
+            return
+        try:
+            self._naming.processAllAvailable()
+            self._naming.stop()
+        except StreamingQueryException as error:
+            raise SparkError(f"the query beside the archive ended: {' '.join(str(error).split())[:500]}") from None
 
-def read_table(spark: SparkSession, table: str) -> Queried:
-    """Read a Delta table's present version with Spark: its figures, and what proves that every record is there once."""
-    delta = DeltaTable(table)
+
+def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
+    """Begin to write each flight with its airline's name into a Delta table, every flight once."""
+    records = (
+        spark.readStream.format("headrace")
+        .option("redis", wanted.redis)
+        .option("subscribe", wanted.topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    events = records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
+    names = spark.createDataFrame(flights.airlines(), "carrier string, airline string")
+    writer = events.join(f.broadcast(names), "carrier", "left").writeStream.format("headrace.delta")
+    return (
+        writer.option("checkpointLocation", f"{wanted.named}-checkpoint")
+        .trigger(processingTime=f"{_TRIGGER_S} seconds")
+        .start(wanted.named)
+    )
+
+
+def read_tables(spark: SparkSession, wanted: Query) -> Queried:
+    """Read the archive's present version with Spark: its figures, and what proves that every record is there once.
+
+    The other table is read without Spark, by another reader of the same format.
+    """
+    delta = DeltaTable(wanted.table)
     files = delta.file_uris()
     records = spark.read.schema(_COLUMNS).parquet(*files)
     return Queried(
@@ -70,6 +108,7 @@ def read_table(spark: SparkSession, table: str) -> Queried:
         figures=_figures(records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))),
         version=delta.version(),
         files=len(files),
+        named=_named_figures(wanted.named),
     )
 
 
@@ -108,6 +147,14 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
         )
         figures.append((*group, Figure(flown, departed, delay or 0)))
     return figures
+
+
+def _named_figures(table: str) -> list[tuple[str | None, int | None, Figure]]:
+    tally = Tally()
+    for batch in DeltaTable(table).to_pyarrow_dataset().to_batches(columns=["airline", "month", "dep_delay"]):
+        for airline, month, delay in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            tally.add(airline or "", month, delay)
+    return [(*group, figure) for group, figure in tally.figures().items()]
 
 
 def _report(progress: archive.Progress) -> None:

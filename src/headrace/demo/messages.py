@@ -60,6 +60,8 @@ class Queried(msgspec.Struct, tag=True, frozen=True):
     """By carrier and month, None for all."""
     version: int
     files: int
+    named: list[tuple[str | None, int | None, Figure]]
+    """Of the other table, by the name of the airline and month, None for all."""
 
     @property
     def rows(self) -> int:
@@ -98,19 +100,22 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
 
 
 class Archive(msgspec.Struct, tag=True, frozen=True):
-    """To the Spark process: begin to archive."""
+    """To the Spark process: begin to archive, and beside it to write flights with their airlines' names."""
 
     topic: str
     table: str
+    named: str
+    """The other table."""
     redis: str
     kafka: str
     group: str
 
 
 class Query(msgspec.Struct, tag=True, frozen=True):
-    """To the Spark process: end the archive, and read the table."""
+    """To the Spark process: end the archive, and read the tables."""
 
     table: str
+    named: str
 
 
 Told = Assigned | Read | SparkReady | Archived | Queried | Failed

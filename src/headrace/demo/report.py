@@ -32,6 +32,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     package: Figures
     """Computed straight from the package."""
+    airlines: Mapping[str, str]
+    """What the carriers are called."""
     readers: Figures
     """Counted by the consumer group."""
     acknowledged: int
@@ -47,6 +49,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """How many flights there are."""
         return self.package[WHOLE].flights
+
+    @property
+    def by_airline(self) -> dict[Group, Figure]:
+        """The package's, by the airlines' names instead of their codes."""
+        return {
+            (carrier and self.airlines.get(carrier, ""), month): one for (carrier, month), one in self.package.items()
+        }
 
     @property
     def table_figures(self) -> dict[Group, Figure]:
@@ -78,6 +87,10 @@ def check(outcome: Outcome) -> list[Check]:
             _unequal(outcome.checksum, table.checksum),
         ),
         Check("the table's figures, read by Spark, are the package's", compare(outcome.package, outcome.table_figures)),
+        Check(
+            "so are those of the other table, by the airlines' names, read without Spark",
+            compare(outcome.by_airline, {(name, month): figure for name, month, figure in table.named}),
+        ),
     ]
 
 

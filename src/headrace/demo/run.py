@@ -145,7 +145,9 @@ class Demo:
         board.say(f"server ready  kafka={ready.kafka} http={ready.http} storage={ready.storage}", "green")
         self._watch = Watch(ready.kafka, TOPIC, PARTITIONS, (READERS, ARCHIVE))
         self._watch.create_topic()
-        self._spark.ask(messages.Archive(TOPIC, str(self._table), ready.storage, ready.kafka, ARCHIVE))
+        self._spark.ask(
+            messages.Archive(TOPIC, str(self._table), str(self._named), ready.storage, ready.kafka, ARCHIVE)
+        )
         board.say(f"topic {TOPIC} with {PARTITIONS} partitions")
         self._package = flights.figures(file, options.flights)
         whole = self._package[WHOLE]
@@ -175,6 +177,10 @@ class Demo:
     @property
     def _table(self) -> Path:
         return self._options.data.absolute() / "flights-table"
+
+    @property
+    def _named(self) -> Path:
+        return self._options.data.absolute() / "flights-with-airlines"
 
     # The stream.
 
@@ -236,7 +242,7 @@ class Demo:
         assert self._spark is not None
         assert self._sender is not None
         assert self._watch is not None
-        self._spark.ask(messages.Query(str(self._table)))
+        self._spark.ask(messages.Query(str(self._table), str(self._named)))
         living = [child for child in self._readers.values() if child not in self._leaving]
         self._leaving.update(living)
         for child in living:
@@ -251,6 +257,7 @@ class Demo:
         assert self._queried is not None
         return report.Outcome(
             package=self._package,
+            airlines=dict(flights.airlines()),
             readers=self._coverage.figures(),
             acknowledged=self._sender.acknowledged,
             checksum=self._sender.checksum,
@@ -314,7 +321,9 @@ class Demo:
                 self._board.archive_lag, self._board.version = lag, version
             case messages.SparkReady(version=version, java=java):
                 self._board.say(
-                    f"Spark {version} ready on Java {java}, archives {TOPIC} into {self._table.name}", "green"
+                    f"Spark {version} ready on Java {java}, archives {TOPIC} into {self._table.name} and writes "
+                    f"{self._named.name}, joined with the airlines' names",
+                    "green",
                 )
             case messages.Ready():
                 self._ready = message
