@@ -92,6 +92,24 @@ def test_a_batch_that_comes_again_is_left_out(scratch: Path) -> None:
     assert numbers(options) == [5, 6, 7]
 
 
+def test_an_attempt_that_lost_leaves_no_row(scratch: Path) -> None:
+    """As speculation leaves it: two attempts have written everything, and Spark hands the driver one of them."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+    from headrace.spark.delta.source import DeltaDataSource, Written  # noqa: PLC0415
+
+    source = DeltaDataSource({"path": str(scratch / "t"), "partitionBy": "text"})
+    writer = source.streamWriter(from_arrow_schema(SCHEMA), overwrite=False)
+    attempts = [writer.write(iter([rows(0, 50)])) for _ in range(2)]
+    for attempt in attempts:
+        assert isinstance(attempt, Written)
+        attempt.query = "query"
+    writer.commit([attempts[1]], 0)
+    # As if the store had taken the commit and its answer had been lost: the same files again.
+    writer.commit([attempts[1]], 0)
+    assert numbers(delta_options.parse({"path": str(scratch / "t")})) == list(range(50))
+
+
 def test_statistics_prune_and_lose_nothing(scratch: Path) -> None:
     options = delta_options.parse({"path": str(scratch / "t"), "partitionBy": "day"})
     for number in range(4):

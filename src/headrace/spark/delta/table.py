@@ -52,7 +52,7 @@ def commit(
     """Add the files, and note who wrote which batch, both or neither; False when that batch is in the table already.
 
     The note is Delta's `txn`: an application and the number of its last batch. The files of a batch that is there
-    already are deleted.
+    already are deleted, but for those that the table has: a store may have taken a commit whose answer was lost.
 
     Raises:
         TableError: the commit was refused, by the store or by others who were quicker ten times.
@@ -68,8 +68,7 @@ def commit(
             table = _open(options)
             done = None if application is None else table.transaction_version(application)
             if done is not None and done >= number:
-                discard(options, list(files))
-                return False
+                return _again(options, table, files)
             _widen(options, table, schema)
             table.create_write_transaction(
                 actions,
@@ -85,6 +84,18 @@ def commit(
         else:
             return True
     raise TableError(f"{options.path} was not written: {_one_line(failure)}") from failure
+
+
+def _again(options: DeltaOptions, table: DeltaTable, files: Sequence[DataFile]) -> bool:
+    """A batch that the table has: whether with these files. Those that it does not have are deleted."""
+    # By their names, which no two files share: folders of partitions are escaped once more in the table's log.
+    there = {_name(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()} if files else set()
+    discard(options, [file for file in files if _name(file.path) not in there])
+    return any(_name(file.path) in there for file in files)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _open(options: DeltaOptions) -> DeltaTable:
