@@ -1,8 +1,6 @@
 """The archive as a Spark job, and the command. What a batch does by itself is in test_archive_table."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from tests.harness.processes import kill_session
 from tests.harness.storage import BareStorage
 
 from .conftest import records
@@ -247,14 +246,3 @@ def test_killed_at_every_step_the_table_has_every_record_once(
     last = run(settings_for(storage, topic.name, scratch / topic.name, checkpoint=checkpoint), once=True, spark=spark)
     assert 0 < last.rows < 200
     assert archived(scratch / topic.name) == everything(2, 100)
-
-
-def kill_session(leader: int) -> None:
-    """SIGKILL to every process of the session: Python, the JVM, and Spark's workers in their own groups."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):  # gone in the meantime
-            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-            if session == leader:
-                os.kill(int(entry.name), signal.SIGKILL)

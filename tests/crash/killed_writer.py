@@ -1,0 +1,95 @@
+"""A query to be killed: copies a topic into a sink of ours, and waits for ever at the step for which it is armed.
+
+Arguments: address of the server, topic, folder, `topic` or `delta`. A file `arm <step>` in the folder arms a step; the
+one process that comes to it takes the file, says who it is in `reached`, and stays. Run by test_spark_sinks.
+The steps: write, written, commit, committed.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headrace.spark import session
+from headrace.spark.delta.source import DeltaDataSource
+from headrace.spark.source import HeadraceDataSource
+
+
+class StoppingWriter(DataSourceStreamArrowWriter):
+    """A writer of ours, with steps at which it may be killed."""
+
+    def __init__(self, writer: DataSourceStreamArrowWriter, folder: str) -> None:
+        self._writer = writer
+        self._folder = folder
+
+    def _step(self, name: str) -> None:
+        folder = Path(self._folder)
+        taken = folder / f"taken {os.getpid()}"
+        try:
+            (folder / f"arm {name}").rename(taken)
+        except FileNotFoundError:
+            return
+        taken.write_text(str(os.getpid()))
+        taken.rename(folder / "reached")
+        while True:
+            time.sleep(3600)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        self._step("write")
+        message = self._writer.write(iterator)
+        self._step("written")
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        self._step("commit")
+        self._writer.commit(messages, batchId)
+        self._step("committed")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._writer.abort(messages, batchId)
+
+
+class Stopping(DataSource):
+    """Either sink, under a name of its own; `folder` is an option of this one only."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stopping"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        given = {name: value for name, value in self.options.items() if name not in {"folder", "sink"}}
+        kind = DeltaDataSource if self.options["sink"] == "delta" else HeadraceDataSource
+        if kind is HeadraceDataSource:
+            given.pop("path", None)
+        return StoppingWriter(kind(given).streamWriter(schema, overwrite), self.options["folder"])
+
+
+def main() -> None:
+    kafka, topic, folder, kind = sys.argv[1:]
+    # Of its attempts a task may lose three.
+    spark = session.create("killed", master="local[2,4]", optimize=False, log_level="off", memory="512m")
+    spark.dataSource.register(Stopping)
+    frame = (
+        spark.readStream.format("headrace")
+        .option("kafka.bootstrap.servers", kafka)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 40)
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+    )
+    target = {"path": str(Path(folder) / "table")} if kind == "delta" else {"topic": f"{topic}-out"}
+    if kind == "topic":
+        target["kafka.bootstrap.servers"] = kafka
+    query = frame.writeStream.format("stopping").options(**target, folder=folder, sink=kind)
+    query = query.option("checkpointLocation", str(Path(folder) / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
