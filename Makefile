@@ -31,10 +31,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-kafka test-go test-index test-wheel test-pure \
-  test-hostile test-crash sanitize lint format wheel container bench docs clean
+  test-spark43 test-hostile test-crash sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/.demo ## Create .venv with everything that running takes
 
@@ -84,6 +84,17 @@ test-hostile: $(VENV)/.dev ## Send every Kafka API all of the generated hostile 
 
 test-crash: $(VENV)/.dev ## Kill servers and their storage, ROUNDS=30 times in each way
 	$(PYTEST) -n $(WORKERS) --crash-rounds $(ROUNDS) tests/crash $(ARGS)
+
+# The newest Spark over the environment's own; all else is the same.
+SPARK43 := build/spark43
+ON_SPARK43 := tests/spark/test_sink.py tests/spark/test_delta_sink.py tests/spark/test_source_reads.py \
+  tests/spark/test_connect.py
+test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and sinks with Spark 4.3
+	env PYTHONPATH=$(CURDIR)/$(SPARK43) $(PYTEST) -m "spark and not crash" $(ON_SPARK43) $(ARGS)
+
+$(SPARK43)/pyspark:
+	@echo "Installing PySpark 4.3 (450 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SPARK43) pyspark==4.3.0
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
