@@ -153,7 +153,7 @@ async def test_a_key_of_another_type_takes_nothing(storage: RedisStorage, raw: A
     [refused] = await append(storage, batch(2))
     assert isinstance(refused, NotAStream)
     with pytest.raises(NotAStream):
-        await storage.native.read(STREAM, 0, 10, 1_000)
+        await storage.native.read(STREAM, 0, 1_000)
     assert raw.get(KEY) == "x"
 
 
@@ -209,12 +209,63 @@ async def test_sequences_and_epochs_are_kept_in_order(storage: RedisStorage, raw
 
 async def test_reading_begins_at_the_next_entry(storage: RedisStorage) -> None:
     first = await base(storage, batch(5))
-    assert offsets(await storage.native.read(STREAM, 0, 100, 1 << 20)) == list(range(first, first + 5))
-    assert offsets(await storage.native.read(STREAM, first + 2, 2, 1 << 20)) == [first + 2, first + 3]
-    assert offsets(await storage.native.read(STREAM, first, 9, 1 << 20, first + 2)) == [first, first + 1]
-    assert offsets(await storage.native.read_last(STREAM, first + 4, 2, 1 << 20)) == [first + 2, first + 3]
-    end = await storage.native.read(STREAM, first + 5, 9, 1 << 20)
+    assert offsets(await storage.native.read(STREAM, 0, 1 << 20)) == list(range(first, first + 5))
+    assert offsets(await storage.native.read(STREAM, first, 1 << 20, first + 2)) == [first, first + 1]
+    assert offsets(await storage.native.read_last(STREAM, first + 4, 1 << 20)) == list(range(first, first + 4))
+    end = await storage.native.read(STREAM, first + 5, 1 << 20)
     assert (end.batches, end.extent.log_start, end.extent.log_end) == ([], 0, first + 5)
+
+
+SIZES = [10] * 40 + [50_000, 200_000, 10, 30_000] + [10] * 5
+"""Of entries that another program wrote: small ones do not tell of the large ones behind them."""
+
+
+def sizes(read: NativeRead) -> list[int]:
+    return [len(record.value or b"") for each in read.batches for record in records(each.batch, each.base_offset)]
+
+
+async def until_the_end(read: Callable[[int], Awaitable[NativeRead]]) -> list[list[int]]:
+    """What each read finds, from the first offset on, as sizes."""
+    found, at, more = [], 0, True
+    while more:
+        part = await read(at)
+        found.append(sizes(part))
+        at, more = part.following, part.more
+    return found
+
+
+@pytest.mark.parametrize("limit", [1_000, 40_000, 150_000])
+async def test_reads_are_bounded_by_bytes_whatever_others_wrote(storage: RedisStorage, raw: Any, limit: int) -> None:
+    for number, size in enumerate(SIZES):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
+    end = (1 + len(SIZES)) << 10
+    native = storage.native
+    await native.enter(STREAM, "group", "m", 0)
+    forward = await until_the_end(lambda at: native.read(STREAM, at, limit))
+    given = await until_the_end(lambda _: native.read_new(STREAM, "group", "m", 500, limit))
+    pending = await until_the_end(lambda at: native.read_pending(STREAM, "group", "m", at, limit, end))
+    for parts in (forward, given, pending):
+        assert [size for part in parts for size in part] == SIZES, "nothing is left out or comes twice"
+    assert all(sum(part) <= limit or len(part) == 1 for part in forward)
+    for parts in (given, pending):
+        assert all(sum(part[:-4]) <= limit for part in parts), "a few of unknown size may come on top"
+    last = await native.read_last(STREAM, end, limit)
+    assert sizes(last) == SIZES[-len(sizes(last)) :]
+    assert sum(sizes(last)) <= limit
+
+
+async def test_a_read_ends_where_it_was_told_to(storage: RedisStorage, raw: Any) -> None:
+    for number in range(20):
+        raw.xadd(KEY, {"value": "x"}, id=f"{1 + number}-0")
+    found = await storage.native.read(STREAM, 0, 1 << 20, 5 << 10)
+    assert (found.entries, found.more) == (4, False)
+    await storage.native.enter(STREAM, "group", "m", 0)
+    few = await storage.native.read_new(STREAM, "group", "m", 7, 1 << 20)
+    assert (few.entries, few.more) == (7, True)
+    rest = await storage.native.read_new(STREAM, "group", "m", 500, 1 << 20)
+    assert (rest.entries, rest.more) == (13, False)
+    again = await storage.native.read_pending(STREAM, "group", "m", 0, 1 << 20, 11 << 10)
+    assert (again.entries, again.more) == (10, False)
 
 
 async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
@@ -381,10 +432,12 @@ async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage,
 async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: Any) -> None:
     woken: list[int | None] = []
     storage.native.watch(STREAM, 0, woken.append)
-    await asyncio.sleep(0.05)
-    for client in raw.client_list():
-        if client["cmd"] == "xread":
-            raw.client_kill_filter(_id=client["id"])
+
+    def killed() -> bool:
+        waiting = [client["id"] for client in raw.client_list() if client["cmd"] == "xread"]
+        return any(raw.client_kill_filter(_id=number) for number in waiting)
+
+    await _until(killed)
     await _until(lambda: bool(woken))
     assert woken == [None], "whoever waits looks again"
     storage.native.watch(STREAM, 0, woken.append)

@@ -78,7 +78,7 @@ class Broker:
         if archives is not None:
             self.topics.removed.append(archives.forget)
         self.topics.most_partitions = settings.max_broker_partitions
-        self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed)
+        self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
         self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)

@@ -121,21 +121,22 @@ class NativeStorage(Protocol):
     async def settle(self) -> None:
         """Return when every append given before has its answer."""
 
-    async def read(
-        self, stream: NativeStream, offset: int, count: int, limit: int, before: int | None = None
-    ) -> NativeRead:
-        """At most `count` entries from `offset` on, below `before`, as batches of about `limit` bytes at most."""
+    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
+        """Entries from `offset` on, below `before`: about `limit` bytes of them at most, but one in any case."""
 
-    async def read_last(self, stream: NativeStream, before: int, count: int, limit: int) -> NativeRead:
-        """The last `count` entries below an offset, in order."""
+    async def read_last(self, stream: NativeStream, before: int, limit: int) -> NativeRead:
+        """The last entries below an offset, as many, in order."""
 
     async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
-        """Entries nobody in the group was given yet; they are pending for `member` then. Raises GroupGone."""
+        """Entries nobody in the group was given yet; they are pending for `member` then. Raises GroupGone.
+
+        At most `count`, of `limit` bytes and one entry more.
+        """
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int, before: int
+        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
     ) -> NativeRead:
-        """Entries from `offset` on, below `before`, that are pending for `member`. Raises GroupGone."""
+        """Entries from `offset` on, below `before`, that are pending for `member`, as many. Raises GroupGone."""
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
         """Whether no entry lies from an offset, or behind an id, to before another offset."""

@@ -4,10 +4,9 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import perf_counter, time
-from typing import Any
 
 import hiredis
 
@@ -36,6 +35,8 @@ from headrace.topics.native import (
 _AT_ONCE = 10_000
 """Entries that one call of a script claims or acknowledges: Redis serves nobody else meanwhile."""
 _MOST_COUNTED = 100_000
+_MOST_ENTRIES = 500
+"""Entries that one read answers, however small they are: making batches of them takes time."""
 AppendDone = Callable[[Appended | Exception], None]
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
@@ -163,55 +164,65 @@ class RedisNative:
         """Return when every append given before has its answer: answers come in order, so this one is the last."""
         checked(await self._connection.call("PING"))
 
-    async def read(
-        self, stream: NativeStream, offset: int, count: int, limit: int, before: int | None = None
-    ) -> NativeRead:
-        """At most `count` entries from `offset` on, below `before`; batches of about `limit` bytes at most."""
+    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
+        """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""
         last = "+" if before is None else native.id_before(before, stream.bits)
-        reading = self._connection.call("XRANGE", stream.key, native.id_of(offset, stream.bits), last, "COUNT", count)
-        return await self._read(stream, reading, limit)
+        return await self._read(
+            stream, self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit), limit
+        )
+
+    async def read_last(self, stream: NativeStream, before: int, limit: int) -> NativeRead:
+        """The last entries below an offset, about `limit` bytes of them, in order."""
+        return await self._read(
+            stream, self._range(stream, "XREVRANGE", native.id_before(before, stream.bits), "-", limit), limit
+        )
+
+    async def _range(self, stream: NativeStream, command: str, first: str, last: str, limit: int) -> tuple[Reply, bool]:
+        entries, more = await self._run("read", [stream.key], command, first, last, _MOST_ENTRIES, limit)
+        return entries if command == "XRANGE" else entries[::-1], bool(more)
 
     async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
         """Entries that nobody in the group was given yet, which from now on are pending for `member`.
 
+        They are about `limit` bytes, and one may come whose size was not known before; at most `count`.
+
         Raises:
             GroupGone: there is no such group.
         """
-        return await self._read_group(stream, group, member, ">", count, limit)
+        return await self._read(stream, self._read_group(stream, group, member, ">", count, limit), limit, group)
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, count: int, limit: int, before: int
+        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
     ) -> NativeRead:
         """Entries from `offset` on, below `before`, that `member` was given and has not committed. Raises GroupGone."""
         after = native.id_before(offset, stream.bits)
-        return await self._read_group(stream, group, member, after, count, limit, before)
-
-    async def _read_group(
-        self,
-        stream: NativeStream,
-        group: str,
-        member: str,
-        after: str,
-        count: int,
-        limit: int,
-        before: int | None = None,
-    ) -> NativeRead:
-        reading = self._connection.call(
-            "XREADGROUP", "GROUP", group, member, "COUNT", count, "STREAMS", stream.key, after
-        )
+        reading = self._read_group(stream, group, member, after, _MOST_ENTRIES, limit)
         return await self._read(stream, reading, limit, group, before)
 
-    async def _read(
-        self, stream: NativeStream, reading: Any, limit: int, group: str | None = None, before: int | None = None
-    ) -> NativeRead:
-        # Sent after the read: the log never ends before what was read.
-        reply, (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
+    async def _read_group(
+        self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int
+    ) -> tuple[Reply, bool]:
+        most = min(count, _MOST_ENTRIES)
+        keys = [stream.key, state_of(stream.key)]
+        reply = await self._scripts.call("native_read_group", keys, self._epoch, group, member, after, most, limit)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
             raise GroupGone(str(reply))
-        found = checked(reply)
-        entries = (found[0][1] if found else []) if group is not None else found
+        entries, more = checked(reply)
+        return entries, bool(more)
+
+    async def _read(
+        self,
+        stream: NativeStream,
+        reading: Awaitable[tuple[Reply, bool]],
+        limit: int,
+        group: str | None = None,
+        before: int | None = None,
+    ) -> NativeRead:
+        # Sent after the read: the log never ends before what was read.
+        (entries, more), (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
         if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
             entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
+            more = False
         batches, unfit, gone = streams.build_batches(entries, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
             # Trimmed or deleted since they were delivered: nobody will ever commit them.
@@ -219,20 +230,12 @@ class RedisNative:
         return NativeRead(
             batches=[StoredBatch(*batch) for batch in batches],
             entries=len(entries),
+            more=more,
             unfit=tuple(entry_id.decode() for entry_id in unfit),
             first=native.offset_at(entries[0][0], stream.bits) if entries else 0,
             following=native.offset_after(entries[-1][0], stream.bits) if entries else 0,
             extent=extent,
         )
-
-    async def read_last(self, stream: NativeStream, before: int, count: int, limit: int) -> NativeRead:
-        """The last `count` entries below an offset, in order."""
-        first = native.id_before(before, stream.bits)
-        return await self._read(stream, self._last(stream.key, first, count), limit)
-
-    async def _last(self, key: str, first: str, count: int) -> Reply:
-        reply = await self._connection.call("XREVRANGE", key, first, "-", "COUNT", count)
-        return reply[::-1] if isinstance(reply, list) else reply
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
         """Whether no entry lies between.

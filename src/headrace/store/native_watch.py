@@ -20,7 +20,8 @@ from headrace.topics.errors import StorageUnavailable
 Woken = Callable[[str | None], None]
 """Called with the id of the last entry; with None when the stream has to be looked at to know it."""
 
-_ENTRIES = 8
+_ENTRIES = 2
+"""Entries that wake: they come with all that is in them, which nobody looks at. One alone is known to be the last."""
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 _SHORT_BLOCK_MS = 100

@@ -46,6 +46,8 @@ class NativeRead(msgspec.Struct, frozen=True):
     batches: list[StoredBatch]
     entries: int
     """How many there were, those without an offset included."""
+    more: bool
+    """Whether there may be others behind them, for which there was no room."""
     unfit: tuple[str, ...]
     """Entry ids that no offset stands for: their records cannot be served."""
     first: int

@@ -2,7 +2,7 @@
 
 Entries once given are kept here until the member asks for what follows them: an answer that was lost on the network,
 or that had no room for all, is served again from memory. Redis knows them too, as pending, and what memory loses
-(by a restart, a rebalance, a lost connection) comes from there.
+(by a restart, a rebalance, a lost connection, or because somebody else needs the room) comes from there.
 
 A fetch offset is one of three things:
 - the group's next, or in the gap before it: entries nobody was given yet (`>`);
@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from headrace.broker.budget import ReadAhead, ReadBudget
 from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
 from headrace.topics.errors import OffsetOutOfRange, TopicError
@@ -51,6 +52,7 @@ class Delivery:
         committed: Callable[[], int | None],
         told: Callable[[], int | None],
         most_pending: int,
+        reads: ReadBudget,
     ) -> None:
         """Nothing has been read.
 
@@ -60,6 +62,7 @@ class Delivery:
             committed: tells the group's last commit there.
             told: tells, once, what OffsetFetch has answered last.
             most_pending: from so many entries on that are pending, further ones are read without recording that.
+            reads: what is kept here is counted in it, as read ahead: it goes first when memory is short.
         """
         self.group = group
         self.partition = partition
@@ -69,6 +72,8 @@ class Delivery:
         self._told = told
         self._most_pending = most_pending
         self._lock = asyncio.Lock()
+        self._reads = reads
+        self._held: ReadAhead | None = None
         self._kept: deque[StoredBatch] = deque()
         self._start = 0
         """The last fetch offset: from here to `_next` everything the member was given is in `_kept`."""
@@ -93,11 +98,34 @@ class Delivery:
             self._forget()
 
     def _forget(self) -> None:
+        self._release()
         self.member = None
         self.mode = Mode.SEEK
         self._kept.clear()
         self._start, self._answered, self._next = 0, 0, -1
         self._stale = False
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.drop()
+
+    def _let_go(self) -> None:
+        """Somebody needs the memory, or the member has not come back for long."""
+        if self._held is not None:
+            self._release()
+            self.reset()
+
+    def _hold(self) -> None:
+        """Count what is kept; where there is no room for it, Redis has to give it again."""
+        self._release()
+        size = sum(len(each.batch) for each in self._kept)
+        if size:
+            self._held = self._reads.read_ahead(size, self._let_go)
+            if self._held is None:
+                self._forget()
+            else:
+                self._held.came(size)
 
     def acknowledged(self, count: int) -> None:
         """So many entries are not pending any more."""
@@ -142,6 +170,7 @@ class Delivery:
                 finally:
                     if self._stale:
                         self._forget()
+                    self._hold()
             raise AssertionError("not reached")
 
     async def _serve(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
@@ -216,29 +245,22 @@ class Delivery:
         """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
         while self.mode is Mode.PENDING:
             read = await self.partition.native.read_pending(
-                self.partition.place,
-                self.group,
-                member,
-                self._next,
-                self.partition.count_for(limit),
-                limit,
-                self._given_until,
+                self.partition.place, self.group, member, self._next, limit, self._given_until
             )
             limit -= self._keep(read)
+            if not read.more:
+                self.mode = Mode.NEW
             if limit <= 0:
                 return True
-            if not read.entries:
-                self.mode = Mode.NEW
         while limit > 0:
             room = self._most_pending - self._pending
             if room <= 0:
                 self.mode = Mode.SEEK
                 return bool(self._kept)
-            count = min(self.partition.count_for(limit), room)
-            read = await self.partition.native.read_new(self.partition.place, self.group, member, count, limit)
+            read = await self.partition.native.read_new(self.partition.place, self.group, member, room, limit)
             self._pending += read.entries
             limit -= self._keep_new(read)
-            if read.entries < count:
+            if not read.more:
                 break
         return True
 

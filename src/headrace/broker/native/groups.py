@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.broker.budget import ReadBudget
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
@@ -39,7 +40,11 @@ class NativeGroups:
     """The groups' storage for the group table, and the groups' reading for fetches."""
 
     def __init__(
-        self, storage: GroupStorage, most_pending: int, committed: Callable[[str], Mapping[TopicPartition, Position]]
+        self,
+        storage: GroupStorage,
+        most_pending: int,
+        committed: Callable[[str], Mapping[TopicPartition, Position]],
+        reads: ReadBudget,
     ) -> None:
         """Nothing is known yet; `topic_added` and `load` bring it.
 
@@ -47,12 +52,14 @@ class NativeGroups:
             storage: keeps the groups.
             most_pending: see `Delivery`.
             committed: a group's durable positions.
+            reads: see `Delivery`.
         """
         self._storage = storage
         self._natives: dict[TopicPartition, NativePartition] = {}
         self._most_pending = most_pending
         self._owners = Owners()
         self._committed = committed
+        self._reads = reads
         self._told: dict[tuple[str, TopicPartition], int] = {}
         """What OffsetFetch has answered last: whoever starts there does not seek, however far others are by then."""
         self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
@@ -182,6 +189,7 @@ class NativeGroups:
                 lambda: self._committed_offset(key),
                 lambda: self._told.pop(key, None),
                 self._most_pending,
+                self._reads,
             )
         return GroupReader(delivery, owner.member)
 

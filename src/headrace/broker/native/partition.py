@@ -26,9 +26,6 @@ _REARM_S = 0.002
 _UNKNOWN_SIZE = 1 << 40
 """Said of entries whose size is not known: enough for whoever waits to look again."""
 _MARKS = 256
-_FIRST_COUNT, _MOST_COUNT = 16, 500
-"""Entries asked for at once: small ones may be followed by the largest, and all of them come."""
-_SCAN_COUNT = 500
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.native")
 
@@ -59,7 +56,6 @@ class NativePartition:
         """Entries met that no offset stands for."""
         self._last_unfit = (-1, -1)
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
-        self._entry_bytes = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._rearm: asyncio.TimerHandle | None = None
         self._watch_stream()
@@ -135,12 +131,8 @@ class NativePartition:
         )
 
     def report(self, read: NativeRead) -> None:
-        """Take note of a read: where the log is, how large entries are, and which of them no offset stands for."""
+        """Take note of a read: where the log is, and which of the entries no offset stands for."""
         self.learn(read.extent)
-        records = read.entries - len(read.unfit)
-        if records > 0:
-            size = sum(len(each.batch) for each in read.batches) / records
-            self._entry_bytes = size if not self._entry_bytes else 0.7 * self._entry_bytes + 0.3 * size
         unfit = [entry_id for entry_id in read.unfit if _parts(entry_id) > self._last_unfit]
         if unfit:
             # Each is told once, however often it is met.
@@ -156,12 +148,6 @@ class NativePartition:
                 entries=len(unfit),
                 met=self.unfit,
             )
-
-    def count_for(self, limit: int) -> int:
-        """How many entries to ask for where `limit` bytes are wanted."""
-        if not self._entry_bytes:
-            return _FIRST_COUNT
-        return max(1, min(_MOST_COUNT, int(limit / self._entry_bytes) + 1))
 
     # Appending
 
@@ -223,14 +209,13 @@ class NativePartition:
         at = offset
         while True:
             self.check_readable(at)
-            count = self.count_for(limit)
-            read = await self.native.read(self.place, at, count, limit, before)
+            read = await self.native.read(self.place, at, limit, before)
             self.report(read)
             if at == offset:
                 self.check_place(offset, read.extent)
             found += read.batches
             limit -= sum(len(each.batch) for each in read.batches)
-            if limit <= 0 or read.entries < count:
+            if limit <= 0 or not read.more:
                 return found
             at = read.following
 
@@ -246,7 +231,7 @@ class NativePartition:
             return await self._find_latest(ahead)
         at = max(0, timestamp - ahead) << self.place.bits
         while True:
-            read = await self.native.read(self.place, at, _SCAN_COUNT, _SCAN_BYTES)
+            read = await self.native.read(self.place, at, _SCAN_BYTES)
             for each in read.batches:
                 if peek(each.batch).max_timestamp >= timestamp:
                     found = find_timestamp(each.batch, each.base_offset, timestamp)
@@ -261,7 +246,7 @@ class NativePartition:
         self.learn(await self.native.extent(self.place))
         before = self.log_end
         while True:
-            read = await self.native.read_last(self.place, before, _SCAN_COUNT, _SCAN_BYTES)
+            read = await self.native.read_last(self.place, before, _SCAN_BYTES)
             for each in reversed(read.batches):
                 found = max_timestamp(each.batch, each.base_offset)
                 if found is not None and (best is None or found[1] >= best[1]):

@@ -52,10 +52,13 @@ end
 if ARGV[4] ~= '' and length > 0 then
   -- As many entries stay as reach that size, counted from the newest: to the entry in short streams; a long one is
   -- judged by its newest ten thousand.
+  -- What is looked at comes into memory: many at once only where they are small.
   local most, size, kept, at, enough = tonumber(ARGV[4]), 0, 0, '+', false
   local first_kept
+  local step = 1
   while not enough and kept < 10000 do
-    local entries = redis.call('XREVRANGE', stream, at, '-', 'COUNT', 500)
+    local before = size
+    local entries = redis.call('XREVRANGE', stream, at, '-', 'COUNT', step)
     for _, entry in ipairs(entries) do
       if size >= most then
         enough = true
@@ -63,10 +66,11 @@ if ARGV[4] ~= '' and length > 0 then
       end
       size, kept, first_kept = size + size_of(entry), kept + 1, entry[1]
     end
-    if #entries < 500 then
+    if #entries < step then
       break
     end
     at = '(' .. entries[#entries][1]
+    step = size - before < 65536 and math.min(2 * step, 64) or math.max(1, math.floor(step / 2))
   end
   if enough then
     trim_to(first_kept or '18446744073709551615-18446744073709551615', 0)

@@ -1,0 +1,223 @@
+"""What a group's member is given of a native partition, and what of it memory keeps. The storage is a list."""
+
+from typing import cast
+
+import pytest
+
+from headrace.broker.budget import ReadBudget
+from headrace.broker.native.delivery import Delivery, Mode
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.ports import NativeStorage
+from headrace.records.build import build
+from headrace.records.walk import records
+from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import StoredBatch
+from headrace.topics.native import Entered, Extent, GroupGone, NativeRead, NativeStream
+
+BITS = 10
+LARGE = 300_000
+
+
+class Stream:
+    """One Redis Stream and one consumer group, as far as a delivery asks: entries are offsets with sizes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.entries = {(number + 1) << BITS: size for number, size in enumerate(sizes)}
+        self.last = -1  # the group's last delivered offset
+        self.pending: dict[int, str] = {}
+        self.calls: list[str] = []
+        self.fails: list[Exception] = []
+
+    def _extent(self) -> Extent:
+        offsets = list(self.entries)
+        return Extent(0, offsets[-1] + 1 if offsets else 0, len(offsets), len(offsets))
+
+    def _found(self, offsets: list[int], limit: int) -> NativeRead:
+        taken: list[int] = []
+        for offset in offsets:
+            if taken and sum(self.entries[each] for each in taken) + self.entries[offset] > limit:
+                break
+            taken.append(offset)
+        return NativeRead(
+            batches=[StoredBatch(offset, offset + 1, _batch(offset, self.entries[offset])) for offset in taken],
+            entries=len(taken),
+            more=len(taken) < len(offsets),
+            unfit=(),
+            first=taken[0] if taken else 0,
+            following=taken[-1] + 1 if taken else 0,
+            extent=self._extent(),
+        )
+
+    def _asked(self, name: str) -> None:
+        self.calls.append(name)
+        if self.fails:
+            raise self.fails.pop()
+
+    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
+        self._asked("read")
+        return self._found(
+            [each for each in self.entries if offset <= each and (before is None or each < before)], limit
+        )
+
+    async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
+        self._asked("new")
+        found = self._found([each for each in self.entries if each > self.last][:count], limit)
+        for each in found.batches:
+            self.pending[each.base_offset] = member
+            self.last = each.base_offset
+        return found
+
+    async def read_pending(
+        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
+    ) -> NativeRead:
+        self._asked("pending")
+        mine = [each for each, who in self.pending.items() if who == member and offset <= each < before]
+        return self._found(sorted(mine), limit)
+
+    async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
+        self._asked("enter")
+        self.pending = dict.fromkeys(self.pending, member)
+        if self.last < 0:
+            self.last = create_at - 1
+        return Entered(str(self.last), self.last + 1, len(self.pending))
+
+    async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
+        return min(self.pending, default=committed)
+
+    async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
+        after = int(start) + 1 if isinstance(start, str) else start
+        return not any(after <= each < end for each in self.entries)
+
+    def watch(self, *_: object) -> None:
+        pass
+
+
+def _batch(offset: int, size: int) -> bytes:
+    batch = build([(None, b"x" * size, 1, ())])
+    batch[:8] = offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+class Reading:
+    """A delivery over a stream, and the one member that reads it."""
+
+    def __init__(self, sizes: list[int], budget: int = 8 << 20, most_pending: int = 1_000) -> None:
+        self.stream = Stream(sizes)
+        self.offsets = list(self.stream.entries)
+        self.reads = ReadBudget(budget)
+        self.committed: int | None = None
+        native = cast("NativeStorage", self.stream)
+        place = NativeStream("s", BITS)
+        self.partition = NativePartition("t", 0, place, self.stream._extent(), native)
+        self.delivery = Delivery("g", self.partition, lambda: self.committed, lambda: None, most_pending, self.reads)
+
+    async def read(self, offset: int, limit: int = 1 << 20, member: str = "m") -> list[int]:
+        chunks, size = await self.delivery.read(member, offset, limit)
+        assert size == sum(map(len, chunks))
+        return [record.offset for chunk in chunks for record in records(chunk, int.from_bytes(bytes(chunk[:8]), "big"))]
+
+    def asked(self) -> list[str]:
+        calls, self.stream.calls = self.stream.calls, []
+        return calls
+
+
+async def test_what_was_given_is_served_again_from_memory() -> None:
+    group = Reading([10, 10, 10])
+    assert await group.read(0) == group.offsets
+    assert group.asked() == ["enter", "new"]
+    assert await group.read(0) == group.offsets
+    assert group.asked() == ["new"], "whether there is more for the room that is left"
+    assert await group.read(group.offsets[-1] + 1) == []
+    assert group.stream.pending == dict.fromkeys(group.offsets, "m")
+
+
+async def test_an_answer_that_has_no_room_for_all_leaves_the_rest_for_the_next() -> None:
+    group = Reading([400] * 6)
+    found, at = [], 0
+    while part := await group.read(at, limit=1_000):
+        found += part
+        at = part[-1] + 1
+    assert found == group.offsets
+
+
+async def test_what_is_kept_is_counted_until_the_member_asks_for_what_follows() -> None:
+    group = Reading([LARGE, 10])
+    assert await group.read(0) == group.offsets
+    assert LARGE < group.reads.used < 2 * LARGE
+    assert await group.read(group.offsets[-1] + 1) == []
+    assert group.reads.used == 0
+
+
+async def test_others_who_need_the_memory_get_it_and_redis_gives_the_entries_again() -> None:
+    group = Reading([LARGE] * 2, budget=2_000_000)
+    assert await group.read(0) == group.offsets
+    assert group.reads.grant(2_000_000, 1_900_000) == 1_900_000, "what is kept makes room"
+    group.reads.release(1_900_000)
+    assert group.reads.used == 0
+    group.asked()
+    assert await group.read(0) == group.offsets
+    assert group.asked()[:2] == ["enter", "pending"], "the same entries, not what follows them"
+    assert await group.read(group.offsets[-1] + 1) == []
+
+
+async def test_where_there_is_no_room_nothing_is_kept_and_nothing_is_lost() -> None:
+    group = Reading([LARGE] * 4)
+    group.reads.take(group.reads.limit)
+    found, at = [], 0
+    while part := await group.read(at, limit=2 * LARGE + 1_000):
+        found += part
+        at = part[-1] + 1
+    assert found == group.offsets
+    assert group.reads.used == group.reads.limit
+
+
+async def test_another_owner_is_given_what_was_not_committed() -> None:
+    group = Reading([10] * 4)
+    assert await group.read(0) == group.offsets
+    group.committed = group.offsets[2]
+    group.stream.pending = dict.fromkeys(group.offsets[2:], "m")
+    assert await group.read(group.offsets[2], member="other") == group.offsets[2:]
+    assert {*group.stream.pending.values()} == {"other"}
+
+
+async def test_a_seek_back_reads_without_the_group_until_its_next() -> None:
+    group = Reading([10] * 4)
+    assert await group.read(0) == group.offsets
+    group.committed = group.offsets[-1] + 1
+    group.stream.pending = {}
+    assert await group.read(group.offsets[1]) == group.offsets[1:]
+    assert group.delivery.mode is Mode.SEEK
+    assert group.delivery.sought_back
+    assert group.stream.pending == {}
+
+
+async def test_no_more_is_recorded_as_pending_than_may_be() -> None:
+    group = Reading([10] * 20, most_pending=5)
+    found, at = [], 0
+    while part := await group.read(at):
+        found += part
+        at = part[-1] + 1
+    assert found == group.offsets
+    assert len(group.stream.pending) <= 5
+
+
+async def test_a_lost_answer_is_looked_up_in_redis() -> None:
+    group = Reading([10] * 3)
+    assert await group.read(0) == group.offsets
+    group.stream.entries[9 << BITS] = 10
+    group.stream.fails.append(StorageUnavailable("lost"))
+    with pytest.raises(StorageUnavailable):
+        await group.read(group.offsets[-1] + 1)
+    group.asked()
+    assert await group.read(group.offsets[-1] + 1) == [9 << BITS]
+    assert group.asked()[0] == "enter"
+
+
+async def test_a_group_that_somebody_destroyed_is_made_again() -> None:
+    group = Reading([10] * 3)
+    assert await group.read(0) == group.offsets
+    group.stream.fails.append(GroupGone("destroyed"))
+    group.stream.last, group.stream.pending = -1, {}
+    group.asked()
+    assert await group.read(group.offsets[-1] + 1) == []
+    assert group.asked() == ["new", "enter", "new"]
