@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
+import structlog
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
-from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
+from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, Heartbeat, Join, Sync
+from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Sync
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -177,3 +178,26 @@ async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> 
 
     assert before == {}
     assert table.positions("g")[PARTITION].offset == 5
+
+
+async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
+    storage: MemoryStorage, clock: ManualClock, partition: LogPartition
+) -> None:
+    table = GroupTable(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)
+    await table.request("a", commit(1))
+    await stable(table, clock, "b")
+    with structlog.testing.capture_logs() as logged:
+        for name in ("c", "d"):
+            refused = await table.request(name, commit(1))
+            assert isinstance(refused, CommitResult)
+            assert refused.partitions == {PARTITION: GroupError.POLICY_VIOLATION}
+            assert await table.request(name, join()) == JoinResult(error=GroupError.POLICY_VIOLATION)
+    assert [line["setting"] for line in logged] == ["headrace.max.groups"]
+    assert table.names() == ["a", "b"]
+    stranger = Heartbeat(token=object(), generation=1, member_id="x", instance_id=None)
+    assert await table.request("c", stranger) == HeartbeatResult(error=GroupError.UNKNOWN_MEMBER_ID)
+    await table.request("a", commit(2))
+    assert storage.groups.stored["a"].stored.positions[PARTITION].offset == 2
+    assert await table.request("a", DeleteGroup(token=object())) == DeleteGroupResult()
+    await table.request("c", commit(3))
+    assert table.names() == ["b", "c"]

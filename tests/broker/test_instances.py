@@ -16,6 +16,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import GroupChange, Position, TopicPartition
+from headrace.groups.settings import GroupSettings
 from headrace.keyspace.keys import Keyspace
 from headrace.records.batch import peek
 from headrace.records.build import build
@@ -271,6 +272,17 @@ async def test_a_restarted_server_knows_who_has_what_and_a_new_epoch_fences_the_
     await old_storage.close()
     for cursor in (a, b):
         assert (await world.get(cursor))[0].kept == []
+
+
+async def test_a_group_more_than_the_server_takes_is_refused(world: World) -> None:
+    await world.topic()
+    world.broker.groups.settings = GroupSettings(max_groups=1)
+    make = world.broker.instances.create_cursor
+    await make(world.flights, "a", "i", BEGINNING, TIMEOUT_MS, True)
+    with pytest.raises(InstanceError, match=r"headrace\.max\.groups") as refused:
+        await make(world.flights, "b", "i", BEGINNING, TIMEOUT_MS, True)
+    assert refused.value.kind is InstanceProblem.TOO_MANY_GROUPS
+    await make(world.flights, "a", "j", BEGINNING, TIMEOUT_MS, True)
 
 
 async def test_the_51st_group_is_refused_and_the_others_still_open(world: World) -> None:

@@ -1,4 +1,7 @@
 import asyncio
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +67,25 @@ def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_whe
 
 def test_a_disk_that_cannot_be_looked_at_is_left_alone() -> None:
     Watch(nothing, Path("/nowhere/at/all")).look_at_disk()
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process may open nothing more; what is open stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_lack_of_descriptors_is_told_once_and_so_is_its_end() -> None:
+    watch = Watch(nothing, None)
+    lines = []
+    for lacking in (False, True, True, True, False, False, True):
+        with structlog.testing.capture_logs() as logged, no_descriptors() if lacking else contextlib.nullcontext():
+            watch.look_at_descriptors()
+        lines.append([(line["log_level"], line.get("whose"), line.get("seconds_without")) for line in logged])
+    lack = [("error", "this process", None)]
+    assert lines == [[], lack, [], [], [("info", None, 15)], [], lack]

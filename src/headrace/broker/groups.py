@@ -20,7 +20,7 @@ from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DropTopic, Event, Request, TimerFired
+from headrace.groups.events import Commit, DropTopic, Event, Join, Request, TimerFired
 from headrace.groups.group import ConsumerGroup
 from headrace.groups.model import DropGroup, GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
@@ -252,6 +252,7 @@ class GroupTable:
         self.partition_of = partition_of
         self.mirror = Mirror(partition_of)
         self._runners: dict[str, Runner] = {}
+        self._refusing = False
 
     def now(self) -> Now:
         """The time, as groups' machines are told it."""
@@ -293,7 +294,17 @@ class GroupTable:
         """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
+        if isinstance(event, Join | Commit) and not self.has_room_for(group):
+            return refusal(event, GroupError.POLICY_VIOLATION)
         return await self.runner_or_new(group).request(event)
+
+    def has_room_for(self, group: str) -> bool:
+        """Whether a group exists or may be made; the first refusal of several in a row has a line in the log."""
+        has_room = group in self._runners or len(self._runners) < self.settings.max_groups
+        if not has_room and not self._refusing:
+            _log.error("new groups are refused", groups=len(self._runners), setting="headrace.max.groups")
+        self._refusing = not has_room
+        return has_room
 
     def settled(self, runner: Runner) -> None:
         """A runner has nothing to do: forget it if its group is nothing."""

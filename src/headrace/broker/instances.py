@@ -183,6 +183,10 @@ class Instances:
         others.discard(group)
         if limit is not None and len(others) >= limit:
             raise InstanceError(InstanceProblem.TOO_MANY_GROUPS, f"{name!r} has {limit} groups, the most it may have")
+        if not self._groups.has_room_for(group):
+            raise InstanceError(
+                InstanceProblem.TOO_MANY_GROUPS, "there are as many groups as the server takes (headrace.max.groups)"
+            )
         self._being_made[wanted] = self._being_made.get(wanted, 0) + 1
         try:
             yield

@@ -181,6 +181,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "refused with GROUP_MAX_SIZE_REACHED (not in Kafka, whose groups must fit into one record).",
     ),
     ConfigKey(
+        name="headrace.max.groups",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most groups of a virtual cluster, of Kafka and OCI clients together; a new one is refused then "
+        "(POLICY_VIOLATION; LimitExceeded in the OCI API). What is there at the start stays (Kafka has no limit).",
+    ),
+    ConfigKey(
         name="max.broker.partitions",
         type=ConfigType.INT,
         default="20000",
@@ -325,6 +333,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_initial_rebalance_delay_ms: int
     group_max_size: int
     headrace_group_max_bytes: int
+    headrace_max_groups: int
     max_broker_partitions: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
@@ -379,6 +388,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             max_size=self.group_max_size,
             max_metadata_bytes=self.headrace_group_max_bytes,
+            max_groups=self.headrace_max_groups,
             offset_metadata_max=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * 60_000,
             retention_check_interval_ms=self.offsets_retention_check_interval_ms,

@@ -26,6 +26,8 @@ class GroupError(Enum):
     """A session timeout outside the bounds of the settings."""
     GROUP_MAX_SIZE_REACHED = auto()
     """The group has as many members as it may have."""
+    POLICY_VIOLATION = auto()
+    """A new group, and there are as many as the settings allow."""
     NON_EMPTY_GROUP = auto()
     """Only a group without members can be deleted."""
     GROUP_SUBSCRIBED_TO_TOPIC = auto()

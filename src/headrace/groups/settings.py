@@ -11,6 +11,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: int = 100  # group.initial.rebalance.delay.ms (Kafka: 3 000)
     max_size: int = 10_000  # group.max.size (Kafka has no limit)
     max_metadata_bytes: int = 16 << 20  # headrace.group.max.bytes
+    max_groups: int = 20_000  # headrace.max.groups: of one virtual cluster
     offset_metadata_max: int = 4_096  # offset.metadata.max.bytes (Kafka counts characters, and so do we)
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms

@@ -1,6 +1,9 @@
-"""What an operator should hear of before it hurts: a Redis that answers slowly, a disk that is nearly full."""
+"""What an operator should hear of before it hurts: a Redis that answers slowly, a full disk, no descriptors left."""
 
 import asyncio
+import errno
+import os
+import resource
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -43,12 +46,14 @@ class Watch:
         self._free_bytes = free_bytes
         self._slow_s = slow_s
         self._step = _STEPS
+        self._without = 0  # looks in a row that found no descriptor
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
             await self.look_at_redis()
             self.look_at_disk()
+            self.look_at_descriptors()
             await asyncio.sleep(_LOOK_S)
 
     async def look_at_redis(self) -> None:
@@ -82,3 +87,22 @@ class Watch:
             _log.warning("the disk is nearly full", data=place, free_mib=free >> 20)
         elif self._step == _STEPS and before < _STEPS:
             _log.info("the disk has room again", data=place, free_mib=free >> 20)
+
+    def look_at_descriptors(self) -> None:
+        """Tell when nothing can be opened any more, whatever took the descriptors, and when something can again."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            self._without += 1
+            if self._without == 1:
+                _log.error(
+                    "no descriptors left: no client, no file and no Redis can be connected to or opened (ulimit -n)",
+                    limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                    whose="this process" if error.errno == errno.EMFILE else "the machine",
+                )
+        else:
+            if self._without:
+                _log.info("there are descriptors again", seconds_without=round(self._without * _LOOK_S))
+            self._without = 0
