@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from headrace.kafka.errors import Code
 from headrace.testing import Server
 from tests.harness.member import commit, position
-from tests.harness.wire import Wire, batch, opened
+from tests.harness.wire import Wire, batch, fetch_request, opened
 
 ROOT = Path(__file__).parent.parent
 OPERATIONS = (ROOT / "docs/guides/operations.md").read_text("utf-8")
@@ -20,7 +21,7 @@ TROUBLESHOOTING = (ROOT / "docs/guides/troubleshooting.md").read_text("utf-8")
 def commands(name: str) -> list[str]:
     block = re.search(rf"^```console {name}\n(.*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
     assert block is not None
-    return [line.removeprefix("$ ") for line in block[1].splitlines()]
+    return [command.strip() for command in re.split(r"^\$ ", block[1], flags=re.MULTILINE)[1:]]
 
 
 def test_a_backup_is_restored_with_records_and_positions(tmp_path: Path) -> None:
@@ -35,6 +36,28 @@ def test_a_backup_is_restored_with_records_and_positions(tmp_path: Path) -> None
         assert [record.value for record in opened(client.fetch("flights", 0).records)] == [b"UA 1545", b"AA 1141"]
         assert position(client, "readers", "flights")[0] == 1
         assert client.produce("flights", batch(b"UA 1714")).base_offset == 2
+
+
+def test_records_are_copied_to_another_server(tmp_path: Path) -> None:
+    with Server(tmp_path / "old") as old, Server(tmp_path / "new") as new:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        variables = os.environ | {"OLD": old.kafka, "NEW": new.kafka, "PATH": path}
+        with Wire(old.kafka) as client:
+            client.create("flights", 2)
+            for partition in range(2):
+                answer = client.produce("flights", batch(b"UA", b"", b"\xff\0"), partition=partition)
+                assert answer.error_code == Code.NONE
+        for command in commands("copy"):
+            subprocess.run(["bash", "-o", "pipefail", "-c", command], env=variables, check=True, timeout=60)
+        with Wire(old.kafka) as before, Wire(new.kafka) as after:
+            for partition in range(2):
+                sent, copied = (
+                    client.ask(fetch_request([("flights", partition, 0)]), 12).responses[0].partitions[0].records
+                    for client in (before, after)
+                )
+                assert opened(copied) == opened(sent)
+                assert len(opened(copied)) == 3
+            assert position(after, "billing", "flights")[0] == 3
 
 
 SOURCES = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))

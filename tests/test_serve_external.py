@@ -119,6 +119,17 @@ def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[s
         assert expected is None or expected in told[0]
 
 
+def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -> None:
+    with external(folder) as storage, redis.Redis.from_url(storage.url) as link:
+        link.replicaof("127.0.0.1", 1)
+        assert "is a replica, which takes no records; name its primary" in serve(storage.url).stderr
+        link.config_set("requirepass", "se@cret")
+        assert f"headrace: Redis at {storage.url} wants a password; put it into the URL" in serve(storage.url).stderr
+        wrong = serve(storage.url.replace("//", "//:other@"))
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert f"headrace: Redis at {storage.url} refuses the user name or the password; " in wrong.stderr
+
+
 def test_a_second_server_is_refused_with_the_name_of_the_first(storage: External, started: Server) -> None:
     second = serve(storage.url)
     assert second.returncode == 1

@@ -28,6 +28,7 @@ def test_full_it_refuses_and_reads_and_after_a_deletion_writes_again(small: Serv
             assert answer.error_code == Code.KAFKA_STORAGE_ERROR
             assert "maxmemory" in str(answer.error_message)
             ledger.check(small.kafka)
+            assert "records are refused" in small.log()
             # Full it also starts.
             small.restart()
         ledger.check(small.kafka)

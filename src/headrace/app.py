@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import signal
@@ -48,7 +49,7 @@ from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.store.embedded import EmbeddedValkey, machine_memory
-from headrace.store.errors import StoreError, Unreachable
+from headrace.store.errors import StoreError, Unreachable, in_the_way
 from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
 from headrace.store.lease import Lease, bump_epoch
@@ -65,6 +66,7 @@ _log = structlog.get_logger("headrace")
 
 _HEALTH_S = 2.0
 """How long a health check waits for Redis."""
+_NO_ROOM = os.strerror(errno.ENOSPC)
 _LOST_VALKEY = "the embedded Valkey was lost before the server was ready"
 _LOST_REDIS = "Redis was lost before the server was ready"
 _MAX_INT = 2**31 - 1
@@ -356,6 +358,8 @@ async def _storage(
         raise StartError(text) from None
     except StorageUnavailable as error:
         # Whoever serves gets over that: only a start gives up.
+        if _NO_ROOM in str(error):
+            raise StartError(f"the disk is full: {error}; make room, then start again") from None
         lost = _LOST_VALKEY if options.redis is None else _LOST_REDIS
         raise StartError(f"{lost}: {stop.reason or error}; start again") from None
 
@@ -418,7 +422,7 @@ async def _external(
     try:
         epoch = await lease.acquire(_log.warning)
     except RedisError as error:
-        raise Unreachable(f"Redis at {url} does not answer: {error}; start it, or leave --redis out") from None
+        raise Unreachable(f"Redis at {url} {'; '.join(in_the_way(error))}") from None
     stack.push_async_callback(lease.release)
     opened = await RedisStorage.open(
         url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, counted=counted

@@ -58,6 +58,14 @@ def test_a_data_directory_that_others_may_read(capsys: pytest.CaptureFixture[str
     assert (found["data"]["state"], found["data"]["advice"]) == ("careful", f"chmod 700 {tmp_path}")
 
 
+def test_a_data_directory_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "journal").write_bytes(b"HRJOURN1" + bytes(8184))
+    found = examined(capsys, "--data", str(tmp_path), *FREE, status=1)
+    assert found["data"]["state"] == "failed"
+    assert "journal is of another version of Headrace (journal 1, this one has 2)" in found["data"]["found"]
+
+
 def test_a_data_directory_that_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = examined(capsys, "--data", str(tmp_path / "file" / "below"), *FREE, status=1)

@@ -1,6 +1,7 @@
 """The journal's file: what is found in it again, after which ends, and when there is room in it."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.records.build import build
 from headrace.store import journal as journals
 from headrace.store.errors import StoreError
-from headrace.store.journal import SMALLEST, Entry, Journal
+from headrace.store.journal import SMALLEST, Entry, Journal, trouble
 from headrace.topics.model import Append
 
 HEAD = 4096
@@ -289,16 +290,18 @@ def test_no_journal(path: Path, journal: Journal) -> None:
     """Another version's, cut off, grown, or another file: whatever it holds must not be thrown away."""
     enter(journal, append())
     whole = path.read_bytes()
-    for found in (
-        b"HRJOURN1" + whole[8:],
-        whole[:-4096],
-        whole + bytes(4096),
-        whole[:16] + b"\7" + whole[17:],
-        b"#" * len(whole),
+    assert trouble(path) is None
+    for found, reason in (
+        (b"HRJOURN1" + whole[8:], "journal is of another version of Headrace (journal 1, this one has 2), and"),
+        (whole[:-4096], "journal is damaged, or no journal: what it holds may be missing"),
+        (whole + bytes(4096), "journal is damaged, or no journal: "),
+        (whole[:16] + b"\7" + whole[17:], "journal is damaged, or no journal: "),
+        (b"#" * len(whole), "journal is damaged, or no journal: "),
     ):
         path.write_bytes(found)
-        with pytest.raises(StoreError, match=r"journal is no journal of this version: what it holds may be missing"):
+        with pytest.raises(StoreError, match=re.escape(reason)) as refused:
             Journal.open(path, SMALLEST)
+        assert str(refused.value) == f"{path} {trouble(path)}"
         assert path.read_bytes() == found
     path.write_bytes(whole)
 

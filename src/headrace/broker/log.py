@@ -154,6 +154,8 @@ class LogPartition:
 
     async def _recover(self, reason: Exception) -> None:
         if isinstance(reason, StorageFull):
+            # Of a full storage every log tells the same: a line that comes again is counted, not written.
+            _log.warning("records are refused", reason=str(reason))
             await asyncio.sleep(_FULL_RETRY_S)
         told = ""
         while True:

@@ -27,7 +27,9 @@ from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.records import compiled
 from headrace.settings import Address, ServerOptions
+from headrace.store import journal
 from headrace.store.embedded import machine_memory
+from headrace.store.errors import in_the_way
 from headrace.store.storage import Durability
 
 _MIB = 1 << 20
@@ -104,7 +106,8 @@ def _external(url: str) -> Iterator[Finding]:
             info = client.info("server")
             told = _configuration(client)
     except (redis.RedisError, OSError, ValueError) as error:
-        yield Finding("redis", State.FAILED, f"{name}: {error}", "start it, or name another with --redis URL")
+        found, advice = in_the_way(error)
+        yield Finding("redis", State.FAILED, f"{name} {found}", advice)
         return
     version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
     numbers = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
@@ -171,6 +174,9 @@ def _directory(path: Path) -> Finding:
     if mode & 0o077:
         found = f"{path} may be read by others (mode {mode:04o})"
         return Finding("data", State.CAREFUL, found, f"chmod 700 {path}")
+    trouble = journal.trouble(path / "journal")
+    if trouble is not None:
+        return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "docs/guides/operations.md, Upgrade")
     owner = _owner(path / "lock")
     return Finding(
         "data", State.OK, f"{path}, in use by the server with pid {owner}" if owner else f"{path}, not in use"

@@ -1,5 +1,7 @@
 """Why a storage cannot be used. Messages are one line for a person: what is in the way, and what to try."""
 
+from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError, ReadOnlyError
+
 
 class StoreError(Exception):
     """Base of what goes wrong while a storage is opened."""
@@ -19,3 +21,24 @@ class TooOld(StoreError):
 
 class Stray(Exception):
     """A log's stream has entries that somebody else wrote. Never leaves this room."""
+
+
+def in_the_way(error: Exception) -> tuple[str, str]:
+    """What keeps a Redis that somebody named from being used, to be read after its name; and what to try.
+
+    Args:
+        error: what redis-py raised at the first thing it asked.
+    """
+    text = str(error).rstrip(".")
+    if isinstance(error, AuthenticationError):
+        if "invalid" in text:
+            advice = "look at its URL: what is special in one, such as @ and :, is written %40 and %3A there"
+            return "refuses the user name or the password", advice
+        return "wants a password", "put it into the URL, redis://:PASSWORD@HOST:PORT, and that into HEADRACE_REDIS"
+    if isinstance(error, NoPermissionError):
+        return f"lets this user do too little: {text}", "a server needs all commands on its keys (ACL SETUSER)"
+    if isinstance(error, ReadOnlyError):
+        return "is a replica, which takes no records", "name its primary with --redis URL"
+    if isinstance(error, BusyLoadingError):
+        return "is still loading its data", "start again when it has"
+    return f"does not answer: {text}", "start it, or name another with --redis URL"

@@ -93,11 +93,10 @@ class Journal:
             raise StoreError(f"cannot open the journal {path}: {error.strerror}") from None
         try:
             length = os.fstat(descriptor).st_size
-            if length < _HEAD_BYTES or os.pread(descriptor, 8, 0) == bytes(8):
-                # Made just now, or cut off by a kill while it was: nothing was ever entered.
+            if length < _HEAD_BYTES or _is_new(descriptor):
                 length = _make(descriptor, size)
-            elif not _is_whole(descriptor, length):
-                raise StoreError(f"{path} is no journal of this version: what it holds may be missing from Redis")
+            elif trouble := _trouble(descriptor, length):
+                raise StoreError(f"{path} {trouble}")
             return cls(path, descriptor, length)
         except OSError as error:
             raise StoreError(f"cannot make the journal {path}: {error.strerror}") from None
@@ -258,6 +257,22 @@ class Journal:
         self._path.unlink(missing_ok=True)
 
 
+def trouble(path: Path) -> str | None:
+    """Why no server would start on this file, to be read after its name; None: one would, or the file is not there.
+
+    Raises OSError: it cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        length = os.fstat(descriptor).st_size
+        return None if length < _HEAD_BYTES or _is_new(descriptor) else _trouble(descriptor, length)
+    finally:
+        os.close(descriptor)
+
+
 def _length(size: int) -> int:
     """Bytes of the file of a journal that shall have about `size`."""
     return _HEAD_BYTES + 2 * (max(size, SMALLEST) // 2 & ~4095)
@@ -278,6 +293,18 @@ def _word(value: int) -> bytes:
     return value.to_bytes(8, sys.byteorder)
 
 
-def _is_whole(descriptor: int, length: int) -> bool:
+def _is_new(descriptor: int) -> bool:
+    """Whether it was made just now, or cut off by a kill while it was: nothing was ever entered."""
+    return os.pread(descriptor, 8, 0) == bytes(8)
+
+
+def _trouble(descriptor: int, length: int) -> str | None:
     head = os.pread(descriptor, 24, 0)
-    return head == _MAGIC + head[8:16] + _word((length - _HEAD_BYTES) // 2)
+    if head == _MAGIC + head[8:16] + _word((length - _HEAD_BYTES) // 2):
+        return None
+    if head[:7] == _MAGIC[:7] and head[7:8] != _MAGIC[7:8] and head[7:8].isdigit():
+        return (
+            f"is of another version of Headrace (journal {head[7:8].decode()}, this one has {_MAGIC[7:].decode()}), "
+            "and so is the data beside it: start the version that wrote it, or name another data directory"
+        )
+    return "is damaged, or no journal: what it holds may be missing from Redis. Move it away to start without that"

@@ -136,7 +136,7 @@ class Lease:
                 # until then the scripts refuse whatever this one still writes.
                 expiry_s = max(expiry_s, self._clock() + pause_s)
                 delay_s = pause_s / _RENEWALS_PER_TTL
-                _log.warning("could not renew the lease on the keyspace", reason=repr(error))
+                _log.warning("could not renew the lease on the keyspace", reason=str(error) or type(error).__name__)
             else:
                 if outcome != "kept":
                     self._lose(_why_lost(self.epoch, *rest))

@@ -232,8 +232,8 @@ async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
     if found != str(LAYOUT_VERSION):
         older = found.isdecimal() and int(found) < LAYOUT_VERSION
         raise WrongLayout(
-            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: "
-            f"use {'an older' if older else 'a newer'} Headrace, or another data directory"
+            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: start "
+            f"{'the older' if older else 'a newer'} version, or name another place for the data (--data, --redis)"
         )
     return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
 
