@@ -29,14 +29,19 @@ from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits, raise_descriptors
 from headrace.broker.settings import BrokerSettings
 from headrace.console import app as console
+from headrace.console.figures import Figures
 from headrace.console.front import Front
 from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
 from headrace.console.metrics import MetricsPage
+from headrace.console.pages import Pages
 from headrace.console.reset import ResetCall
+from headrace.console.sampler import Sampler
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
+from headrace.keyspace.entries import entry_id
 from headrace.keyspace.keys import Keyspace
+from headrace.keyspace.native import id_of
 from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
 from headrace.loop import DelayWatch
@@ -48,6 +53,7 @@ from headrace.oci.door import Door
 from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
+from headrace.sockets import address_of, bind
 from headrace.store.embedded import EmbeddedValkey, machine_memory
 from headrace.store.errors import StoreError, Unreachable, in_the_way
 from headrace.store.facts import store_facts
@@ -111,16 +117,14 @@ async def serve(
     """
     stop = guest or Stop()
     counters = Counters()
-    if options.redis is None and "headrace.adopt.prefixes" not in settings.given:
-        # In its own Valkey there is nothing that is not the server's.
-        settings = BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
+    settings = _effective(settings, options)
     cache = CacheBudget(settings.headrace_cache_bytes)
     if guest is None:
         _make_room(cache, settings.headrace_cache_bytes)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
-            kafka_socket = _bind(options.kafka, "kafka", stack)
-            http_socket = _bind(options.http, "http", stack)
+            kafka_socket = bind(options.kafka, "kafka", stack)
+            http_socket = bind(options.http, "http", stack)
             _check_exposure(http_socket, kafka_socket, oci, insecure=settings.headrace_insecure)
             limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
             front = Front()
@@ -147,14 +151,17 @@ async def serve(
             await door.start()
             stack.push_async_callback(door.stop)
             http.pressed = lambda: clusters.reads.short
-            login_required = exposure.kafka_login_required(oci, kafka_socket.getsockname()[0])
             kafka = KafkaListener(
                 broker,
                 max_request_bytes=settings.socket_request_max_bytes,
                 max_idle_ms=settings.connections_max_idle_ms,
                 counters=counters,
                 limits=limits,
-                logins=PoolLogins(oci, door.catalog.pools.cluster_of, required=login_required),
+                logins=PoolLogins(
+                    oci,
+                    door.catalog.pools.cluster_of,
+                    required=exposure.kafka_login_required(oci, kafka_socket.getsockname()[0]),
+                ),
             )
             stack.callback(DelayWatch(counters.loop_delays).stop)
             clusters.removed.append(kafka.close_cluster)
@@ -162,26 +169,30 @@ async def serve(
             stack.push_async_callback(kafka.stop)
             oci_app = OciApp(door, Authenticator(oci), counters)
             # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
-            look = redis.asyncio.from_url(options.redis or storage.url)
-            stack.push_async_callback(look.aclose)
+            look = await stack.enter_async_context(redis.asyncio.from_url(options.redis or storage.url))
+            connections: dict[str, Callable[[], int]] = {
+                kafka.name: lambda: len(kafka.connections),
+                LISTENER: lambda: http.connections,
+            }
+            data = None if options.redis else options.data
             metrics = MetricsPage(
                 clusters,
                 counters,
-                connections={kafka.name: lambda: len(kafka.connections), LISTENER: lambda: http.connections},
+                connections=connections,
                 store=lambda: store_facts(look),
                 log_lines_lost=log_lines_lost,
                 error_name=error_name,
                 may_see=exposure.is_loopback,
-                data=None if options.redis else options.data,
+                data=data,
                 most_series=settings.metrics_max_series,
             )
-            watching = asyncio.create_task(
-                Watch(storage.ping, None if options.redis else options.data).run(), name="watch"
-            )
-            stack.push_async_callback(end, watching)
+            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, http_socket, stack)
+            front.ending.append(pages.close)
+            stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
                 ResetCall(door.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
+                *pages.routes,
             )
             health = partial(_health, storage)
             doors = _http_doors(oci_app, console.create(health, mounts, otherwise=oci_app))
@@ -189,7 +200,7 @@ async def serve(
             stack.push_async_callback(front.close)
             if guest is None:
                 settle_memory()
-            on_ready(Ready(_text(kafka_socket), f"http://{_text(http_socket)}", storage.url))
+            on_ready(Ready(address_of(kafka_socket), f"http://{address_of(http_socket)}", storage.url))
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
     return stop.status
@@ -203,6 +214,44 @@ def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
         await door(scope, receive, send)
 
     return application
+
+
+def _pages(
+    clusters: Clusters,
+    counters: Counters,
+    kafka: KafkaListener,
+    connections: dict[str, Callable[[], int]],
+    look: redis.asyncio.Redis,
+    data: Path | None,
+    storage: str,
+    http: socket.socket,
+    stack: contextlib.AsyncExitStack,
+) -> Pages:
+    """The console; `stack` ends what it collects."""
+    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
+    sampler.start()
+    stack.callback(sampler.stop)
+    advertised = str(Address(*clusters.default.advertised["PLAINTEXT"]))
+    figures = Figures(
+        clusters,
+        counters,
+        sampler,
+        connections=connections,
+        addresses={kafka.name: advertised, LISTENER: f"http://{address_of(http)}"},
+        clients=kafka.clients,
+        store=lambda: store_facts(look),
+        storage=without_password(storage),
+        data=data,
+        entries=Entries(),
+    )
+    return Pages(figures, exposure.is_loopback)
+
+
+def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
+    """In its own Valkey there is nothing that is not the server's: all of it may be adopted."""
+    if options.redis is not None or "headrace.adopt.prefixes" in settings.given:
+        return settings
+    return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
 
 
 def _make_room(cache: CacheBudget, cache_bytes: int) -> None:
@@ -268,6 +317,18 @@ def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, b
     return Hosts(own, settings.headrace_http_hosts.split(","))
 
 
+class Entries:
+    """What the storage calls the entries of a log and of a native topic: `headrace.console.figures.Entries`."""
+
+    def of_batch(self, leader_epoch: int, next_offset: int) -> str:
+        """See `Entries`."""
+        return entry_id(leader_epoch, next_offset)
+
+    def of_record(self, offset: int, sequence_bits: int) -> str:
+        """See `Entries`."""
+        return id_of(offset, sequence_bits)
+
+
 class Stop:
     """Why and how the server ends."""
 
@@ -300,25 +361,6 @@ class Stop:
                 loop.remove_signal_handler(number)
 
 
-def _bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> socket.socket:
-    """A bound socket, before anything else is started: a busy port is the commonest mistake."""
-    try:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        stack.callback(bound.close)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((address.host, address.port))
-        # Two sockets may be bound to one port until one of them listens.
-        bound.listen(1024)
-        bound.setblocking(False)
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {address}: {error.strerror}; "
-            f"choose another address with --{option} HOST:PORT (port 0: a free one)"
-        ) from None
-    return bound
-
-
 def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings, *, insecure: bool) -> None:
     """Who reaches a listener from another machine has to prove who it is, or it has to be meant otherwise."""
     refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0], insecure=insecure)
@@ -328,11 +370,6 @@ def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings,
         raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
         raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
-
-
-def _text(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return str(Address(host, port))
 
 
 @contextlib.asynccontextmanager

@@ -70,9 +70,8 @@ async def test_healthz_without_storage_is_503_and_says_why() -> None:
     }
 
 
-async def test_the_first_page_names_the_server() -> None:
+async def test_paths_that_are_nobodys_are_not_found() -> None:
     async with listening(WELL) as port:
-        assert await get(port, "/") == (200, b"Headrace 1.2.3\n\nstorage: reachable\nhealth:  /healthz\n")
         assert (await get(port, "/nowhere"))[0] == 404
 
 

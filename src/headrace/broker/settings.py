@@ -268,6 +268,12 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "pools go. From loopback only (not in Kafka).",
     ),
     ConfigKey(
+        name="console.write",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether the console may change something: move the positions of groups (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.traces.endpoint",
         type=ConfigType.STRING,
         default="",
@@ -345,6 +351,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_stream_prefix: str
     headrace_insecure: bool
     headrace_testing_reset: bool
+    console_write: bool
     headrace_traces_endpoint: str
     headrace_http_hosts: str
     headrace_adopt_prefixes: str

@@ -8,6 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
 from headrace.cli.client import Client
+from headrace.groups.lag import native_to_come, to_come
 from headrace.harmless import quoted
 
 Partition = tuple[str, int]
@@ -74,7 +75,8 @@ def standings(client: Client, group: str, committed: dict[Partition, int], prese
     found = []
     for topic, number in partitions:
         place = (topic, number)
-        lag, pending = _lag(committed.get(place), starts.get(place), ends.get(place)), None
+        start, end, pending = starts.get(place), ends.get(place), None
+        lag = None if start is None or end is None else to_come(committed.get(place), start, end)
         if topic in natives and place in ends:
             lag, pending = _native_lag(natives[topic], group, number)
         found.append(Standing(topic, number, committed.get(place), ends.get(place), lag, owners.get(place), pending))
@@ -84,13 +86,6 @@ def standings(client: Client, group: str, committed: dict[Partition, int], prese
 def _of_topics(client: Client, topics: Iterable[str]) -> set[Partition]:
     there = client.metadata.topics
     return {(topic, number) for topic in topics if topic in there for number in there[topic].partitions}
-
-
-def _lag(position: int | None, start: int | None, end: int | None) -> int | None:
-    """Records from the position on; what retention has taken since does not come any more."""
-    if start is None or end is None:
-        return None
-    return max(0, end - max(start, position or 0))
 
 
 def records_from(native: dict[str, Any], partition: int, offset: int, start: int, end: int) -> int | None:
@@ -108,5 +103,4 @@ def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int
     if found is None:
         # The Redis group is made by the first fetch.
         return native["records"][partition], 0
-    undelivered, pending = found["undelivered"], found["pending"]
-    return None if undelivered is None else undelivered + pending, pending
+    return native_to_come(found["undelivered"], found["pending"]), found["pending"]

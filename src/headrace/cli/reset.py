@@ -14,28 +14,8 @@ from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.lags import Partition
 from headrace.cli.output import print_json, print_table
+from headrace.groups.resetting import Move, Target, destination
 from headrace.harmless import quoted, shown
-
-
-class Move(msgspec.Struct, frozen=True):
-    """What becomes of a position."""
-
-    topic: str
-    partition: int
-    position: int | None
-    """Where it is; None: nothing was committed."""
-    to: int
-    lag: int | None
-    """Records to come afterwards; None where a native topic, whose offsets have gaps, does not tell."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """Where positions are to go: exactly one of these."""
-
-    earliest: bool = False
-    latest: bool = False
-    offset: int | None = None
-    time_ms: int | None = None
 
 
 @command(
@@ -163,14 +143,7 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
         if place not in starts or place not in ends:
             continue
         start, end = starts[place], ends[place]
-        if target.earliest:
-            to = start
-        elif target.offset is not None:
-            to = min(max(target.offset, start), end)
-        elif target.time_ms is not None and at.get(place, -1) >= 0:
-            to = at[place]
-        else:  # the latest, or a time after the last record
-            to = end
+        to = destination(target, start, end, at.get(place))
         topic, number = place
         native = natives.get(topic)
         lag = end - to if native is None else lags.records_from(native, number, to, start, end)

@@ -1,11 +1,11 @@
-"""The people's door as an ASGI application: the first page and `/healthz`. Other HTTP doors are mounted beside it."""
+"""The HTTP listener's own application: `/healthz`. Pages and other APIs are mounted beside it."""
 
 from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
@@ -43,13 +43,7 @@ def create(
         # 503 takes a server that cannot store out of a load balancer, which is all that most of them look at.
         return Response(msgspec.json.encode(answer), 200 if now.storage else 503, media_type="application/json")
 
-    async def first_page(_: Request) -> Response:
-        now = await health()
-        return PlainTextResponse(
-            f"Headrace {now.version}\n\nstorage: {'reachable' if now.storage else 'unreachable'}\nhealth:  /healthz\n"
-        )
-
-    application = Starlette(routes=[Route("/healthz", healthz), Route("/", first_page), *mounts])
+    application = Starlette(routes=[Route("/healthz", healthz), *mounts])
     if otherwise is not None:
         application.router.default = otherwise
     return application

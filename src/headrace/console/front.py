@@ -38,6 +38,8 @@ class Front:
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self.ending: list[Callable[[], None]] = []
+        """Called when the end begins: what would be under way for as long as it may goes then."""
 
     def open(self, app: ASGIApp, health: Callable[[], Awaitable[Health]]) -> None:
         """Serve from now on.
@@ -52,6 +54,8 @@ class Front:
     async def close(self) -> None:
         """Serve no more requests, and wait a moment for those under way."""
         self._phase = Phase.STOPPING
+        for end in self.ending:
+            end()
         try:
             async with asyncio.timeout(_GRACE_S):
                 await self._quiet.wait()

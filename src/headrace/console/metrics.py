@@ -14,6 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters
 from headrace.broker.live import LiveTopic
 from headrace.console.process import process_facts
+from headrace.groups.lag import to_come
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
@@ -218,7 +219,7 @@ def _lag(broker: Broker, topic: str, index: int, position: int) -> int | None:
     if live.config.native or index >= len(live.partitions):
         return None
     partition = live.partitions[index]
-    return max(0, partition.log_end - max(position, partition.log_start))
+    return to_come(position, partition.log_start, partition.log_end)
 
 
 def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:

@@ -199,6 +199,11 @@ class ConsumerGroup:
         return self.classic.describe()
 
     @property
+    def state(self) -> GroupState:
+        """As `describe` tells it."""
+        return GroupState.STABLE if self.balanced.any_read else self.classic.state
+
+    @property
     def size(self) -> int:
         """How many members and instances there are."""
         return self.classic.size + sum(section.size for section in self.balanced.values())

@@ -33,6 +33,31 @@ def topics_of(metadata: bytes) -> list[str] | None:
     return topics
 
 
+def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
+    """The partitions of one assignment by topic; None when the bytes are no assignment."""
+    try:
+        version, count = _HEAD.unpack_from(assigned)
+        if version < 0 or not 0 <= count <= len(assigned):
+            return None
+        position = _HEAD.size
+        found: dict[str, list[int]] = {}
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(assigned, position)
+            position += _LENGTH.size
+            if length < 0 or position + length > len(assigned):
+                return None
+            topic = assigned[position : position + length].decode()
+            (many,) = _NUMBER.unpack_from(assigned, position + length)
+            position += length + _NUMBER.size
+            if not 0 <= many * 4 <= len(assigned) - position:
+                return None
+            found[topic] = list(struct.unpack_from(f">{many}i", assigned, position))
+            position += many * 4
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return found
+
+
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all subscriptions together; None as soon as one cannot be read, for then it may be any topic."""
     topics: set[str] = set()

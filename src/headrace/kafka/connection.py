@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._closed = False
         self._seen = -1  # requests counted at the last look for idle connections
-        self._requests = 0
+        self.requests = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,8 +124,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_if_idle(self, oldest_ms: int) -> None:
         """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
-        if self._requests != self._seen or self._waiting:
-            self._seen = self._requests
+        if self.requests != self._seen or self._waiting:
+            self._seen = self.requests
             self._idle_since_ms = self.broker.clock.ticks_ms()
         elif self._idle_since_ms <= oldest_ms:
             self.close("idle (connections.max.idle.ms)", expected=True)
@@ -355,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
         return any(not each.done for each in self._waiting if each is not beside)
 
     def _begin(self, exchange: Exchange) -> None:
-        self._requests += 1
+        self.requests += 1
         exchange.began = self._now
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size

@@ -94,6 +94,14 @@ class KafkaListener:
             connection.close_if_idle(oldest)
         self._sweep_later()
 
+    def clients(self) -> dict[str, tuple[int, int]]:
+        """Who is connected: address -> connections, and requests on these so far."""
+        found: dict[str, tuple[int, int]] = {}
+        for connection in self.connections:
+            connections, requests = found.get(connection.client_host, (0, 0))
+            found[connection.client_host] = connections + 1, requests + connection.requests
+        return found
+
     # Who may connect
 
     def admit(self, connection: Connection) -> None:

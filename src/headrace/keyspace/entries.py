@@ -38,6 +38,11 @@ position_id = range_end
 """Last delivered id of a Redis consumer group that has read everything below an offset."""
 
 
+def entry_id(term: int, next_offset: int) -> str:
+    """The id of the entry that ends before an offset. Leader epochs are terms: a batch's header tells it."""
+    return f"{term}-{next_offset}"
+
+
 def next_offset_of(entry_id: bytes) -> int:
     """The next offset of an entry; raises ValueError for something else."""
     return int(entry_id.partition(b"-")[2])

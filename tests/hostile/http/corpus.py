@@ -448,6 +448,7 @@ def _path(path: str, target: Target) -> None:
 
 PATHS = (
     "/", "/healthz", "/livez", "/readyz", "/metrics", "/_headrace/state", f"{BASE}/openapi.json", "/nowhere", "/static",
+    "/topics", "/topics/sink/records", "/groups/nobody", "/pipeline", "/brokers",
     f"{BASE}",
 )  # fmt: skip
 for _each in PATHS:

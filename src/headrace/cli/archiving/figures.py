@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.cli.archiving.messages import Batch, Stand
+from headrace.metrics.archive import Freshness
 
-_MOST_LOOKS: Final = 10_000
 _RATE_S: Final = 10.0
 """The rate is that of so many seconds."""
 
@@ -26,10 +26,12 @@ class TopicFigures:
     version: int = 0
     lag: int | None = None
     """Records in the log that the table does not have; None: not known."""
-    fresh: float | None = None
-    """Up to when the table has everything, in seconds since 1970."""
-    looks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MOST_LOOKS), repr=False)
-    """When the log ended where, for ends that the table has not reached yet."""
+    freshness: Freshness = field(default_factory=Freshness, repr=False)
+
+    @property
+    def fresh(self) -> float | None:
+        """Up to when the table has everything, in seconds since 1970."""
+        return self.freshness.seconds
 
 
 class Figures:
@@ -63,9 +65,7 @@ class Figures:
             for name, (archived, end) in stand.topics.items():
                 topic = self._topics.setdefault(name, TopicFigures())
                 topic.lag = end - archived
-                topic.looks.append((now, end))
-                while topic.looks and topic.looks[0][1] <= archived:
-                    topic.fresh = topic.looks.popleft()[0]
+                topic.freshness.see(now, archived, end)
 
     def unknown(self) -> None:
         """The archive's process is gone: what was counted stays, where the logs end is not known."""

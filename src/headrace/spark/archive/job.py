@@ -24,6 +24,7 @@ from headrace.spark.archive.progress import Progress, Standing, TopicProgress
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.table import ArchiveTable
+from headrace.spark.archive.telling import Teller
 from headrace.spark.errors import (
     CorruptLog,
     DataLoss,
@@ -149,6 +150,7 @@ class Archive:
         )
         self.progress = Progress()
         self._tracing: Tracing | None = None
+        self._teller = Teller(settings)
         with contextlib.ExitStack() as held:
             if settings.traces is not None:
                 self._tracing = _tracing(settings.traces)
@@ -159,6 +161,7 @@ class Archive:
             self._begin()
             self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
             self._held = held.pop_all()
+        self._teller.start(self)
         self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
         self._thread.start()
 
@@ -176,6 +179,7 @@ class Archive:
         self._stopping.set()
         self._stop_query()
         self._thread.join()
+        self._teller.end(self._error, stopped=not self._once)
         self._held.close()
 
     def drain(self) -> None:
@@ -420,6 +424,7 @@ class Archive:
                 "another archive writes into the same table: each record goes in once, one of the two is idle"
             )
         self._register(result)
+        self._teller.took(self.progress)
         self._on_progress(self.progress)
 
     def _register(self, result: BatchResult) -> None:

@@ -1,0 +1,183 @@
+"""How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.groups.description import GroupDescription
+from headrace.groups.events import Commit
+from headrace.groups.lag import native_to_come, to_come
+from headrace.groups.model import Position, TopicPartition
+from headrace.groups.resetting import Move, Target, destination
+from headrace.groups.subscriptions import partitions_of
+from headrace.topics.native import GroupLag, NotAStream
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A member of a group, and what it has."""
+
+    member: str
+    client: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a group stands in one partition."""
+
+    place: TopicPartition
+    position: int | None
+    """Offset of the next record; None: nothing was committed."""
+    log_end: int | None
+    """None: the partition is gone."""
+    lag: int | None
+    """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
+    member: str | None
+
+
+def shares(found: GroupDescription) -> list[Share]:
+    """The members of a group, in the order of their ids."""
+    return sorted(
+        (
+            Share(
+                each.member_id,
+                each.client_id,
+                each.client_host.lstrip("/"),
+                tuple(
+                    TopicPartition(topic, index)
+                    for topic, indexes in sorted((partitions_of(each.assignment) or {}).items())
+                    for index in sorted(indexes)
+                ),
+            )
+            for each in found.members
+        ),
+        key=lambda share: share.member,
+    )
+
+
+def topics_of(positions: Iterable[TopicPartition], present: Iterable[Share]) -> set[str]:
+    """The topics that a group has positions or members in."""
+    return {place.topic for place in positions} | {place.topic for share in present for place in share.partitions}
+
+
+async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[Standing]:
+    """Where the group stands in every partition of the topics that it has positions or members in.
+
+    Raises:
+        StorageUnavailable: it reads native topics, and Redis does not answer.
+    """
+    positions = await broker.positions(group, None)
+    owners = {place: share.member for share in present for place in share.partitions}
+    places = set(positions) | set(owners)
+    for topic in {place.topic for place in places}:
+        if broker.topics.has(topic):
+            places.update(TopicPartition(topic, index) for index in range(len(broker.topics.get(topic).partitions)))
+    natives = {
+        place: lag
+        for topic in {place.topic for place in places}
+        for place, lag in (await _native_lags(broker, topic, group)).items()
+    }
+    return [_standing(broker, place, positions.get(place), owners.get(place), natives) for place in sorted(places)]
+
+
+def _standing(
+    broker: Broker,
+    place: TopicPartition,
+    position: Position | None,
+    member: str | None,
+    natives: Mapping[TopicPartition, int | None],
+) -> Standing:
+    offset = None if position is None else position.offset
+    if not broker.topics.has(place.topic):
+        return Standing(place, offset, None, None, member)
+    live = broker.topics.get(place.topic)
+    if place.partition >= len(live.partitions):
+        return Standing(place, offset, None, None, member)
+    partition = live.partitions[place.partition]
+    lag = natives.get(place) if live.config.native else to_come(offset, partition.log_start, partition.log_end)
+    return Standing(place, offset, partition.log_end, lag, member)
+
+
+async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPartition, int | None]:
+    """By partition, of a native topic; of a log nothing, whose offsets tell."""
+    if not broker.topics.has(topic):
+        return {}
+    found: dict[TopicPartition, int | None] = {}
+    for partition in broker.topics.get(topic).natives:
+        place = TopicPartition(topic, partition.index)
+        try:
+            lags: dict[str, GroupLag] = {each.name: each for each in await partition.native.group_lags(partition.place)}
+            # The Redis group is made by the first fetch.
+            known = lags.get(group)
+            if known is None:
+                found[place] = (await partition.native.extent(partition.place)).length
+            else:
+                found[place] = native_to_come(known.undelivered, known.pending)
+        except NotAStream:
+            found[place] = None
+    return found
+
+
+def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position]) -> int | None:
+    """Records to come in the partitions of logs that have a position; None: there is none whose lag offsets tell."""
+    lag = None
+    for place, position in positions.items():
+        if broker.topics.has(place.topic):
+            live = broker.topics.get(place.topic)
+            if not live.config.native and place.partition < len(live.partitions):
+                partition = live.partitions[place.partition]
+                lag = (lag or 0) + to_come(position.offset, partition.log_start, partition.log_end)
+    return lag
+
+
+async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Move]:
+    """What a reset would make of a group's positions.
+
+    Args:
+        broker: where the group is.
+        group: its name.
+        target: where to.
+        topic: only the partitions of this topic; None: all that the group has positions in.
+
+    Raises:
+        UnknownTopic: there is no such topic; StorageUnavailable.
+    """
+    positions = await broker.positions(group, None)
+    if topic is None:
+        places = [place for place in sorted(positions) if _is_there(broker, place)]
+    else:
+        places = [TopicPartition(topic, index) for index in range(len(broker.topics.get(topic).partitions))]
+    opener = broker.opener()
+    moves = []
+    for place in places:
+        partition = broker.topics.partition(place.topic, place.partition)
+        at = None
+        if target.time_ms is not None:
+            at = (await broker.find_offset(partition, target.time_ms, opener)).offset
+        to = destination(target, partition.log_start, partition.log_end, at)
+        before = positions.get(place)
+        native = broker.topics.get(place.topic).config.native
+        lag = partition.log_end - to if not native or to == partition.log_end else None
+        moves.append(Move(place.topic, place.partition, None if before is None else before.offset, to, lag))
+    return moves
+
+
+async def reset(broker: Broker, group: str, moves: Iterable[Move]) -> str | None:
+    """Commit the new positions of a group that has no members, as Kafka's tools do; why it was refused, None: done."""
+    positions = {
+        TopicPartition(move.topic, move.partition): Position(offset=move.to, leader_epoch=-1, metadata="")
+        for move in moves
+    }
+    token = object()
+    result = await broker.groups.request(
+        group, Commit(token=token, generation=-1, member_id="", instance_id=None, positions=positions)
+    )
+    errors = getattr(result, "partitions", {})
+    refused = next((error for error in errors.values() if error is not None), None)
+    return None if refused is None else refused.name
+
+
+def _is_there(broker: Broker, place: TopicPartition) -> bool:
+    topics = broker.topics
+    return topics.has(place.topic) and place.partition < len(topics.get(place.topic).partitions)

@@ -1,0 +1,38 @@
+"""The rules by which pages say what they need, in Kafka's terms: what the Kafka API needs that tells the same."""
+
+from collections.abc import Iterable
+
+from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
+from headrace.console.registry import Ask
+
+
+def topic(operation: Operation) -> Rule:
+    """An operation on the topic in the path."""
+
+    def named(ask: Ask) -> Iterable[Resource]:
+        yield Resource(ResourceType.TOPIC, ask.path["name"], ask.broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.TOPIC, resources=named)
+
+
+def group(operation: Operation) -> Rule:
+    """An operation on the group in the path."""
+
+    def named(ask: Ask) -> Iterable[Resource]:
+        yield Resource(ResourceType.GROUP, ask.path["name"], ask.broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.GROUP, resources=named)
+
+
+def shown(*kinds: ResourceType) -> tuple[Rule, ...]:
+    """Describing whatever of these kinds the page shows."""
+    return tuple(Rule(operation=Operation.DESCRIBE, type=kind, resources=lambda ask: (), shown=True) for kind in kinds)
+
+
+def server(operation: Operation) -> Rule:
+    """An operation on the server as a whole."""
+
+    def cluster(ask: Ask) -> Iterable[Resource]:
+        yield Resource(ResourceType.CLUSTER, CLUSTER_NAME, ask.broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.CLUSTER, resources=cluster)

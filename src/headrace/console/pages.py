@@ -1,0 +1,285 @@
+"""The console over HTTP: who may see it, what a page is made of, and what changes something."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from functools import cached_property
+from importlib import resources
+from time import perf_counter
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+
+from headrace import __version__
+from headrace.broker.clusters import DEFAULT, UnknownCluster
+from headrace.console import links, text, views
+from headrace.console.figures import Figures
+from headrace.console.live import Streams, Told
+from headrace.console.registry import PAGES, Ask, Moved, NotThere, Page, View
+from headrace.metrics.counters import TICKS
+from headrace.topics.errors import TopicError, UnknownTopic
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LISTENER = "console"
+"""What pages are counted under where listeners are told apart."""
+_STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MOST_FORM = 64 << 10
+_COOKIE = "headrace-csrf"
+_FIELDS = 50
+HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_log = structlog.get_logger("headrace.console")
+
+
+class Pages:
+    """Every page of one server."""
+
+    def __init__(self, figures: Figures, may_see: Callable[[str], bool]) -> None:
+        """Prepare.
+
+        Args:
+            figures: where pages look things up.
+            may_see: whether a peer at this address gets pages.
+        """
+        views.load()
+        self._figures = figures
+        self._may_see = may_see
+        self._counted = figures.counters.listener(LISTENER, {name: name for name in PAGES}).apis
+        self._secret = secrets.token_bytes(32)
+        self._routes = {
+            page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
+        }
+        self._streams = Streams(figures, self._told, self._fragment)
+
+    @property
+    def routes(self) -> tuple[BaseRoute, ...]:
+        """Where everything is found."""
+        return (
+            Route("/static/{file}", self._static),
+            Route("/events", self._events),
+            *self._routes.values(),
+        )
+
+    def close(self) -> None:
+        """End what pages are being told, at once."""
+        self._streams.close()
+
+    # Pages
+
+    def _answer_of(self, page: Page) -> Callable[[Request], object]:
+        async def answer(request: Request) -> Response:
+            began = perf_counter()
+            refused = self._refusal(request)
+            response = refused or await self._answer(page, request)
+            counted = self._counted[page.name]
+            counted.add(int((perf_counter() - began) * TICKS))
+            if response.status_code >= 400:
+                counted.failed((str(response.status_code),))
+            return response
+
+        return answer
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Why nothing is shown; until there are logins who is on this machine sees everything."""
+        if request.client is None or not self._may_see(request.client.host):
+            return PlainTextResponse("The console answers requests from this machine only.\n", 403, HEADERS)
+        return None
+
+    async def _answer(self, page: Page, request: Request) -> Response:
+        form: dict[str, str] = {}
+        if page.method == "POST":
+            refusal, form = await self._form(request)
+            if refusal is not None:
+                return refusal
+        try:
+            ask = self._ask(page, _target(request), form)
+            # Whether `ask.principal` may have what `page.needed(ask)` tells would be asked here.
+            view = await page.handler(ask)
+        except Moved as moved:
+            return RedirectResponse(str(moved), 303, HEADERS)
+        except (NotThere, UnknownCluster, UnknownTopic) as missing:
+            ask, view = self._nowhere(page, request), _missing(str(missing))
+        except TopicError as error:
+            _log.warning("a page could not be made", page=page.name, reason=str(error))
+            ask, view = self._nowhere(page, request), _missing(f"The storage does not answer: {error}", 503)
+        return self._html(view, ask, request)
+
+    def _ask(self, page: Page, target: "Target", form: dict[str, str]) -> Ask:
+        """What a page is asked for. Raises UnknownCluster."""
+        cluster = target.query.get("cluster", DEFAULT)
+        route = self._routes[page.name]
+        path: dict[str, str] = {}
+        if "{name" in page.path:
+            rest = target.raw_path.split("/", 2)[2]
+            path["name"] = links.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
+        return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form)
+
+    def _nowhere(self, page: Page, request: Request) -> Ask:
+        query = {name: value for name, value in _target(request).query.items() if name != "cluster"}
+        return Ask(self._figures, self._figures.clusters.default, {}, query)
+
+    def _html(self, view: View, ask: Ask, request: Request) -> Response:
+        cookie = request.cookies.get(_COOKIE) or secrets.token_urlsafe(24)
+        content = self._render(view.template, view, ask, self._token(cookie))
+        response = Response(content, view.status, HEADERS, media_type="text/html")
+        if self._figures.writes and view.template == "group.html":
+            response.set_cookie(_COOKIE, cookie, samesite="strict", httponly=True, path="/")
+        return response
+
+    def _render(self, template: str, view: View, ask: Ask, token: str = "") -> bytes:
+        cluster = ask.broker.cluster
+        clusters = [name for name, _ in self._figures.clusters]
+        html = self._templates.get_template(template).render(
+            view=view,
+            c=view.cells,
+            d=view.data,
+            q=ask.query,
+            cluster=cluster,
+            clusters=clusters if len(clusters) > 1 else [],
+            link=lambda path, **query: links.link(path, cluster, query),
+            assets=_ASSETS,
+            version=__version__,
+            broker=ask.broker.node_id,
+            token=token,
+        )
+        return html.encode("utf-8", "backslashreplace")
+
+    @cached_property
+    def _templates(self) -> "Environment":
+        # Nothing of it is needed before somebody opens a page.
+        from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+        made = Environment(
+            loader=PackageLoader("headrace.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters["name"] = text.name
+        made.filters["typed"] = text.typed
+        return made
+
+    # What changes something
+
+    async def _form(self, request: Request) -> tuple[Response | None, dict[str, str]]:
+        """The fields of a form of ours; or why it is refused."""
+        if not self._figures.writes:
+            return _refused("The console changes nothing: start the server with --set console.write=true"), {}
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_FORM:
+                return _refused(f"A form has at most {_MOST_FORM >> 10} KiB."), {}
+        try:
+            fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS))
+        except ValueError:
+            return _refused("This is no form."), {}
+        cookie = request.cookies.get(_COOKIE, "")
+        genuine = hmac.compare_digest(fields.pop("token", "").encode(), self._token(cookie).encode())
+        if not cookie or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return _refused("This form was not made by this page, or the server was started again: open it anew."), {}
+        return None, fields
+
+    def _token(self, cookie: str) -> str:
+        return hmac.new(self._secret, cookie.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    # What changes on open pages
+
+    async def _events(self, request: Request) -> Response:
+        refused = self._refusal(request)
+        if refused is not None:
+            return refused
+        target = Target.of(request.query_params.get("of", "/"))
+        for page in _ordered():
+            scope = {"type": "http", "method": page.method, "path": target.path, "root_path": "", "headers": []}
+            if page.live and self._routes[page.name].matches(scope)[0] is Match.FULL:
+                return self._streams.open(page, target)
+        return PlainTextResponse("There is no such page.\n", 404, HEADERS)
+
+    async def _told(self, page: Page, target: "Target") -> Told | None:
+        """What a page tells just now; None: what it is about is gone."""
+        try:
+            view = await page.handler(self._ask(page, target, {}))
+        except (NotThere, UnknownCluster, UnknownTopic):
+            return None
+        return Told(view.cells, view.shape)
+
+    def _fragment(self, template: str, page: Page, target: "Target", data: object) -> str:
+        view = View(template=template, title="", data=data)
+        return self._render(template, view, self._ask(page, target, {})).decode()
+
+    # What pages are made of
+
+    async def _static(self, request: Request) -> Response:
+        found = _FILES.get(request.path_params["file"])
+        if found is None:
+            return PlainTextResponse("There is no such file.\n", 404, HEADERS)
+        content, kind = found
+        headers = HEADERS | {
+            "cache-control": "public, max-age=31536000, immutable" if request.url.query else "no-cache"
+        }
+        return Response(content, 200, headers, media_type=kind)
+
+
+class Target:
+    """Where a page is: its path, as it was written, and its query."""
+
+    def __init__(self, raw_path: str, query: str) -> None:
+        self.raw_path = raw_path
+        self.path = unquote(raw_path, errors="replace")
+        pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=_FIELDS)
+        self.query = dict(pairs)
+
+    @classmethod
+    def of(cls, text: str) -> "Target":
+        """A path with its query."""
+        path, _, query = text.partition("?")
+        try:
+            return cls(path, query)
+        except ValueError:
+            return cls(path, "")
+
+
+def _target(request: Request) -> Target:
+    query = request.scope["query_string"].decode("latin-1")
+    return Target.of(request.scope["raw_path"].decode("latin-1") + ("?" + query if query else ""))
+
+
+def _ordered() -> list[Page]:
+    """The longer paths first: a path with a name in it would take them for names."""
+    return sorted(PAGES.values(), key=lambda page: (-page.path.count("/"), page.path))
+
+
+def _missing(message: str, status: int = 404) -> View:
+    return View(template="missing.html", title="Not here", data={"message": message}, status=status)
+
+
+def _refused(message: str) -> Response:
+    return PlainTextResponse(message + "\n", 403, HEADERS)
+
+
+def _load_files() -> dict[str, tuple[bytes, str]]:
+    return {
+        each.name: (each.read_bytes(), _STATIC[each.name.rpartition(".")[2]])
+        for each in resources.files("headrace.console").joinpath("static").iterdir()
+        if each.name.rpartition(".")[2] in _STATIC
+    }
+
+
+_FILES = _load_files()
+_ASSETS = hashlib.sha256(b"".join(content for _, (content, _) in sorted(_FILES.items()))).hexdigest()[:12]
+"""Changes with any of the files: what a browser keeps is never old."""

@@ -1,0 +1,95 @@
+"""The console's pages: each registers itself here, with what it needs of whoever asks; there is no default."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.access.needs import Resource, Rule, Rules
+from headrace.access.principal import ANONYMOUS, Principal
+from headrace.broker.broker import Broker
+
+if TYPE_CHECKING:
+    from headrace.console.figures import Figures
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a page is asked for."""
+
+    figures: "Figures"
+    """Where everything is looked up."""
+    broker: Broker
+    """Of the virtual cluster whose page this is."""
+    path: Mapping[str, str]
+    """What stands in the path in place of a name."""
+    query: Mapping[str, str]
+    form: Mapping[str, str] = {}
+    principal: Principal = ANONYMOUS
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as plain data."""
+
+    template: str
+    title: str
+    data: Any = None
+    """What only changes with `shape`."""
+    cells: dict[str, str] = {}
+    """What changes all the time: a place on the page -> its text, or the path of its chart."""
+    shape: Any = None
+    """While this stays the same, the cells tell everything that is new."""
+    status: int = 200
+
+
+class NotThere(LookupError):
+    """There is no such topic, group or partition; the message says so."""
+
+
+class Moved(Exception):
+    """What was asked for is done, or is elsewhere: the path to go on to."""
+
+
+Handler = Callable[[Ask], Awaitable[View]]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One registered page."""
+
+    name: str
+    method: str
+    path: str
+    handler: Handler
+    needs: Rules
+    live: bool
+    """Whether it tells what changes while it is open."""
+
+    def needed(self, ask: Ask) -> Iterator[tuple[Rule, Resource]]:
+        """What one request needs of `ask.principal`: each rule with each resource that the request names."""
+        return ((rule, resource) for rule in self.needs for resource in rule.resources(ask))
+
+
+PAGES: dict[str, Page] = {}
+"""By name; `headrace.console.views.load` fills it."""
+
+
+def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool = True) -> Callable[[Handler], Handler]:
+    """Register the function that makes a page.
+
+    Args:
+        name: by which it is counted.
+        path: where it is found, as Starlette writes paths.
+        needs: what a request needs of whoever sends it, as made by `console.needs`.
+        method: GET, or POST for what changes something.
+        live: whether `/events` tells what changes on it.
+
+    Raises:
+        ValueError: there is a page of that name.
+    """
+
+    def add(handler: Handler) -> Handler:
+        if name in PAGES:
+            raise ValueError(f"the page {name} is registered twice")
+        PAGES[name] = Page(name, method, path, handler, needs, live)
+        return handler
+
+    return add

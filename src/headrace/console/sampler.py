@@ -1,0 +1,263 @@
+"""One collection for all pages: every two seconds what was counted is read, and a few minutes of it are kept.
+
+Counters are plain integers, so reading them is nearly free, and is done whether or not somebody looks. How far groups
+are behind is looked up for each position: while there are many of them, only while a page is open.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.clock import Clock, Timer
+from headrace.broker.clusters import Clusters
+from headrace.broker.standings import lag_of
+from headrace.groups.lag import to_come
+from headrace.groups.model import Position, TopicPartition
+from headrace.groups.states import GroupState, in_words
+
+EVERY_MS = 2_000
+KEPT = 300
+"""Samples: ten minutes."""
+_NAN = float("nan")
+_FREE = 500
+"""Positions whose lag is looked up even when no page is open."""
+_MOST_SERIES = 4_000
+"""Series of one kind that are kept; of more topics, groups or partitions there is no history."""
+_MOST_EVENTS = 200
+_WATCHED_PARTITIONS = 256
+"""Partitions of a group whose lag is kept over time."""
+
+Key = tuple[str, str]
+"""Virtual cluster, and a topic or a group in it."""
+
+
+class Ring:
+    """The last `KEPT` values of one thing."""
+
+    __slots__ = ("_at", "_values")
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self._at = 0
+
+    def add(self, value: float) -> None:
+        """One more."""
+        if len(self._values) < KEPT:
+            self._values.append(value)
+        else:
+            self._values[self._at] = value
+            self._at = (self._at + 1) % KEPT
+
+    def last(self, count: int = KEPT) -> "array[float]":
+        """At most so many, the newest last."""
+        values = self._values
+        whole = values[self._at :] + values[: self._at] if self._at else values[:]
+        return whole[-count:]
+
+    @property
+    def now(self) -> float:
+        """The newest; NaN without one."""
+        values = self._values
+        return values[self._at - 1] if values else _NAN
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened, as far as looks every two seconds can tell."""
+
+    time_ms: int
+    cluster: str
+    kind: str
+    """`topic` or `group`."""
+    name: str
+    text: str
+
+
+class _Traffic:
+    """A topic's counters at the last look, and its rates since."""
+
+    __slots__ = ("bytes_in", "bytes_out", "counted", "incoming", "outgoing", "records_in", "records_out")
+
+    def __init__(self) -> None:
+        self.counted = (0, 0, 0, 0)
+        self.records_in = self.records_out = self.bytes_in = self.bytes_out = 0.0
+        self.incoming, self.outgoing = Ring(), Ring()
+
+
+class _Group:
+    """A group at the last look."""
+
+    __slots__ = ("colours", "lag", "lags", "seen")
+
+    def __init__(self) -> None:
+        self.seen: tuple[GroupState, int, int] | None = None
+        self.lag = Ring()
+        self.lags: dict[TopicPartition, Ring] = {}
+        self.colours: dict[str, int] = {}
+        """Member -> the colour that pages give it."""
+
+
+class Sampler:
+    """What pages know of the last minutes."""
+
+    def __init__(self, clusters: Clusters, clock: Clock, connections: Callable[[], int]) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            clusters: whose topics and groups are looked at.
+            clock: by which.
+            connections: how many there are at all listeners.
+        """
+        self._clusters = clusters
+        self._clock = clock
+        self._connections = connections
+        self._timer: Timer | None = None
+        self._at_ms = 0
+        self.topics: dict[Key, _Traffic] = {}
+        self.groups: dict[Key, _Group] = {}
+        self.watched: dict[Key, int] = {}
+        """Groups whose partitions somebody looks at, and how many do."""
+        self.records_in, self.records_out = Ring(), Ring()
+        self.bytes_in, self.bytes_out = Ring(), Ring()
+        self.lag, self.connections = Ring(), Ring()
+        self.events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self.looks: set[Callable[[], None]] = set()
+        """Called after each look; who stands here has a page open."""
+        self._known = False
+
+    def start(self) -> None:
+        """Look, and look again every `EVERY_MS`."""
+        self._at_ms = self._clock.ticks_ms()
+        self._look()
+        self._later()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _later(self) -> None:
+        self._timer = self._clock.call_at(self._clock.ticks_ms() + EVERY_MS, self._tick)
+
+    def _tick(self) -> None:
+        self._look()
+        self._later()
+        for look in tuple(self.looks):
+            look()
+
+    def _look(self) -> None:
+        now_ms = self._clock.ticks_ms()
+        seconds = max(0.001, (now_ms - self._at_ms) / 1000)
+        self._at_ms = now_ms
+        self._look_at_topics(seconds)
+        self._look_at_groups()
+        self.connections.add(self._connections())
+        self._known = True
+
+    # Topics
+
+    def _look_at_topics(self, seconds: float) -> None:
+        before, self.topics = self.topics, {}
+        totals = [0.0, 0.0, 0.0, 0.0]
+        for cluster, broker in self._clusters:
+            for live in broker.topics:
+                key = cluster, live.topic.name
+                traffic = before.pop(key, None)
+                counted = live.counted
+                values = counted.records_in, counted.records_out, counted.bytes_in, counted.bytes_out
+                if traffic is None:
+                    traffic = _Traffic()
+                    # What it took since it was made shortly before; what a start has found is history.
+                    traffic.counted = (0, 0, 0, 0) if self._known else values
+                    self._tell(self._known, *key, "topic", _created(len(live.partitions)))
+                rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
+                traffic.counted = values
+                traffic.records_in, traffic.records_out, traffic.bytes_in, traffic.bytes_out = rates
+                if len(self.topics) < _MOST_SERIES:
+                    traffic.incoming.add(rates[0])
+                    traffic.outgoing.add(rates[1])
+                totals = [total + rate for total, rate in zip(totals, rates, strict=True)]
+                self.topics[key] = traffic
+        for key in before:
+            self._tell(True, *key, "topic", "deleted")
+        for ring, total in zip((self.records_in, self.records_out, self.bytes_in, self.bytes_out), totals, strict=True):
+            ring.add(total)
+
+    # Groups
+
+    def _look_at_groups(self) -> None:
+        before, self.groups = self.groups, {}
+        runners = [
+            (cluster, broker, runner) for cluster, broker in self._clusters for runner in broker.groups.runners()
+        ]
+        few = sum(len(runner.positions) for _, _, runner in runners) <= _FREE
+        look = few or bool(self.looks)
+        total = 0.0 if look else _NAN
+        for cluster, broker, runner in runners:
+            key = cluster, runner.name
+            found = before.pop(key, None)
+            machine = runner.machine
+            seen = machine.state, machine.generations, machine.size
+            if found is None:
+                found = _Group()
+                self._tell(self._known, *key, "group", "created")
+            elif found.seen is not None and found.seen != seen:
+                self._tell(True, *key, "group", _changed(found.seen, seen))
+            found.seen = seen
+            lag = lag_of(broker, runner.positions) if look else None
+            if lag is not None:
+                total += lag
+            if len(self.groups) < _MOST_SERIES:
+                found.lag.add(_NAN if lag is None else lag)
+            if few or key in self.watched:
+                _look_at_partitions(broker, runner.positions, found.lags)
+            else:
+                found.lags.clear()
+            self.groups[key] = found
+        for key in before:
+            self._tell(True, *key, "group", "deleted")
+        self.lag.add(total)
+
+    def _tell(self, really: bool, cluster: str, name: str, kind: str, text: str) -> None:
+        if really:
+            self.events.append(Event(self._clock.now_ms(), cluster, kind, name, text))
+
+    def events_of(self, cluster: str, name: str | None = None, kind: str | None = None) -> Iterator[Event]:
+        """The newest first; of everything in a virtual cluster, or of one topic or group."""
+        for event in reversed(self.events):
+            if event.cluster == cluster and name in {None, event.name} and kind in {None, event.kind}:
+                yield event
+
+
+def _created(partitions: int) -> str:
+    return f"created with {partitions} partition{'s' * (partitions != 1)}"
+
+
+def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, int]) -> str:
+    """What became of a group between two looks, in a few words."""
+    (old_state, old_generation, old_size), (state, generation, size) = before, now
+    parts = []
+    if size != old_size:
+        more = abs(size - old_size)
+        parts.append(f"{more} member{'s' * (more > 1)} {'joined' if size > old_size else 'gone'}, {size} now")
+    if generation != old_generation:
+        parts.append(f"generation {generation}")
+    if state != old_state:
+        parts.append(in_words(state.value))
+    return ", ".join(parts) or "changed"
+
+
+def _look_at_partitions(
+    broker: Broker, positions: Mapping[TopicPartition, Position], rings: dict[TopicPartition, Ring]
+) -> None:
+    for place, position in islice(positions.items(), _WATCHED_PARTITIONS):
+        lag = _NAN
+        if broker.topics.has(place.topic):
+            live = broker.topics.get(place.topic)
+            if not live.config.native and place.partition < len(live.partitions):
+                partition = live.partitions[place.partition]
+                lag = to_come(position.offset, partition.log_start, partition.log_end)
+        rings.setdefault(place, Ring()).add(lag)

@@ -1,0 +1,42 @@
+// The values of a chart under the pointer. The lines themselves are the server's.
+const EVERY_S = 2;
+
+function told(value, unit) {
+  const number = value >= 100 ? Math.round(value).toLocaleString("en") : String(Math.round(value * 10) / 10);
+  return `${number} ${unit}`;
+}
+
+export function charts(main) {
+  for (const figure of main.querySelectorAll(".chart")) {
+    const plot = figure.querySelector(".plot");
+    const hair = document.createElement("span");
+    const tip = document.createElement("span");
+    hair.className = "hair";
+    tip.className = "tip";
+    hair.hidden = tip.hidden = true;
+    plot.append(hair, tip);
+    plot.addEventListener("pointermove", (event) => {
+      const box = plot.getBoundingClientRect();
+      const at = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+      const back = Math.round((1 - at) * (Number(figure.dataset.count) - 1));
+      const lines = [...plot.querySelectorAll("[data-series]")].map((each) => {
+        const values = each.dataset.values.split(",");
+        const text = values[values.length - 1 - back];
+        return text ? `${each.dataset.series} ${told(Number(text), figure.dataset.unit)}` : "";
+      }).filter(Boolean);
+      hair.hidden = tip.hidden = lines.length === 0;
+      if (!lines.length) return;
+      const seconds = back * EVERY_S;
+      const when = seconds >= 60 ? `${Math.floor(seconds / 60)} min ${seconds % 60} s ago` : seconds ? `${seconds} s ago` : "now";
+      hair.style.left = `${at * 100}%`;
+      tip.style.left = `${at * 100}%`;
+      tip.classList.toggle("before", at > 0.6);
+      tip.textContent = `${when}: ${lines.join(", ")}`;
+    });
+    plot.addEventListener("pointerleave", () => { hair.hidden = tip.hidden = true; });
+  }
+  if (!main.dataset.charts) {
+    main.dataset.charts = "yes";
+    main.addEventListener("fresh", () => charts(main));
+  }
+}

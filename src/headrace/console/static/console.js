@@ -1,0 +1,18 @@
+// What a page does by itself: keeps itself up to date, follows records, shows values under the pointer.
+import { live } from "./live.js";
+import { charts } from "./chart.js";
+import { tabs } from "./tabs.js";
+import { tail } from "./tail.js";
+
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("headrace-theme", root.dataset.theme);
+});
+
+const main = document.getElementById("main");
+charts(main);
+tabs(main);
+const stream = live(main);
+tail(stream);

@@ -1,0 +1,150 @@
+"""Numbers, sizes, times and strangers' text as pages show them. Pure."""
+
+import json
+
+import msgspec
+
+from headrace.harmless import json_text, shown
+
+MOST_SHOWN = 16 << 10
+"""Bytes of a key, a value or a header that one record's page shows; what is more is told."""
+_PREVIEW = 160
+"""Characters of it in a list."""
+_HEX = 4 << 10
+"""Bytes of it in hexadecimal."""
+_ROW = 16
+_DEEP = 100
+"""Levels of JSON that are laid out."""
+
+
+def count(value: float | None) -> str:
+    """A whole number with separators; a dash for None."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """A number in four or five characters: 999, 12.3k, 4.5M."""
+    if value is None:
+        return "-"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size * 0.99995:
+            scaled = value / size
+            return f"{scaled:.0f}{unit}" if abs(scaled) >= 100 else f"{scaled:.1f}{unit}"
+    return f"{value:.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes with a unit: 512 B, 1.2 MB; powers of 1000, as disks have them."""
+    if value is None:
+        return "-"
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= scale * 0.99995:
+            scaled = value / scale
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 100 else f"{scaled:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def span(seconds: float | None) -> str:
+    """A duration in its two largest units: 3 d 4 h, 12 s, 0.4 s."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    whole = int(seconds)
+    for (name, length), (smaller, shorter) in (
+        (("d", 86_400), ("h", 3_600)),
+        (("h", 3_600), ("min", 60)),
+        (("min", 60), ("s", 1)),
+    ):
+        if whole >= length:
+            many, rest = divmod(whole, length)
+            return f"{many} {name}" + (f" {rest // shorter} {smaller}" if rest // shorter else "")
+    return f"{whole} s"
+
+
+def preview(data: bytes | None) -> str:
+    """A key or a value in a line."""
+    return shown(data, _PREVIEW)
+
+
+class Views(msgspec.Struct, frozen=True):
+    """Some bytes in every way that a page shows them."""
+
+    size: int
+    null: bool
+    cut: bool
+    """Whether only the beginning is shown."""
+    utf8: bool
+    text: str
+    json: str | None
+    """Laid out; None: it is no JSON, or not all of it is here."""
+    hex: str
+    """Rows of offset, bytes and ASCII."""
+
+
+def views(data: bytes | None) -> Views:
+    """Everything to be shown of a key, a value or a header, of which at most `MOST_SHOWN` bytes are."""
+    if data is None:
+        return Views(0, True, False, True, "", None, "")
+    part = data[:MOST_SHOWN]
+    cut = len(part) < len(data)
+    if cut:
+        # Not in the middle of a character.
+        part = part[: len(part) - len(part.decode("utf-8", "ignore").encode()) and len(part)]
+    try:
+        (part if not cut else part[:-3]).decode("utf-8")
+        utf8 = True
+    except UnicodeDecodeError:
+        utf8 = False
+    lines = part.decode("utf-8", "backslashreplace").split("\n")
+    return Views(
+        size=len(data),
+        null=False,
+        cut=cut,
+        utf8=utf8,
+        text="\n".join(map(shown, lines)),
+        json=None if cut else _json(part),
+        hex=_hex(part[:_HEX]),
+    )
+
+
+def _json(data: bytes) -> str | None:
+    if data[:1].strip() not in {b"{", b"["}:
+        return None
+    if data.count(b"[") + data.count(b"{") > _DEEP and _depth(data) > _DEEP:
+        return None
+    try:
+        return json_text(json.loads(data), indent=2)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _depth(data: bytes) -> int:
+    """An upper bound of how deep arrays and objects lie in each other."""
+    deepest = now = 0
+    for byte in data:
+        if byte in b"[{":
+            now += 1
+            deepest = max(deepest, now)
+        elif byte in b"]}":
+            now -= 1
+    return deepest
+
+
+def _hex(data: bytes) -> str:
+    rows = []
+    for start in range(0, len(data), _ROW):
+        row = data[start : start + _ROW]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
+        rows.append(f"{start:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  {letters}")
+    return "\n".join(rows)
+
+
+def name(given: str) -> str:
+    """A topic's, group's, member's or client's name."""
+    return shown(given, _PREVIEW)
+
+
+def typed(given: str) -> str:
+    """What somebody wrote into a field, as the field shows it again: what could not be typed is left out."""
+    return given if given.isprintable() else "".join(filter(str.isprintable, given))

@@ -1,0 +1,9 @@
+"""One file for each page, which registers itself."""
+
+from importlib import import_module
+
+
+def load() -> None:
+    """Register every page; what is there already stays."""
+    for name in ("overview", "topics", "topic", "records", "groups", "group", "pipeline", "brokers"):
+        import_module(f"{__name__}.{name}")

@@ -1,0 +1,207 @@
+"""`/groups/NAME`: who has which partition, how far everybody is, and a reset with its dry run first."""
+
+from typing import Any
+
+from headrace import times
+from headrace.access.needs import Operation
+from headrace.broker import standings
+from headrace.broker.standings import Share, Standing
+from headrace.console import charts, links, needs, text
+from headrace.console.registry import Ask, Moved, NotThere, View, page
+from headrace.console.sampler import Ring
+from headrace.console.views.overview import chart, happened
+from headrace.groups.resetting import Move, Target
+from headrace.groups.states import in_words
+from headrace.harmless import quoted
+
+_ROWS = 200
+"""Partitions that the page shows."""
+_EVENTS = 6
+_COLOURS = 8
+
+
+@page("Group", "/groups/{name:path}", needs=(needs.group(Operation.DESCRIBE),))
+async def group(ask: Ask) -> View:
+    """One group."""
+    return await _view(ask)
+
+
+@page(
+    "ResetGroup",
+    "/groups/{name:path}",
+    method="POST",
+    live=False,
+    needs=(needs.group(Operation.READ), needs.group(Operation.DESCRIBE)),
+)
+async def reset(ask: Ask) -> View:
+    """Move the positions of a group without members to where the dry run said, or say why not."""
+    name = ask.path["name"]
+    target, topic, wrong = _target(ask, ask.form)
+    if target is None or wrong:
+        return await _view(ask, refused=wrong or "Say where to.")
+    moves = await standings.plan_reset(ask.broker, name, target, topic)
+    described = ask.broker.groups.describe(name)
+    if described is not None and described.members:
+        return await _view(
+            ask, refused="The group has members, which would go on from where they are: stop them first."
+        )
+    refused = await standings.reset(ask.broker, name, moves)
+    if refused is not None:
+        return await _view(ask, refused=f"The group refused: {refused}.")
+    raise Moved(links.group(name, ask.broker.cluster, done=len(moves)))
+
+
+async def _view(ask: Ask, refused: str = "") -> View:
+    name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
+    described = broker.groups.describe(name)
+    runner = broker.groups.runner(name)
+    if described is None or runner is None:
+        raise NotThere(f"There is no group {text.name(name)}.")
+    present = standings.shares(described)
+    found = await standings.standings(broker, name, present)
+    known = sampler.groups.get((broker.cluster, name))
+    colours = _colours({} if known is None else known.colours, present)
+    lags = [each.lag for each in found if each.lag is not None]
+    state = described.state.value
+    events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
+    cells = {
+        "state": in_words(state),
+        "badge": f"badge {state.lower()}",
+        "generation": str(described.generation),
+        "protocol": text.name(described.protocol) if described.protocol else "-",
+        "members": text.count(len(present)),
+        "partitions": text.count(len(found)),
+        "worst": text.count(max(lags, default=None)),
+        "lag": text.count(sum(lags)) if lags or not found else "-",
+        **chart("lag", {"lag": [] if known is None else known.lag.last()}),
+        **happened(events, _EVENTS),
+    }
+    for number, each in enumerate(found[:_ROWS]):
+        cells |= _partition(number, each, present, colours, None if known is None else known.lags.get(each.place))
+    plan = await _plan(ask, refused)
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for number, each in enumerate(found[:_ROWS]):
+        topics.setdefault(each.place.topic, []).append((number, each.place.partition))
+    data = {
+        "name": name,
+        "shown": text.name(name),
+        "members": [
+            {
+                "client": text.name(each.client),
+                "member": text.name(each.member),
+                "host": text.name(each.host) or "-",
+                "colour": colours.get(each.member, 0),
+                "count": len(each.partitions),
+            }
+            for each in present
+        ],
+        "topics": [
+            {"name": text.name(topic), "href": links.topic(topic, broker.cluster), "partitions": partitions}
+            for topic, partitions in topics.items()
+        ],
+        "more": max(0, len(found) - _ROWS),
+        "plan": plan,
+        "choices": sorted({each.place.topic for each in found}),
+        "path": links.group(name),
+        "self": links.group(name, broker.cluster),
+        "done": ask.query.get("done", "") if ask.query.get("done", "").isdecimal() else "",
+        "events": range(len(events)),
+        "writes": ask.figures.writes,
+    }
+    shape = (
+        [(each.member, each.client) for each in present],
+        [each.place for each in found[:_ROWS]],
+        len(found),
+        len(events),
+    )
+    return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+
+
+def _partition(
+    number: int, each: Standing, present: list[Share], colours: dict[str, int], ring: Ring | None
+) -> dict[str, str]:
+    owner = next((share for share in present if share.member == each.member), None)
+    behind = "" if not each.lag else " behind"
+    return {
+        f"{number}.owner": "-" if owner is None else text.name(owner.client or owner.member),
+        f"{number}.tile": f"tile m{colours[owner.member]}{behind}" if owner is not None else f"tile free{behind}",
+        f"{number}.dot": f"dot m{colours[owner.member]}" if owner is not None else "dot free",
+        f"{number}.position": text.count(each.position),
+        f"{number}.end": text.count(each.log_end),
+        f"{number}.lag": text.count(each.lag),
+        f"{number}.spark": "" if ring is None else charts.spark(ring.last(charts.SPARK_COUNT)),
+    }
+
+
+def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
+    """A colour for each member that stays the same while the others come and go."""
+    members = {each.member for each in present}
+    for gone in kept.keys() - members:
+        del kept[gone]
+    for member in sorted(members - kept.keys()):
+        free = set(range(_COLOURS)) - set(kept.values())
+        kept[member] = min(free) if free else len(kept) % _COLOURS
+    return kept
+
+
+# The reset
+
+
+async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
+    """What a reset would do, when one is asked for."""
+    given = ask.form or ask.query
+    target, topic, wrong = _target(ask, given)
+    if target is None and not wrong and not refused:
+        return None
+    moves: list[Move] = []
+    if target is not None and not wrong:
+        moves = await standings.plan_reset(ask.broker, ask.path["name"], target, topic)
+    command = f"headrace groups reset {text.name(ask.path['name'])} --to-{given.get('to', 'latest')}"
+    if given.get("to") in {"offset", "time"}:
+        command += f" {text.name(given.get('at', ''))}"
+    if topic is not None:
+        command += f" --topic {text.name(topic)}"
+    return {
+        "to": given.get("to", ""),
+        "at": given.get("at", ""),
+        "topic": topic or "",
+        "wrong": wrong or refused,
+        "moves": [
+            (
+                text.name(move.topic),
+                move.partition,
+                text.count(move.position),
+                text.count(move.to),
+                text.count(move.lag),
+            )
+            for move in moves[:_ROWS]
+        ],
+        "count": len(moves),
+        "command": command + " --execute",
+    }
+
+
+def _target(ask: Ask, given: Any) -> tuple[Target | None, str | None, str]:
+    """Where to, of which topic, and what is wrong with that."""
+    topic = given.get("topic") or None
+    if topic is not None and not ask.broker.topics.has(topic):
+        return None, None, f"There is no topic {text.name(topic)}."
+    try:
+        return _where(given.get("to", ""), given.get("at", "").strip(), ask.broker.clock.now_ms()), topic, ""
+    except ValueError as error:
+        return None, topic, str(error)
+
+
+def _where(to: str, at: str, now_ms: int) -> Target | None:
+    """None: nothing was asked for. Raises ValueError with what was expected."""
+    match to:
+        case "":
+            return None
+        case "earliest" | "latest":
+            return Target(earliest=to == "earliest", latest=to == "latest")
+        case "offset" if at.isascii() and at.isdecimal() and len(at) < 20:
+            return Target(offset=int(at))
+        case "time":
+            return Target(time_ms=times.instant(at, now_ms))
+    expected = "a whole number" if to == "offset" else "earliest, latest, offset or time"
+    raise ValueError(f"expected {expected}, found {quoted(at if to == 'offset' else to)}")

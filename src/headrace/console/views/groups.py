@@ -1,0 +1,49 @@
+"""`/groups`: all consumer groups, a page at a time."""
+
+from math import isnan, nan
+
+from headrace.access.needs import ResourceType
+from headrace.broker.groups import Runner
+from headrace.console import charts, links, needs, text
+from headrace.console.listing import cut
+from headrace.console.registry import Ask, View, page
+from headrace.console.views.topics import shape_of
+from headrace.groups.states import in_words
+
+
+@page("Groups", "/groups", needs=needs.shown(ResourceType.GROUP))
+async def groups(ask: Ask) -> View:
+    """Every group with its members and its lag."""
+    sampler, cluster = ask.figures.sampler, ask.broker.cluster
+
+    def lag(runner: Runner) -> float:
+        found = sampler.groups.get((cluster, runner.name))
+        return nan if found is None else found.lag.now
+
+    found = cut(
+        list(ask.broker.groups.runners()),
+        ask.query,
+        name=lambda runner: str(runner.name),
+        sorts={
+            "name": lambda runner: runner.name,
+            "lag": lambda runner: -1.0 if isnan(lag(runner)) else lag(runner),
+            "members": lambda runner: runner.machine.size,
+            "generations": lambda runner: runner.machine.generations,
+        },
+    )
+    cells = {"found": text.count(found.found)}
+    for number, runner in enumerate(found.rows):
+        known = sampler.groups.get((cluster, runner.name))
+        state = runner.machine.state.value
+        cells |= {
+            f"{number}.name": text.name(runner.name),
+            f"{number}.href": links.group(runner.name, cluster),
+            f"{number}.state": in_words(state),
+            f"{number}.badge": f"badge {state.lower()}",
+            f"{number}.members": text.count(runner.machine.size),
+            f"{number}.topics": text.name(", ".join(sorted({place.topic for place in runner.positions}))) or "-",
+            f"{number}.lag": text.short(None if isnan(lag(runner)) else lag(runner)),
+            f"{number}.spark": "" if known is None else charts.spark(known.lag.last(charts.SPARK_COUNT)),
+            f"{number}.generations": text.count(runner.machine.generations),
+        }
+    return View(template="groups.html", title="Groups", data=found, cells=cells, shape=shape_of(found))

@@ -1,0 +1,152 @@
+"""`/`: what goes on, in a minute."""
+
+from datetime import UTC, datetime
+from math import isnan
+from typing import Any
+
+from headrace.access.needs import Operation, ResourceType
+from headrace.console import charts, links, needs, text
+from headrace.console.registry import Ask, View, page
+from headrace.console.sampler import EVERY_MS, Event, Sampler
+
+SLOTS = 6
+"""Lines of each short list."""
+EVENTS = 8
+WIDTH, HEIGHT = 600, 150
+
+
+@page(
+    "Overview",
+    "/",
+    needs=(needs.server(Operation.DESCRIBE), *needs.shown(ResourceType.TOPIC, ResourceType.GROUP)),
+)
+async def overview(ask: Ask) -> View:
+    """Traffic, the busiest topics, the groups that are furthest behind, and what happened."""
+    figures, sampler, cluster = ask.figures, ask.figures.sampler, ask.broker.cluster
+    store, process = await figures.facts()
+    topics = sum(1 for _ in ask.broker.topics)
+    names = ask.broker.groups.names()
+    cells = {
+        "in": text.short(sampler.records_in.now),
+        "out": text.short(sampler.records_out.now),
+        "in.bytes": text.size(sampler.bytes_in.now) + "/s",
+        "out.bytes": text.size(sampler.bytes_out.now) + "/s",
+        "lag": text.short(None if isnan(sampler.lag.now) else sampler.lag.now),
+        "lag.spark": charts.spark(sampler.lag.last()),
+        "connections": text.count(sampler.connections.now),
+        "connections.spark": charts.spark(sampler.connections.last()),
+        "memory": text.size(None if store is None else store.memory_bytes),
+        "memory.of": memory_of(None if store is None else store.memory_max_bytes),
+        "disk": text.size(process.disk_free_bytes),
+        "store": "answers" if store is not None else "does not answer",
+        "topics": text.count(topics),
+        "partitions": text.count(ask.broker.topics.partitions),
+        "groups": text.count(len(names)),
+        **traffic(sampler),
+        **_busiest(sampler, cluster),
+        **_behind(sampler, cluster),
+        **happened([*sampler.events_of(cluster)][:EVENTS], EVENTS),
+    }
+    data = {
+        "addresses": figures.addresses,
+        "topics": range(min(SLOTS, topics)),
+        "groups": range(min(SLOTS, len(names))),
+        "events": range(min(EVENTS, len(sampler.events))),
+        "empty": not topics,
+    }
+    return View(
+        template="overview.html",
+        title="Overview",
+        data=data,
+        cells=cells,
+        shape=(min(SLOTS, topics), min(SLOTS, len(names)), min(EVENTS, len(sampler.events))),
+    )
+
+
+def memory_of(most: int | None) -> str:
+    """What the storage's memory is held against."""
+    return f"of {text.size(most)}" if most else "no limit set"
+
+
+def traffic(sampler: Sampler) -> dict[str, str]:
+    """Records in and out over ten minutes."""
+    return chart("traffic", {"in": sampler.records_in.last(), "out": sampler.records_out.last()})
+
+
+def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
+    """The cells of a chart: a line and a surface for each series, its values, and the top of the axis."""
+    most = charts.top(list(series.values()))
+    # It grows from two minutes to all that is kept.
+    count = max(charts.SPARK_COUNT, *map(len, series.values()))
+    cells = {
+        f"{name}.top": text.short(most),
+        f"{name}.count": str(count),
+        f"{name}.since": text.span(count * EVERY_MS / 1000) + " ago",
+    }
+    for each, values in series.items():
+        cells[f"{name}.{each}"] = charts.line(values, WIDTH, HEIGHT, most, count)
+        cells[f"{name}.{each}.area"] = charts.area(values, WIDTH, HEIGHT, most, count)
+        cells[f"{name}.{each}.values"] = ",".join("" if isnan(value) else f"{value:.0f}" for value in values)
+    return cells
+
+
+def _busiest(sampler: Sampler, cluster: str) -> dict[str, str]:
+    found = sorted(
+        (
+            (each.records_in + each.records_out, name)
+            for (where, name), each in sampler.topics.items()
+            if where == cluster
+        ),
+        key=lambda one: (-one[0], one[1]),
+    )[:SLOTS]
+    cells = {}
+    for slot in range(SLOTS):
+        name = found[slot][1] if slot < len(found) else None
+        each = sampler.topics[cluster, name] if name is not None else None
+        cells[f"busy.{slot}.name"] = "" if name is None else text.name(name)
+        cells[f"busy.{slot}.href"] = "" if name is None else links.topic(name, cluster)
+        cells[f"busy.{slot}.in"] = "" if each is None else text.short(each.records_in)
+        cells[f"busy.{slot}.out"] = "" if each is None else text.short(each.records_out)
+        cells[f"busy.{slot}.spark"] = "" if each is None else charts.spark(each.incoming.last(charts.SPARK_COUNT))
+    return cells
+
+
+def _behind(sampler: Sampler, cluster: str) -> dict[str, str]:
+    found = sorted(
+        (
+            (-1.0 if isnan(each.lag.now) else each.lag.now, name)
+            for (where, name), each in sampler.groups.items()
+            if where == cluster
+        ),
+        key=lambda one: (-one[0], one[1]),
+    )[:SLOTS]
+    cells = {}
+    for slot in range(SLOTS):
+        lag, name = found[slot] if slot < len(found) else (None, None)
+        each = sampler.groups[cluster, name] if name is not None else None
+        state = None if each is None or each.seen is None else each.seen
+        cells[f"behind.{slot}.name"] = "" if name is None else text.name(name)
+        cells[f"behind.{slot}.href"] = "" if name is None else links.group(name, cluster)
+        cells[f"behind.{slot}.lag"] = "" if lag is None else text.short(None if lag < 0 else lag)
+        cells[f"behind.{slot}.members"] = "" if state is None else str(state[2])
+        cells[f"behind.{slot}.spark"] = "" if each is None else charts.spark(each.lag.last(charts.SPARK_COUNT))
+    return cells
+
+
+def happened(events: list[Event], slots: int) -> dict[str, str]:
+    """The cells of a list of events."""
+    cells = {}
+    for slot in range(slots):
+        event = events[slot] if slot < len(events) else None
+        where = links.group if event is not None and event.kind == "group" else links.topic
+        cells[f"event.{slot}.time"] = "" if event is None else clock(event.time_ms)
+        cells[f"event.{slot}.kind"] = "" if event is None else event.kind
+        cells[f"event.{slot}.name"] = "" if event is None else text.name(event.name)
+        cells[f"event.{slot}.href"] = "" if event is None else where(event.name, event.cluster)
+        cells[f"event.{slot}.text"] = "" if event is None else event.text
+    return cells
+
+
+def clock(time_ms: int) -> str:
+    """The time of day."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone().strftime("%H:%M:%S")

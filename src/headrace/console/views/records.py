@@ -1,0 +1,205 @@
+"""`/topics/NAME/records`: the records of a topic, by offset, time and key; one of them in every way it can be seen."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+from headrace import times
+from headrace.access.needs import Operation
+from headrace.broker.live import LiveTopic
+from headrace.console import links, needs, reading, text
+from headrace.console.reading import Found
+from headrace.console.registry import Ask, NotThere, View, page
+from headrace.console.views.topic import live_topic
+from headrace.harmless import json_text, shown
+from headrace.records.walk import Record
+
+ROWS = 50
+_MOST_HEADERS = 100
+_BASE64 = 240
+"""Bytes that the view of an API's JSON shows of a key or a value."""
+_CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+
+
+@page("Records", "/topics/{name:path}/records", needs=(needs.topic(Operation.READ),))
+async def records(ask: Ask) -> View:
+    """Records of one partition."""
+    live = live_topic(ask)
+    name, query = live.topic.name, ask.query
+    index, offset, wrong = await _start(ask, live)
+    partition = live.partitions[index]
+    key = query.get("key", "")
+    wanted = key.encode("utf-8", "surrogateescape")
+
+    def matches(record: Record) -> bool:
+        return not wanted or wanted in (record.key or b"")
+
+    openings = ask.figures.clusters.openings
+    read = await reading.some(ask.broker, openings, partition, offset, ROWS, matches)
+    chosen = None
+    if query.get("show", "").isdecimal():
+        at = int(query["show"][:19])
+        if partition.log_start <= at < partition.log_end:
+            one = await reading.some(ask.broker, openings, partition, at, 1)
+            chosen = _whole(ask, live, index, one.found[0]) if one.found else None
+    common = {"partition": index, "key": key}
+    rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]
+    data = {
+        "name": name,
+        "shown": text.name(name),
+        "topic": links.topic(name, ask.broker.cluster),
+        "path": links.records(name),
+        "cluster": ask.broker.cluster,
+        "partitions": len(live.partitions),
+        "partition": index,
+        "begin": query.get("from", ""),
+        "at": query.get("at", ""),
+        "key": key,
+        "rows": rows,
+        "record": chosen,
+        "wrong": wrong,
+        "passed_over": read.passed_over,
+        "log_end": partition.log_end,
+        "next": _on(ask, live, common, read.following) if read.following < partition.log_end else "",
+        "before": _on(ask, live, common, max(partition.log_start, offset - ROWS))
+        if offset > partition.log_start
+        else "",
+        "oldest": _on(ask, live, common, partition.log_start),
+        "newest": _on(ask, live, common, max(partition.log_start, partition.log_end - ROWS)),
+    }
+    cells = {"start": text.count(partition.log_start), "end": text.count(partition.log_end)}
+    return View(template="records.html", title=f"Records of {text.name(name)}", data=data, cells=cells, shape=0)
+
+
+def _on(ask: Ask, live: LiveTopic, common: dict[str, Any], offset: int) -> str:
+    return links.records(live.topic.name, ask.broker.cluster, **{**common, "from": offset})
+
+
+async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
+    """The partition and the offset that are asked for, and what is wrong with how that was said."""
+    query = ask.query
+    told = query.get("partition", "").strip() or str(_first(live))
+    if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
+        raise NotThere(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
+    index = int(told)
+    partition = live.partitions[index]
+    newest = max(partition.log_start, partition.log_end - ROWS)
+    start, at = query.get("from", "").strip(), query.get("at", "").strip()
+    if at:
+        try:
+            found = await ask.broker.find_offset(partition, times.instant(at, ask.broker.clock.now_ms()))
+        except ValueError as error:
+            return index, newest, str(error)
+        return index, found.offset if found.offset >= 0 else partition.log_end, ""
+    match start:
+        case "" | "newest" | "latest":
+            return index, newest, ""
+        case "oldest" | "earliest":
+            return index, partition.log_start, ""
+        case _ if start.isascii() and start.isdecimal():
+            offset = int(start[:19])
+            wrong = "" if offset <= partition.log_end else f"The log ends at {partition.log_end:,}."
+            return index, min(max(offset, partition.log_start), partition.log_end), wrong
+    return index, newest, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
+
+
+def _first(live: LiveTopic) -> int:
+    """The first partition that has records."""
+    return next((each.index for each in live.partitions if each.log_end > each.log_start), 0)
+
+
+def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str, Any]) -> dict[str, Any]:
+    """A record in a list."""
+    record = each.record
+    return {
+        "offset": record.offset,
+        "shown": text.count(record.offset),
+        "time": moment(record.timestamp),
+        "key": text.preview(record.key),
+        "null_key": record.key is None,
+        "value": text.preview(record.value),
+        "null": record.value is None,
+        "size": text.size(len(record.value or b"")),
+        "headers": len(record.headers),
+        "href": links.records(live.topic.name, cluster, **query, show=record.offset) + "#record",
+    }
+
+
+def moment(timestamp: int) -> str:
+    """A record's timestamp in the local zone, with it said; a dash for none."""
+    return "-" if timestamp < 0 else times.local(timestamp)
+
+
+def _whole(ask: Ask, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
+    """One record in every way."""
+    record = each.record
+    headers = record.headers[:_MOST_HEADERS]
+    return {
+        "offset": text.count(record.offset),
+        "time": moment(record.timestamp),
+        "timestamp": record.timestamp,
+        "key": text.views(record.key),
+        "value": text.views(record.value),
+        "size": text.size(len(record.value or b"")),
+        "headers": [(text.name(name), text.views(value[: 1 << 10] if value else value)) for name, value in headers],
+        "more_headers": len(record.headers) - len(headers),
+        "batch": each.batch,
+        "codec": _CODECS.get(each.batch.codec, str(each.batch.codec)),
+        "kafka": _kafka(live, index, record),
+        "oci": _oci(live, index, record),
+        "redis": _redis(ask, live, index, each),
+    }
+
+
+def _short(data: bytes | None) -> Any:
+    return None if data is None else shown(data, _BASE64)
+
+
+def _kafka(live: LiveTopic, index: int, record: Record) -> str:
+    """As `headrace records tail --json` and Kafka's consumers have it."""
+    told = {
+        "topic": live.topic.name,
+        "partition": index,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _short(record.key),
+        "value": _short(record.value),
+        "headers": [[name, _short(value)] for name, value in record.headers[:_MOST_HEADERS]],
+    }
+    return json_text(told, indent=2)
+
+
+def _oci(live: LiveTopic, index: int, record: Record) -> str:
+    """A message of OCI's GetMessages."""
+    told = {
+        "stream": live.topic.name,
+        "partition": str(index),
+        "key": None if record.key is None else _base64(record.key),
+        "value": _base64(record.value or b""),
+        "offset": record.offset,
+        "timestamp": moment(record.timestamp),
+    }
+    return json_text(told, indent=2)
+
+
+def _base64(data: bytes) -> str:
+    whole = len(data) <= _BASE64
+    return b64encode(data[:_BASE64]).decode() + ("" if whole else f"… ({len(data):,} bytes before base64)")
+
+
+def _redis(ask: Ask, live: LiveTopic, index: int, each: Found) -> str:
+    """Which entry of which Redis Stream it is, and how to look at it."""
+    key, batch = shown(live.partitions[index].stream), each.batch
+    word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key
+    if live.config.native:
+        entry = ask.figures.entries.of_record(each.record.offset, live.config.sequence_bits)
+        return f"XRANGE {word} {entry} {entry}\n\nentry  {entry}, one for each record: key, value, headers, timestamp"
+    entry = ask.figures.entries.of_batch(batch.leader_epoch, batch.next_offset)
+    place = each.record.offset - batch.base_offset + 1
+    return (
+        f"XRANGE {word} {entry} {entry}\n\n"
+        f"entry  {entry}\n"
+        f"b      a record batch of {batch.size:,} bytes, compression {_CODECS.get(batch.codec, '?')}: "
+        f"offsets {batch.base_offset:,} to {batch.next_offset - 1:,}\n"
+        f"       this is record {place:,} of {batch.count:,} in it"
+    )

@@ -1,0 +1,119 @@
+"""`/topics/NAME`: one topic, its partitions, its configuration and who reads it."""
+
+from typing import Any
+
+from headrace.access.needs import Operation, ResourceType
+from headrace.broker.broker import Broker
+from headrace.broker.live import LiveTopic
+from headrace.broker.standings import lag_of
+from headrace.console import links, needs, text
+from headrace.console.listing import cut
+from headrace.console.registry import Ask, NotThere, View, page
+from headrace.console.views.overview import chart
+from headrace.console.views.topics import records_in, retention, shape_of
+from headrace.groups.states import in_words
+from headrace.topics.config import describe
+
+_MOST_READERS = 50
+
+
+@page(
+    "Topic",
+    "/topics/{name:path}",
+    needs=(
+        needs.topic(Operation.DESCRIBE),
+        needs.topic(Operation.DESCRIBE_CONFIGS),
+        *needs.shown(ResourceType.GROUP),
+    ),
+)
+async def topic(ask: Ask) -> View:
+    """One topic."""
+    broker, sampler = ask.broker, ask.figures.sampler
+    live = live_topic(ask)
+    name = live.topic.name
+    traffic = sampler.topics.get((broker.cluster, name))
+    found = cut(
+        live.partitions, ask.query, name=lambda each: f"{each.index:08}", sorts={"name": lambda each: each.index}
+    )
+    readers = _readers(broker, name)
+    cells = {
+        "in": text.short(0 if traffic is None else traffic.records_in),
+        "out": text.short(0 if traffic is None else traffic.records_out),
+        "in.bytes": text.size(0 if traffic is None else traffic.bytes_in) + "/s",
+        "out.bytes": text.size(0 if traffic is None else traffic.bytes_out) + "/s",
+        "records": text.count(records_in(live)) if not live.config.native else "-",
+        "size": text.size(await ask.figures.size(broker, name)),
+    }
+    if traffic is not None:
+        cells |= chart("traffic", {"in": traffic.incoming.last(), "out": traffic.outgoing.last()})
+    else:
+        cells |= chart("traffic", {"in": [], "out": []})
+    most = max((each.log_end - each.log_start for each in found.rows), default=0)
+    for number, each in enumerate(found.rows):
+        many = each.log_end - each.log_start
+        cells |= {
+            f"{number}.start": text.count(each.log_start),
+            f"{number}.end": text.count(each.log_end),
+            f"{number}.records": text.count(many),
+            f"{number}.bar": str(round(100 * many / most)) if most else "0",
+            f"{number}.epoch": str(each.leader_epoch),
+        }
+    for number, (_, state, lag) in enumerate(readers):
+        cells |= {f"reader.{number}.lag": text.count(lag), f"reader.{number}.state": state}
+    data = {
+        "name": name,
+        "shown": text.name(name),
+        "native": live.config.native,
+        "id": str(live.topic.id),
+        "partitions": found,
+        "indexes": [each.index for each in found.rows],
+        "streams": [text.name(each.stream) for each in found.rows],
+        "count": len(live.partitions),
+        "retention": retention(live),
+        "config": _config(broker, live),
+        "readers": [(text.name(group), links.group(group, broker.cluster)) for group, _, _ in readers],
+        "browse": links.records(name, broker.cluster),
+        "path": links.topic(name),
+    }
+    return View(
+        template="topic.html",
+        title=text.name(name),
+        data=data,
+        cells=cells,
+        shape=(shape_of(found), [group for group, _, _ in readers], dict(live.topic.config)),
+    )
+
+
+def live_topic(ask: Ask) -> LiveTopic:
+    """The topic in the path. Raises NotThere."""
+    name = ask.path["name"]
+    if not ask.broker.topics.has(name):
+        raise NotThere(f"There is no topic {text.name(name)}.")
+    return ask.broker.topics.get(name)
+
+
+def _readers(broker: Broker, topic: str) -> list[tuple[str, str, int | None]]:
+    """Groups that have positions in the topic: name, state, lag in it."""
+    found = []
+    for runner in broker.groups.runners():
+        here = {place: position for place, position in runner.positions.items() if place.topic == topic}
+        if here:
+            found.append((runner.name, in_words(runner.machine.state.value), lag_of(broker, here)))
+            if len(found) == _MOST_READERS:
+                break
+    return sorted(found)
+
+
+def _config(broker: Broker, live: LiveTopic) -> list[dict[str, Any]]:
+    """The effective configuration; what was set on the topic first."""
+    entries = describe(live.topic.config, broker.settings.topic_defaults)
+    return [
+        {
+            "name": each.key.name,
+            "value": text.name(each.value),
+            "source": each.source.value,
+            "doc": each.key.doc,
+        }
+        for each in sorted(entries, key=lambda each: (each.source.value != "topic", each.key.name))
+        if each.key.effective
+    ]

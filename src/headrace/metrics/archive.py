@@ -1,0 +1,77 @@
+"""What an archive tells of itself, again and again, for whoever watches the pipeline: a document in the storage."""
+
+from collections import deque
+from enum import Enum
+
+import msgspec
+
+KIND = "archive-runs"
+"""The documents' kind; a document's id is the archive's, of its topic's id and its table."""
+MOST_COMMITS = 60
+
+
+class State(Enum):
+    """How an archive is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    """It was to end when everything was in the table."""
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One commit of the table."""
+
+    time_ms: int
+    rows: int
+    seconds: float
+    """How long the batch took."""
+    version: int
+
+
+class ArchiveTold(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive, as of `told_ms`."""
+
+    topic: str
+    table: str
+    group: str = ""
+    host: str = ""
+    state: State = State.RUNNING
+    problem: str = ""
+    """Why it failed."""
+    started_ms: int
+    told_ms: int
+    trigger_s: float = 0.0
+    rows: int = 0
+    """Archived since it was started."""
+    bytes: int = 0
+    files: int = 0
+    version: int = 0
+    lag: int | None = None
+    fresh_ms: int | None = None
+    """Up to when the table has everything."""
+    group_failures: int = 0
+    unreadable: int = 0
+    commits: tuple[Commit, ...] = ()
+    """The last ones, the newest last."""
+
+
+_MOST_LOOKS = 10_000
+
+
+class Freshness:
+    """Up to when a table has everything that was written, as looks at table and log can tell."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._looks: deque[tuple[float, int]] = deque(maxlen=_MOST_LOOKS)
+        """When the log ended where, for ends that the table has not reached yet."""
+        self.seconds: float | None = None
+        """Since 1970; None: not known."""
+
+    def see(self, now: float, archived: int, end: int) -> None:
+        """At `now`, in seconds since 1970, the table had what is below `archived`, and the log ended at `end`."""
+        self._looks.append((now, end))
+        while self._looks and self._looks[0][1] <= archived:
+            self.seconds = self._looks.popleft()[0]

@@ -1,0 +1,31 @@
+"""Bound sockets for listeners."""
+
+import contextlib
+import socket
+
+from headrace.settings import Address, StartError
+
+
+def bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> socket.socket:
+    """A bound socket, before anything else is started: a busy port is the commonest mistake."""
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        stack.callback(bound.close)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.host, address.port))
+        # Two sockets may be bound to one port until one of them listens.
+        bound.listen(1024)
+        bound.setblocking(False)
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {address}: {error.strerror}; "
+            f"choose another address with --{option} HOST:PORT (port 0: a free one)"
+        ) from None
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """`HOST:PORT` of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return str(Address(host, port))
