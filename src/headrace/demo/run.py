@@ -149,6 +149,7 @@ class Demo:
             messages.Archive(TOPIC, str(self._table), str(self._named), ready.storage, ready.kafka, ARCHIVE)
         )
         board.say(f"topic {TOPIC} with {PARTITIONS} partitions")
+        board.say(f"console {ready.http}", "bold green")
         self._package = flights.figures(file, options.flights)
         whole = self._package[WHOLE]
         board.say(
