@@ -44,12 +44,12 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
 	$(call run_tests)
 
-test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh and fish; installs them when missing
-	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null || { \
-	  echo "Installing kcat, redis-server, prometheus, faketime, zsh and fish with apt-get"; \
+test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh, fish and chromium; installs them when missing
+	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null && command -v chromium >/dev/null || { \
+	  echo "Installing kcat, redis-server, prometheus, faketime, zsh, fish and chromium with apt-get"; \
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update --quiet --quiet && \
-	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish; }
+	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish chromium; }
 	$(PYTEST) -m apt $(ARGS)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it

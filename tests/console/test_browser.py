@@ -1,0 +1,156 @@
+"""The console in Debian's Chromium: both widths, both themes, by keyboard, for screen readers, without a server."""
+
+import shutil
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, Producer
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from headrace.console import links
+from headrace.testing import Server, server
+
+pytestmark = [pytest.mark.apt, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+CHROMIUM = shutil.which("chromium")
+EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'\u202e"
+PAGES = (
+    "/", "/topics", "/topics?q=none", "/topics/flights", "/topics/flights/records?show=0",
+    "/topics/flights/records?show=1", "/groups", links.group(EVIL), "/groups/readers?to=earliest", "/pipeline",
+    "/brokers", "/topics/nowhere",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with server(num_partitions=4, group_initial_rebalance_delay_ms=0, console_write=True) as started:
+        producer = Producer({"bootstrap.servers": started.kafka})
+        producer.produce("flights", EVIL.encode(), EVIL.encode(), headers=[(EVIL, EVIL.encode())], partition=0)
+        producer.produce("flights", b'{"carrier": "UA", "to": ["LAX"]}', b"UA", partition=0)
+        assert producer.flush(30) == 0
+        for group in (EVIL, "readers"):
+            consumer = reader(started, group, "first")
+            consumer.close()
+        yield started
+
+
+def reader(running: Server, group: str, client: str) -> Consumer:
+    """A consumer that has its partitions."""
+    consumer = Consumer(
+        {"bootstrap.servers": running.kafka, "group.id": group, "client.id": client, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["flights"])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.consume(2, 0.2)
+    return consumer
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        opened = context.new_page()
+        opened.on("dialog", lambda dialog: pytest.fail(f"a stranger's script ran: {dialog.message}"))
+        yield opened
+
+
+def live(page: Page) -> None:
+    expect(page.locator("#live")).to_have_attribute("data-state", "on", timeout=30_000)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_axe_finds_nothing_and_nothing_sticks_out(browser: Browser, running: Server, theme: str, width: int) -> None:
+    with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme) as context:  # type: ignore[arg-type]
+        page = context.new_page()
+        page.on("dialog", lambda dialog: pytest.fail(f"a stranger's script ran: {dialog.message}"))
+        hosts = set()
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        wrong = []
+        page.on("console", lambda message: wrong.append(message.text) if "security" in message.text.lower() else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        for path in PAGES:
+            page.goto(running.http + path)
+            if "nowhere" not in path:
+                live(page)
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+            violations = Axe().run(page).response["violations"]
+            assert not violations, (path, [(each["id"], each["nodes"][0]["html"]) for each in violations])
+        assert hosts == {urlsplit(running.http).netloc}
+        assert not wrong
+
+
+def test_a_rebalance_is_seen_as_it_happens(page: Page, running: Server) -> None:
+    page.goto(running.http + "/groups/readers")
+    live(page)
+    expect(page.get_by_text("Nobody is in this group just now.")).to_be_visible()
+    first = reader(running, "readers", "first")
+    expect(page.locator(".tile.m0")).to_have_count(4, timeout=30_000)
+    second = Consumer({"bootstrap.servers": running.kafka, "group.id": "readers", "client.id": "second"})
+    second.subscribe(["flights"])
+    while not (second.assignment() and len(first.assignment()) == 2):
+        first.poll(0.05)
+        second.poll(0.05)
+    expect(page.locator(".tile.m0")).to_have_count(2, timeout=30_000)
+    expect(page.locator(".tile.m1")).to_have_count(2)
+    expect(page.get_by_text("second", exact=True).first).to_be_visible()
+    first.close()
+    second.close()
+    expect(page.locator(".tile.free")).to_have_count(4, timeout=30_000)
+
+
+def test_records_are_followed_and_looked_into_by_keyboard(page: Page, running: Server) -> None:
+    page.goto(running.http + "/topics/flights/records?partition=2")
+    live(page)
+    page.get_by_role("button", name="Follow live").press("Enter")
+    live(page)
+    producer = Producer({"bootstrap.servers": running.kafka})
+    producer.produce("flights", b'{"n": 1, "<b>": "<i>"}', EVIL.encode(), partition=2)
+    assert producer.flush(30) == 0
+    row = page.locator("#rows tr").first
+    expect(row).to_contain_text('{"n": 1', timeout=30_000)
+    row.get_by_role("link").press("Enter")
+    value = page.get_by_role("region", name="Value")
+    value.get_by_role("tab", name="JSON").press("ArrowRight")
+    expect(value.get_by_role("tab", name="Text")).to_be_focused()
+    value.get_by_role("tab", name="Text").press("ArrowRight")
+    expect(value.get_by_role("tabpanel", name="Hex")).to_contain_text("7b 22 6e 22")
+    expect(page.get_by_role("tabpanel", name="Kafka")).to_contain_text('"offset": 0')
+
+
+def test_a_theme_that_was_chosen_stays(page: Page, running: Server) -> None:
+    page.goto(running.http)
+    page.get_by_role("button", name="Switch between light and dark").press("Enter")
+    chosen = page.evaluate("document.documentElement.dataset.theme")
+    page.goto(running.http + "/topics")
+    assert page.evaluate("document.documentElement.dataset.theme") == chosen
+
+
+def test_a_reset_is_shown_then_done(page: Page, running: Server) -> None:
+    page.goto(running.http + "/groups/readers#reset")
+    page.get_by_label("To", exact=True).select_option("latest")
+    page.get_by_role("button", name="Show what it would do").click()
+    expect(page.get_by_role("region", name="What the reset would do")).to_be_visible()
+    page.get_by_role("button", name="Move").click()
+    expect(page.get_by_text("moved.")).to_be_visible()
+
+
+def test_a_page_says_that_its_server_is_gone_and_comes_back_with_it(page: Page) -> None:
+    with server() as own:
+        page.goto(own.http)
+        live(page)
+        own.stop()
+        expect(page.get_by_role("alert")).to_contain_text("The server does not answer", timeout=30_000)
+        own.start()
+        live(page)
+        expect(page.get_by_role("alert")).to_be_hidden()
