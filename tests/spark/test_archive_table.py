@@ -16,10 +16,11 @@ from headrace.records.build import build
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, Target, clip
 from headrace.spark.archive.files import Destination, write_range
 from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict, app_id
+from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.topics.archive import app_id
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -42,7 +43,7 @@ class Archiver:
         self,
         storage: BareStorage,
         topic: Topic,
-        table: Path,
+        table: Path | Place,
         *,
         skip_lost: bool = False,
         skip_unreadable: bool = False,
@@ -50,7 +51,7 @@ class Archiver:
     ) -> None:
         self.storage = storage
         self.topic = topic
-        place = Place.of(str(table))
+        place = table if isinstance(table, Place) else Place.of(str(table))
         self.table = ArchiveTable(place)
         self.group = Group()
         self.destination = Destination(

@@ -23,6 +23,7 @@ from headrace.spark.errors import StoreUnavailable, TableError
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PATIENCE: Final = {"max_retries": "3", "retry_timeout": "20s", "connect_timeout": "5s", "timeout": "60s"}
 """delta-rs by itself waits three minutes for a store that is not there."""
+_BUFFER: Final = 1 << 20
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TREE: Final = re.compile(r"\s*↳\s*")
 _REFUSED: Final = re.compile(
@@ -98,7 +99,8 @@ class Place:
             target = path / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.open("wb")
-        return self.files().open_output_stream(relative)
+        # Buffered, or delta-rs would be given a kind of buffer that it does not take.
+        return self.files().open_output_stream(relative, buffer_size=_BUFFER)
 
     def finish(self, file: Any) -> int:
         """Close a file of `create`, on the disk or in the store; its size in bytes."""

@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from headrace.records.arrow import schema
 from headrace.spark.archive.place import Place, failed, one_line
 from headrace.spark.errors import SparkError, TableError
+from headrace.topics.archive import app_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
@@ -190,11 +191,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def app_id(topic_id: str, partition: int) -> str:
-    """The id of a partition's `txn`."""
-    return f"headrace:{topic_id}:{partition}"
 
 
 def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
