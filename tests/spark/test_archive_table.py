@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 
 from headrace.records.build import build
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, RangeResult, Target, clip
-from headrace.spark.archive.files import Destination, write_range
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, Fences, RangeResult, Target, clip
+from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict
+from headrace.spark.archive.table import COLUMNS, DEAD_COLUMNS, ArchiveTable, Conflict
+from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range, TopicPartition
@@ -48,11 +50,13 @@ class Archiver:
         skip_lost: bool = False,
         skip_unreadable: bool = False,
         step: Callable[[str], None] = lambda _: None,
+        decoding: Decoding | None = None,
     ) -> None:
         self.storage = storage
         self.topic = topic
         place = table if isinstance(table, Place) else Place.of(str(table))
         self.table = ArchiveTable(place)
+        self.dead = None if decoding is None else ArchiveTable(place.beside("_dlq"), DEAD_COLUMNS)
         self.group = Group()
         self.destination = Destination(
             redis=storage.url,
@@ -61,10 +65,11 @@ class Archiver:
             topic_id=str(topic.id),
             fail_on_data_loss=not skip_lost,
             skip_unreadable=skip_unreadable,
+            decoding=decoding,
         )
         self.log = LogReader(storage.url)
         self.archiver = BatchArchiver(
-            lambda: {topic.name: Target(topic.name, str(topic.id), self.table)},
+            lambda: {topic.name: Target(topic.name, str(topic.id), self.table, self.dead)},
             extents=self.extents,
             group=self.group,
             skip_lost=skip_lost,
@@ -74,17 +79,29 @@ class Archiver:
     def extents(self) -> dict[TopicPartition, Extent]:
         return self.log.extents({self.topic.name: self.log.topic(self.topic.name)})
 
+    def destined(self, fences: Fences) -> Destination:
+        """With what a typed table has already."""
+        if self.dead is None:
+            return self.destination
+        held = {one.partition: offset for one, offset in fences.dead.items()}
+        columns = fences.columns[self.topic.name]
+        return replace(self.destination, columns=columns, dead=self.dead.place, dead_fences=held)
+
     def archive(self, *ranges: tuple[int, int, int]) -> int:
         """Archive ranges (partition, start, end); the rows that went into the table."""
 
-        def write(fences: Mapping[TopicPartition, int]) -> Sequence[RangeResult]:
+        def write(fences: Fences) -> Sequence[RangeResult]:
             results = []
             for number, low, high in ranges:
-                offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences)
+                offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences.offsets)
                 stream = self.topic.streams[number]
                 told: list[str] = []
-                files = write_range(self.destination, stream, offsets, told, []) if offsets.end > offsets.start else []
-                results.append(RangeResult(offsets, tuple(files), tuple(told)))
+                written = Written(())
+                if offsets.end > offsets.start:
+                    written = write_range(self.destined(fences), stream, offsets, told, [])
+                results.append(
+                    RangeResult(offsets, written.files, tuple(told), dead=written.dead, columns=written.columns)
+                )
             return results
 
         result = self.archiver.archive(write)

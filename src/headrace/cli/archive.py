@@ -58,6 +58,14 @@ STORAGE = click.option(
     "the topic's name: a table for each.",
 )
 @STORAGE
+@click.option(
+    "--schema",
+    metavar="WHAT",
+    help="Typed tables: json (objects, their columns as they are found), confluent (values that name a schema), or a "
+    "schema file: .json (JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
+)
+@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
+@click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")
 @click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
 @click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
 @click.option(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import pyarrow as pa
+
 from headrace.spark.archive.table import ArchiveTable, Conflict, Snapshot, WrittenFile
 from headrace.spark.errors import GroupCommitFailed, SparkError
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
@@ -28,6 +30,10 @@ class RangeResult:
     """A line for each stored batch that could not be read and was left out."""
     traces: tuple[str, ...] = ()
     """Some of the traces that its records belong to, where they are asked for."""
+    dead: tuple[WrittenFile, ...] = ()
+    """Files of the table beside, with records whose values could not be decoded."""
+    columns: pa.Schema | None = None
+    """Columns of values that were found, of a typed table."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class TopicResult:
     """Parquet files added."""
     unreadable: tuple[str, ...] = ()
     traces: tuple[str, ...] = ()
+    dead: int = 0
+    """Records that went to the table beside."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,22 @@ class Target:
     topic: str
     topic_id: str
     table: ArchiveTable
+    dead: ArchiveTable | None = None
+    """Of a typed table: the one beside it, for records whose values cannot be decoded."""
 
 
-Writer = Callable[[Mapping[TopicPartition, int]], Sequence[RangeResult]]
+@dataclass(frozen=True)
+class Fences:
+    """What the tables have, and so what is written: the first offsets that they lack."""
+
+    offsets: Mapping[TopicPartition, int]
+    dead: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The same of the tables beside."""
+    columns: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """By topic the columns of values that a typed table has."""
+
+
+Writer = Callable[[Fences], Sequence[RangeResult]]
 """Given the fences, writes what is at or above them; called again after a conflict."""
 Step = Callable[[str], None]
 """Told each step as it is reached: `started`, `files written`, `table committed` (per table), `group committed`."""
@@ -96,6 +117,7 @@ class _Done:
     """What this batch has brought into one table so far."""
 
     files: list[WrittenFile] = field(default_factory=list)
+    dead: list[WrittenFile] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     traces: dict[str, None] = field(default_factory=dict)
 
@@ -140,13 +162,17 @@ class BatchArchiver:
         while True:
             targets, extents, snapshots, fences = self._look()
             results = [result for result in write(fences) if result.offsets.end > result.offsets.start]
+            if self._widened(targets, fences, results):
+                continue
             self._step("files written")
             refused = False
             for name, mine in _by_topic(results).items():
                 files = [file for result in mine for file in result.files]
                 target = targets[name]
+                dead = [file for result in mine for file in result.dead]
                 try:
-                    after = self._fences_after(mine, fences, extents)
+                    after = self._fences_after(mine, fences.offsets, extents)
+                    _set_aside(target, dead, after)
                     snapshots[name].commit(target.topic_id, files, after)
                 except Conflict:
                     target.table.discard(files)
@@ -158,6 +184,7 @@ class BatchArchiver:
                     raise
                 had = done.setdefault(name, _Done())
                 had.files += files
+                had.dead += dead
                 had.unreadable += [line for result in mine for line in result.unreadable]
                 had.traces |= {trace: None for result in mine for trace in result.traces}
                 self._step("table committed")
@@ -172,19 +199,43 @@ class BatchArchiver:
 
     def _look(
         self,
-    ) -> tuple[Mapping[str, Target], Mapping[TopicPartition, Extent], dict[str, Snapshot], Offsets]:
+    ) -> tuple[Mapping[str, Target], Mapping[TopicPartition, Extent], dict[str, Snapshot], Fences]:
         targets = self._targets()
         extents = self._extents()
         snapshots = {name: target.table.snapshot() for name, target in targets.items()}
-        fences: Offsets = {}
+        offsets: Offsets = {}
+        dead: Offsets = {}
+        columns: dict[str, pa.Schema] = {}
         for name, target in targets.items():
             numbers = [one.partition for one in extents if one.topic == name]
             found = snapshots[name].fences(target.topic_id, numbers)
-            fences |= {TopicPartition(name, number): offset for number, offset in found.items()}
-        return targets, extents, snapshots, fences
+            offsets |= {TopicPartition(name, number): offset for number, offset in found.items()}
+            if target.dead is not None:
+                found = target.dead.snapshot().fences(target.topic_id, numbers)
+                dead |= {TopicPartition(name, number): offset for number, offset in found.items()}
+                columns[name] = snapshots[name].typed()
+        return targets, extents, snapshots, Fences(offsets, dead, columns)
+
+    def _widened(self, targets: Mapping[str, Target], fences: Fences, results: Sequence[RangeResult]) -> bool:
+        """Give the tables the columns that were found; True when the batch is to be written again, for the new tables.
+
+        Columns are added by a commit of their own, before the fences are read for the one with the files.
+        """
+        changed = False
+        for name, mine in _by_topic(results).items():
+            found = [result.columns for result in mine if result.columns is not None]
+            if targets[name].table.widen(fences.columns.get(name, pa.schema([])), found):
+                changed = True
+        for result in results if changed else ():
+            targets[result.offsets.partition.topic].table.discard(result.files)
+            dead = targets[result.offsets.partition.topic].dead
+            if dead is not None:
+                dead.discard(result.dead)
+        return changed
 
     def _finish(self, done: Mapping[str, _Done]) -> BatchResult:
-        targets, _, snapshots, fences = self._look()
+        targets, _, snapshots, looked = self._look()
+        fences = dict(looked.offsets)
         error = None
         if self._group is not None and fences:
             try:
@@ -203,6 +254,7 @@ class BatchArchiver:
                 files=len(had.files),
                 unreadable=tuple(had.unreadable),
                 traces=tuple(had.traces),
+                dead=sum(file.rows for file in had.dead),
             )
         return BatchResult(topics, error)
 
@@ -233,6 +285,28 @@ class BatchArchiver:
         if fence is None:
             return extents[partition].start
         return max(fence, extents[partition].start) if self._skip_lost else fence
+
+
+def _set_aside(target: Target, files: Sequence[WrittenFile], after: Mapping[int, int]) -> None:
+    """Bring records that could not be decoded into the table beside, before the others; its fences keep them single.
+
+    Raises:
+        Conflict: somebody else did.
+    """
+    if target.dead is None or not files:
+        return
+    snapshot = target.dead.snapshot()
+    held = snapshot.fences(target.topic_id, after)
+    if any(file.start < held.get(file.partition, 0) for file in files):
+        target.dead.discard(files)
+        raise Conflict(f"{target.dead.place.name} has some of these records already")
+    numbers = {file.partition for file in files}
+    fences = {number: max(held.get(number, 0), after[number]) for number in numbers}
+    try:
+        snapshot.commit(target.topic_id, files, fences)
+    except Conflict:
+        target.dead.discard(files)
+        raise
 
 
 def _by_topic(results: Sequence[RangeResult]) -> dict[str, list[RangeResult]]:

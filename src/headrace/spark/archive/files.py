@@ -5,8 +5,8 @@ so that a reader finds an offset by reading little.
 """
 
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from headrace.records.traceparents import MOST, NAME, is_traceparent
 from headrace.spark.archive import layout
 from headrace.spark.archive.place import Place, failed
 from headrace.spark.archive.table import COLUMNS, WrittenFile
+from headrace.spark.archive.typed.decoding import Decoding
+from headrace.spark.archive.typed.values import Values
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range
 from headrace.spark.tasks import quarantine
@@ -34,15 +36,34 @@ class Destination:
     """Leave out batches that cannot be read; their bytes go into the table's folder `_unreadable`."""
     traced: bool = False
     """Look for the traces that records belong to."""
+    decoding: Decoding | None = None
+    """Typed tables: how values become columns."""
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """Those that the table has of values."""
+    dead: Place | None = None
+    """Typed tables: the table beside, for records whose values cannot be decoded."""
+    dead_fences: Mapping[int, int] = field(default_factory=dict)
+    """By partition the first offset that the table beside lacks."""
 
 
 UNREADABLE: Final = "_unreadable"
 """A folder in the table's; Delta's readers and its vacuum pass over names that begin so."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """What was written of a range."""
+
+    files: tuple[WrittenFile, ...]
+    dead: tuple[WrittenFile, ...] = ()
+    """Of the table beside."""
+    columns: pa.Schema | None = None
+    """Columns of values, of a typed table."""
+
+
 def write_range(
     destination: Destination, stream: str, offsets: Range, unreadable: list[str], traces: list[str]
-) -> list[WrittenFile]:
+) -> Written:
     """Write a range of one partition; no file where nothing of it is left in the log.
 
     Args:
@@ -71,10 +92,42 @@ def write_range(
         )
         if destination.traced:
             batches = _traced(batches, traces)
+        number = offsets.partition.partition
+        main = _Series(destination, destination.table, number)
+        dead = None if destination.dead is None else _Series(destination, destination.dead, number)
         try:
-            return list(_write_files(destination, offsets.partition.partition, batches))
-        except OSError as error:
-            raise failed(destination.table, "cannot be written", error) from error
+            columns = _write(destination, number, batches, main, dead)
+            return Written(main.finish(), () if dead is None else dead.finish(), columns)
+        except BaseException as error:
+            main.abandon()
+            if dead is not None:
+                dead.abandon()
+            if isinstance(error, OSError):
+                raise failed(destination.table, "cannot be written", error) from error
+            raise
+
+
+def _write(
+    destination: Destination, partition: int, batches: Iterator[pa.RecordBatch], main: "_Series", dead: "_Series | None"
+) -> pa.Schema | None:
+    """Write the batches; the columns of values that were known or found, of a typed table."""
+    if destination.decoding is None or dead is None:
+        for batch in batches:
+            main.add(_with_id(batch, destination.topic_id))
+        return None
+    values = Values(destination.decoding, destination.columns)
+    fence = destination.dead_fences.get(partition, 0)
+    for batch in batches:
+        good, bad = values.split(_with_id(batch, destination.topic_id))
+        main.add(good)
+        dead.add(bad.filter(pc.greater_equal(bad.column("offset"), fence)))
+    return values.columns
+
+
+def _with_id(batch: pa.RecordBatch, topic_id: str) -> pa.RecordBatch:
+    """The batch with all of the archive's columns."""
+    arrays = [*batch.columns, pa.repeat(pa.scalar(topic_id), batch.num_rows)]
+    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
 
 
 def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa.RecordBatch]:
@@ -90,31 +143,53 @@ def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa
         yield batch
 
 
-def _write_files(destination: Destination, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[WrittenFile]:
-    file: _OpenFile | None = None
-    try:
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            if file is None:
-                file = _OpenFile(destination, partition, batch)
-            file.write(batch)
-            if file.written >= layout.FILE_BYTES:
-                yield file.close()
-                file = None
-        if file is not None:
-            yield file.close()
-            file = None
-    finally:
-        if file is not None:
-            file.abandon()
+class _Series:
+    """The files of one range in one table, one after the other."""
+
+    def __init__(self, destination: Destination, table: Place, partition: int) -> None:
+        self._destination = destination
+        self._table = table
+        self._partition = partition
+        self._open: _OpenFile | None = None
+        self.done: list[WrittenFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append records that follow those before, with all columns; other columns than before begin another file."""
+        if rows.num_rows == 0:
+            return
+        if self._open is not None and self._open.columns != rows.schema:
+            self._end()
+        if self._open is None:
+            self._open = _OpenFile(self._destination, self._table, self._partition, rows)
+        self._open.write(rows)
+        if self._open.written >= layout.FILE_BYTES:
+            self._end()
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """End the last file; all of them."""
+        self._end()
+        return tuple(self.done)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        if self._open is not None:
+            self._open.abandon()
+        for file in self.done:
+            self._table.delete(file.path)
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self.done.append(self._open.close())
+            self._open = None
 
 
 class _OpenFile:
     """A file that is being written. Its name is its own: no attempt ever touches another one's file."""
 
-    def __init__(self, destination: Destination, partition: int, first: pa.RecordBatch) -> None:
+    def __init__(self, destination: Destination, table: Place, partition: int, first: pa.RecordBatch) -> None:
+        self.columns = first.schema
         self._destination = destination
+        self._table = table
         self._partition = partition
         self._start = first.column("offset")[0].as_py()
         self._next = self._start
@@ -123,28 +198,26 @@ class _OpenFile:
         name = f"{self._start:020d}-{uuid.uuid4().hex}.parquet"
         self._relative = f"{destination.topic_id}/{partition}/{name}"
         self._group_rows = layout.group_rows(first)
-        self._sink = destination.table.create(self._relative)
-        self._writer = layout.writer(self._sink, COLUMNS)
+        self._sink = table.create(self._relative)
+        self._writer = layout.writer(self._sink, self.columns)
 
     @property
     def written(self) -> int:
         """Bytes so far, without what the writer holds back."""
         return int(self._sink.tell())
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, rows: pa.RecordBatch) -> None:
         """Append records that follow those before."""
-        rows = batch.num_rows
-        whole = batch.append_column("topicId", pa.repeat(pa.scalar(self._destination.topic_id), rows))
-        self._writer.write_batch(whole, row_group_size=self._group_rows)
-        extremes = pc.min_max(batch.column("timestamp").cast(pa.int64()))
+        self._writer.write_batch(rows, row_group_size=self._group_rows)
+        extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
         self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
-        self._next = batch.column("offset")[rows - 1].as_py() + 1
-        self._rows += rows
+        self._next = rows.column("offset")[rows.num_rows - 1].as_py() + 1
+        self._rows += rows.num_rows
 
     def close(self) -> WrittenFile:
         """Finish the file and bring it to the disk, or into the store."""
         self._writer.close()
-        size = self._destination.table.finish(self._sink)
+        size = self._table.finish(self._sink)
         return WrittenFile(
             path=self._relative,
             topic=self._destination.topic,
@@ -159,4 +232,4 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._destination.table.abandon(self._sink, self._relative)
+        self._table.abandon(self._sink, self._relative)

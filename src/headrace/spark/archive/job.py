@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,12 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.spark import errors, session
 from headrace.spark.archive import ranges
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Step, Target
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Fences, Step, Target
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.progress import Progress, Standing, TopicProgress
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.table import ArchiveTable
+from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.telling import Teller
 from headrace.spark.errors import (
     CorruptLog,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+DEAD: Final = "_dlq"
+"""Behind a typed table's name: the table beside it."""
 _TASK_ROWS: Final = 500_000
 """A partition with more than this waiting is shared by several tasks, and becomes several files."""
 _POLL: Final = "50ms"
@@ -143,6 +146,7 @@ class Archive:
         self._queries = 0
         self._targets: dict[str, Target] = {}
         self._topics: Topics = {}
+        self._decoding = settings.decoding()
         self._registered: dict[str, dict[int, int]] = {}
         group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
         self._archiver = BatchArchiver(
@@ -227,7 +231,9 @@ class Archive:
             if name in self._targets:
                 check_id(topic, self._targets[name].topic_id)
                 continue
-            self._targets[name] = Target(name, topic.id, ArchiveTable(self._settings.place(name)))
+            place = self._settings.place(name)
+            dead = None if self._decoding is None else ArchiveTable(place.beside(DEAD), DEAD_COLUMNS)
+            self._targets[name] = Target(name, topic.id, ArchiveTable(place), dead)
             if self._settings.pattern is not None:
                 self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
         self._topics = found
@@ -296,7 +302,9 @@ class Archive:
                     raise SparkError("stopping")
                 began, began_ns = time.monotonic(), time.time_ns()
                 try:
-                    result = self._archiver.archive(lambda fences: ranges.write(frame, self._destinations(), fences))
+                    result = self._archiver.archive(
+                        lambda fences: ranges.write(frame, self._destinations(fences), fences.offsets)
+                    )
                     self._trace(result, began_ns)
                     self._report(result, time.monotonic() - began)
                     self._check_group(result)
@@ -377,7 +385,7 @@ class Archive:
         ids = ",".join(sorted(target.topic_id for target in self._targets.values()))
         return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
-    def _destinations(self) -> dict[str, Destination]:
+    def _destinations(self, fences: Fences) -> dict[str, Destination]:
         return {
             name: Destination(
                 redis=self._settings.redis,
@@ -387,6 +395,10 @@ class Archive:
                 fail_on_data_loss=not self._settings.skip_lost,
                 skip_unreadable=self._settings.skip_unreadable,
                 traced=self._settings.traces is not None,
+                decoding=self._decoding,
+                columns=fences.columns.get(name, pa.schema([])),
+                dead=None if target.dead is None else target.dead.place,
+                dead_fences={one.partition: offset for one, offset in fences.dead.items() if one.topic == name},
             )
             for name, target in self._targets.items()
         }
@@ -419,6 +431,10 @@ class Archive:
             unreadable=tuple(line for topic in result.topics.values() for line in topic.unreadable),
             group_failed=result.group_error is not None,
         )
+        for name, topic in result.topics.items():
+            if topic.dead:
+                beside = self._targets[name].table.place.beside(DEAD)
+                self._on_note(f"{topic.dead:,} records of {name!r} could not be decoded: they are in {beside.name}")
         if result.conflicts:
             self._on_note(
                 "another archive writes into the same table: each record goes in once, one of the two is idle"
@@ -429,7 +445,8 @@ class Archive:
 
     def _register(self, result: BatchResult) -> None:
         """Let the server know: from here on the log may drop what the tables have."""
-        for name, topic in result.topics.items():
+        # A typed table lacks what could not be decoded: it is nobody's log.
+        for name, topic in result.topics.items() if self._decoding is None else ():
             if self._registered.get(name) != topic.fences:
                 note = self._registrar.register(self._targets[name], topic.fences)
                 self._registered[name] = dict(topic.fences)

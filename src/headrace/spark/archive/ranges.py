@@ -4,6 +4,7 @@ The archive's tasks read the log themselves and write Parquet; sending every rec
 would only cost. Offsets, limits and checkpoint are those of `format("headrace")`.
 """
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from headrace import settings
 from headrace.spark import options as source_options
 from headrace.spark import plan
 from headrace.spark.archive.batch import RangeResult, clip
-from headrace.spark.archive.files import Destination, write_range
+from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.archive.table import WrittenFile
 from headrace.spark.errors import (
     CorruptLog,
@@ -131,15 +132,24 @@ def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], r
     offsets = clip(offsets, fences)
     unreadable: list[str] = []
     traces: list[str] = []
+    written = Written(())
     try:
-        files = []
         if offsets.end > offsets.start:
-            files = write_range(destination, stream, offsets, unreadable, traces)
+            written = write_range(destination, stream, offsets, unreadable, traces)
     except tuple(_FAILURES.values()) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
     bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
-    written = [asdict(file) for file in files]
-    return json.dumps({"offsets": bounds, "files": written, "unreadable": unreadable, "traces": traces})
+    columns = None if written.columns is None else base64.b64encode(written.columns.serialize()).decode()
+    return json.dumps(
+        {
+            "offsets": bounds,
+            "files": [asdict(file) for file in written.files],
+            "dead": [asdict(file) for file in written.dead],
+            "columns": columns,
+            "unreadable": unreadable,
+            "traces": traces,
+        }
+    )
 
 
 def _decode(text: str) -> RangeResult:
@@ -148,5 +158,12 @@ def _decode(text: str) -> RangeResult:
         raise _FAILURES.get(result["error"], SparkError)(result["message"])
     bounds = result["offsets"]
     offsets = Range(TopicPartition(*bounds["partition"]), bounds["start"], bounds["end"])
-    files = tuple(WrittenFile(**file) for file in result["files"])
-    return RangeResult(offsets, files, tuple(result["unreadable"]), tuple(result["traces"]))
+    columns = result["columns"]
+    return RangeResult(
+        offsets,
+        tuple(WrittenFile(**file) for file in result["files"]),
+        tuple(result["unreadable"]),
+        tuple(result["traces"]),
+        dead=tuple(WrittenFile(**file) for file in result["dead"]),
+        columns=None if columns is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns))),
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.spark.archive.place import Place
+from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import OptionError
 from headrace.spark.logs import Subscription
 
@@ -41,6 +42,12 @@ class ArchiveSettings:
     """Go on, instead of failing, where retention was faster than the archive."""
     skip_unreadable: bool = False
     """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
+    schema: str | None = None
+    """Typed tables: `json` (columns as they are found), `confluent`, or a file: JSON Schema, .avsc, .proto, .desc."""
+    schema_registry: str | None = None
+    """With `confluent`: the URL of a registry, or a folder with `<id>.avsc`, `<id>.json`, `<id>.proto`."""
+    schema_message: str | None = None
+    """Protobuf: the message's full name."""
     traces: str | None = None
     """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
 
@@ -61,6 +68,14 @@ class ArchiveSettings:
             raise OptionError(
                 f"a table has one topic: put {TOPIC} where the topic's name belongs, such as {self.table}/{TOPIC}"
             )
+
+    def decoding(self) -> Decoding | None:
+        """How values become columns. Raises OptionError for a schema that cannot be read."""
+        if self.schema is None:
+            if self.schema_registry is not None or self.schema_message is not None:
+                raise OptionError("--schema-registry and --schema-message go with --schema")
+            return None
+        return Decoding.of(self.schema, registry=self.schema_registry, message=self.schema_message)
 
     @property
     def subscription(self) -> Subscription:

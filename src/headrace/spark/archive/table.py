@@ -8,7 +8,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,11 +26,24 @@ from headrace.topics.archive import app_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
+DEAD_COLUMNS: Final = COLUMNS.append(pa.field("reason", pa.string()))
+"""The columns of the table beside a typed one: the records as they are, and why they are here."""
 _COMMIT_ID: Final = "headraceCommit"
 _LOOK_BACK: Final = 50
 """So many commits of others may come between one of ours and the look whether it is in the table."""
 _CHECKPOINT_EVERY: Final = "50"
 """Commits between two checkpoints of Delta's log: reading the table reads at most so many small files."""
+
+
+def merged(found: Iterable[pa.Schema]) -> pa.Schema:
+    """New columns as several tasks have seen them: whole numbers give way to fractions, the rest to who came first."""
+    kinds: dict[str, pa.DataType] = {}
+    for columns in found:
+        for one in columns:
+            known = kinds.setdefault(one.name, one.type)
+            if pa.types.is_int64(known) and pa.types.is_float64(one.type):
+                kinds[one.name] = one.type
+    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
 
 
 class Conflict(SparkError):
@@ -92,6 +105,32 @@ class ArchiveTable:
             raise failed(self.place, "cannot be read as a Delta table", error) from error
         return Snapshot(self.place, self._table)
 
+    def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
+        """Add columns of values; whether there were any. The snapshots before are not to be used any more.
+
+        Args:
+            known: those that the table was seen to have.
+            found: what tasks have seen beside them.
+
+        Raises:
+            TableError, StoreUnavailable: they cannot be added.
+        """
+        names = {name.lower() for name in known.names}
+        new = [one for one in merged(found) if one.name.lower() not in names]
+        if not new:
+            return False
+        try:
+            self._table.update_incremental()
+            there = {one.name.lower() for one in self._table.schema().fields}
+            missing = [one for one in new if one.name.lower() not in there]
+            if missing:
+                self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+        except CommitFailedError:
+            return True  # somebody else added some: look again
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "got no more columns", error) from error
+        return True
+
     def discard(self, files: Iterable[WrittenFile]) -> None:
         """Delete files that were never committed."""
         for file in files:
@@ -117,6 +156,11 @@ class Snapshot:
     def arrow(self) -> pa.Schema:
         """The columns as Arrow has them."""
         return pa.schema(self._table.schema().to_arrow())
+
+    def typed(self) -> pa.Schema:
+        """The columns that come from values."""
+        found = self.arrow()
+        return pa.schema([one for one in found if one.name not in COLUMNS.names])
 
     def fences(self, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
         """The next offset to archive, for each partition that has one."""

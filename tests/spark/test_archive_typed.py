@@ -1,0 +1,327 @@
+"""Typed tables: what becomes a column, how columns grow, and what goes to the table beside. Without Spark."""
+
+import io
+import json
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from tests.harness.storage import BareStorage
+
+from headrace.records.build import build
+from headrace.spark.archive import maintain
+from headrace.spark.archive.place import Place
+from headrace.spark.archive.table import ArchiveTable, Snapshot, WrittenFile
+from headrace.spark.archive.typed import protobuf_values
+from headrace.spark.archive.typed.decoding import Decoding
+from headrace.spark.errors import OptionError, StoreUnavailable
+from headrace.topics.model import Topic
+
+from .conftest import DAY
+from .test_archive_table import Archiver
+
+OWN = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "topicId"]
+
+
+@pytest.fixture
+def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
+    return storage.create_topic("typed-" + request.node.name.replace("[", "-").rstrip("]"))
+
+
+def send(storage: BareStorage, topic: Topic, values: Sequence[bytes | None]) -> None:
+    storage.append_batch(topic, 0, bytes(build([(None, value, DAY, ()) for value in values])))
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    """Offsets and columns of values, nulls left out."""
+    found = DeltaTable(table).to_pyarrow_table().sort_by("offset").to_pylist()
+    return [
+        {name: value for name, value in row.items() if name not in OWN and value is not None} | {"at": row["offset"]}
+        for row in found
+    ]
+
+
+def dead(table: Path) -> dict[int, str]:
+    found = DeltaTable(f"{table}_dlq").to_pyarrow_table().to_pylist()
+    assert len({row["offset"] for row in found}) == len(found), "once each"
+    return {row["offset"]: row["reason"] for row in found}
+
+
+def test_columns_of_json_are_found_and_grow(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    values = [
+        b'{"id": 1, "timestamp": "2026-01-02T03:04:05Z", "tags": ["a"]}',
+        b"not json",
+        None,
+        b'{\n  "id": 2\n}',
+        b'{"id": "three"}',
+        b"",
+        b'{"id": 5}{"id": 6}',
+        b'["no object"]',
+    ]
+    send(storage, topic, values)
+    archiver = Archiver(storage, topic, table, decoding=Decoding.of("json"))
+    assert archiver.archive((0, 0, 8)) == 3
+    assert rows(table) == [
+        {"at": 0, "id": 1, "value_timestamp": "2026-01-02T03:04:05Z", "tags": ["a"]},
+        {"at": 2},
+        {"at": 3, "id": 2},
+    ]
+    assert sorted(dead(table)) == [1, 4, 5, 6, 7]
+    assert "Column(/id) changed from number to string" in dead(table)[4]
+    kept = DeltaTable(f"{table}_dlq").to_pyarrow_table().sort_by("offset").column("value").to_pylist()
+    assert kept == [values[row] for row in (1, 4, 5, 6, 7)]
+    # A field that was not there before is a column more; the process may be another one.
+    send(storage, topic, [b'{"id": 9, "delay": 1.5}', b'{"delay": "late"}'])
+    assert Archiver(storage, topic, table, decoding=Decoding.of("json")).archive((0, 0, 10)) == 1
+    assert rows(table)[-1] == {"at": 8, "id": 9, "delay": 1.5}
+    assert sorted(dead(table)) == [1, 4, 5, 6, 7, 9]
+    # Files with fewer columns and with more are one file afterwards.
+    before = rows(table)
+    assert maintain.compact(ArchiveTable(Place.of(str(table)))).before == 2
+    assert rows(table) == before
+
+
+def test_a_kill_between_the_two_tables_doubles_nothing(
+    storage: BareStorage, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    send(storage, topic, [b'{"a": 1}', b"bad", b'{"a": 2}', b"worse"])
+    archiver = Archiver(storage, topic, table, decoding=Decoding.of("json"))
+    archiver.archive((0, 0, 1))
+
+    def die(_self: Snapshot, _topic_id: str, files: list[WrittenFile], _fences: object) -> None:
+        if any(file.rows for file in files):
+            raise KeyboardInterrupt
+
+    whole = Snapshot.commit
+
+    def commit(self: Snapshot, topic_id: str, files: list[WrittenFile], fences: dict[int, int]) -> None:
+        (whole if "dlq" in self._place.url else die)(self, topic_id, files, fences)
+
+    monkeypatch.setattr(Snapshot, "commit", commit)
+    with pytest.raises(KeyboardInterrupt):
+        archiver.archive((0, 1, 4))
+    monkeypatch.undo()
+    assert sorted(dead(table)) == [1, 3], "the table beside has them, the other one does not"
+    again = Archiver(storage, topic, table, decoding=Decoding.of("json"))
+    assert again.archive((0, 1, 3)) == 1
+    assert again.archive((0, 3, 4)) == 0
+    assert rows(table) == [{"at": 0, "a": 1}, {"at": 2, "a": 2}]
+    assert sorted(dead(table)) == [1, 3]
+
+
+def test_json_by_a_schema_that_is_given(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "flight.json"
+    path.write_text(
+        json.dumps(
+            {
+                "type": "object",
+                "properties": {
+                    "at": {"type": "string", "format": "date-time"},
+                    "n": {"type": ["null", "integer"]},
+                    "from": {"type": "object", "properties": {"lat": {"type": "number"}}},
+                },
+            }
+        )
+    )
+    send(storage, topic, [b'{"at": "2026-01-02T03:04:05Z", "n": 3, "from": {"lat": 1}, "more": 1}', b'{"n": 1.5}'])
+    Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of(str(path))).archive((0, 0, 2))
+    table = DeltaTable(tmp_path / "t").to_pyarrow_table()
+    assert [name for name in table.schema.names if name not in OWN] == ["at", "n", "from"]
+    assert table.column("at").to_pylist() == [datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)]
+    assert table.column("from").to_pylist() == [{"lat": 1.0}]
+    assert sorted(dead(tmp_path / "t")) == [1]
+
+
+AVRO = {
+    "type": "record",
+    "name": "flight",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "carrier", "type": ["null", "string"]},
+        {"name": "legs", "type": {"type": "map", "values": "double"}},
+    ],
+}
+WIDER = {**AVRO, "fields": [*AVRO["fields"], {"name": "gate", "type": "string", "default": "?"}]}
+OTHER = {"type": "record", "name": "flight", "fields": [{"name": "id", "type": "string"}]}
+FLIGHT = {"id": 7, "at": datetime(2026, 1, 2, tzinfo=UTC), "carrier": None, "legs": {"a": 1.0}}
+
+
+def avro(schema: dict[str, Any], record: dict[str, Any], number: int | None = None) -> bytes:
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(schema), record)
+    return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + sink.getvalue()
+
+
+def test_avro_by_a_schema_file(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "flight.avsc"
+    path.write_text(json.dumps(AVRO))
+    whole = avro(AVRO, FLIGHT)
+    send(storage, topic, [whole, whole[:-1], whole + b"x"])
+    Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of(str(path))).archive((0, 0, 3))
+    [row] = DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist()
+    assert {name: row[name] for name in FLIGHT} == FLIGHT | {"legs": [("a", 1.0)]}
+    assert dead(tmp_path / "t")[2] == "not a value of this schema: 1 bytes are left over"
+    assert sorted(dead(tmp_path / "t")) == [1, 2]
+
+
+PROTO = """
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message Other { string x = 1; }
+message Flight {
+  enum Kind { UNKNOWN = 0; JET = 1; }
+  message Leg { string to = 1; }
+  int32 id = 1;
+  optional string carrier = 2;
+  google.protobuf.Timestamp left = 3;
+  Kind kind = 4;
+  repeated Leg stops = 5;
+  map<string, double> prices = 6;
+}
+"""
+
+
+def flight() -> bytes:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(protobuf_values.compiled(PROTO, "a test"))
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("Flight"))()
+    made.id, made.kind, made.left.seconds = 7, 1, 1
+    made.stops.add().to = "EWR"
+    made.prices["y"] = 2.5
+    return bytes(made.SerializeToString())
+
+
+def test_protobuf_by_a_schema_file(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    path = tmp_path / "flight.proto"
+    path.write_text(PROTO)
+    with pytest.raises(OptionError, match=r"which message.*Other, Flight"):
+        Decoding.of(str(path))
+    compiled = tmp_path / "flight.desc"
+    compiled.write_bytes(protobuf_values.compiled(PROTO, "a test"))
+    send(storage, topic, [flight(), b"\xff"])
+    for place, name in ((path, "t"), (compiled, "u")):
+        archiver = Archiver(storage, topic, tmp_path / name, decoding=Decoding.of(str(place), message="Flight"))
+        assert archiver.archive((0, 0, 2)) == 1
+        [row] = rows(tmp_path / name)
+        assert (row["id"], row["kind"], row["stops"], row["prices"]) == (7, "JET", [{"to": "EWR"}], [("y", 2.5)])
+        assert row["left"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+        assert "carrier" not in row
+        assert sorted(dead(tmp_path / name)) == [1]
+
+
+class Schemas(BaseHTTPRequestHandler):
+    """A registry, as Confluent's answers."""
+
+    away = False
+
+    def do_GET(self) -> None:
+        known = {"/schemas/ids/1": AVRO, "/schemas/ids/2": WIDER, "/schemas/ids/3": OTHER}
+        found = known.get(self.path)
+        status = 503 if Schemas.away else 404 if found is None else 200
+        body = json.dumps({"schema": json.dumps(found)}).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def test_values_that_name_their_schema(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    values = [
+        avro(AVRO, FLIGHT, 1),
+        avro(WIDER, FLIGHT | {"gate": "B4"}, 2),
+        avro(OTHER, {"id": "x"}, 3),
+        avro(AVRO, FLIGHT, 99),
+        b"{}",
+        None,
+        avro(AVRO, FLIGHT | {"id": 8}, 1),
+    ]
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    for number, schema in enumerate((AVRO, WIDER, OTHER), 1):
+        (folder / f"{number}.avsc").write_text(json.dumps(schema))
+    (folder / "4.proto").write_text(PROTO)
+    values.append(b"\0" + (4).to_bytes(4, "big") + bytes([2, 2]) + flight())
+    send(storage, topic, values)
+    server = HTTPServer(("127.0.0.1", 0), Schemas)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://user:secret@127.0.0.1:{server.server_port}"
+    for place, name, more in ((str(folder), "t", 1), (url, "u", 0)):
+        decoding = Decoding.of("confluent", registry=place)
+        Schemas.away = True
+        archiver = Archiver(storage, topic, tmp_path / name, decoding=decoding)
+        if place == url:
+            with pytest.raises(StoreUnavailable, match=r"the schema registry at 127\.0\.0\.1:.* answers 503") as told:
+                archiver.archive((0, 0, 7))
+            assert "secret" not in str(told.value)
+        Schemas.away = False
+        assert archiver.archive((0, 0, 7 + more)) == 4 + more
+        found = rows(tmp_path / name)
+        assert [row.get("id") for row in found] == [7, 7, None, 8, 7][: 4 + more]
+        assert [row.get("gate") for row in found] == [None, "B4", None, None, None][: 4 + more]
+        why = dead(tmp_path / name)
+        assert why == {
+            2: "column 'id' of the table is int64, the value's is string",
+            3: "there is no schema of id 99",
+            4: "not in Confluent's wire format: it begins with 0 and a schema's id of four bytes",
+        }
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().column("kind").to_pylist().count("JET") == 1
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "message"),
+    [
+        ("nowhere.avsc", {}, "nowhere.avsc: No such file or directory"),
+        ("x.txt", {}, "expected json, confluent, or a file that ends in .avsc"),
+        ("confluent", {}, "--schema confluent and --schema-registry go together"),
+        ("json", {"registry": "x"}, "--schema confluent and --schema-registry go together"),
+        ("confluent", {"registry": "/nowhere"}, "there is no such folder"),
+    ],
+)
+def test_schemas_that_cannot_be(schema: str, more: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Decoding.of(schema, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.avsc", "{}", "is not an Avro schema that columns can be made of"),
+        ("x.avsc", '"string"', "is no record"),
+        ("x.json", "[", "is not a JSON Schema that columns can be made of"),
+        ("x.json", '{"type": "string"}', "describes no object"),
+        ("x.proto", "message {", "is not a .proto file that stands alone"),
+        ("x.desc", "xx", "has no message that columns can be made of"),
+    ],
+)
+def test_schema_files_that_are_none(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(OptionError, match=message):
+        Decoding.of(str(tmp_path / name))
+
+
+def test_much_json_is_decoded_by_the_batch() -> None:
+    values = [b'{"n": %d, "text": "x"}' % number for number in range(5_000)]
+    values[4_321] = b"bad"
+    decoder = Decoding.of("json").decoder(pa.schema([]))
+    found = decoder.decode(pa.array(values, pa.binary()))
+    assert list(found.reasons) == [4_321]
+    assert found.columns.field("n").to_pylist() == [*range(4_321), None, *range(4_322, 5_000)]
