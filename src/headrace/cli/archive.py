@@ -37,6 +37,16 @@ STORAGE = click.option(
 )
 
 
+ICEBERG = click.option(
+    "--iceberg-option",
+    "iceberg_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=storage_options,
+    help="A setting of the Iceberg catalog, such as uri=...; several times. Others: pyiceberg's configuration.",
+)
+
+
 @command(
     "archive",
     examples="""
@@ -66,6 +76,13 @@ STORAGE = click.option(
 )
 @click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
 @click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG:TABLE",
+    help="Register the same files in an Iceberg table too, such as lake:archive.flights, under a catalog of "
+    "pyiceberg's; {topic} stands for the topic's name.",
+)
+@ICEBERG
 @click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
 @click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
 @click.option(

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.archive import STORAGE
+from headrace.cli.archive import ICEBERG, STORAGE
 from headrace.cli.commands import TeachingGroup
 
 if TYPE_CHECKING:
-    from headrace.spark.archive.table import ArchiveTable
+    from headrace.spark.archive.iceberg import IcebergTwin
+    from headrace.spark.archive.table import ArchiveTable, Snapshot
 
 _MIB = 1 << 20
 
@@ -26,7 +27,7 @@ def tables() -> None:
 
 
 def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
-    return click.argument("place", metavar="TABLE")(STORAGE(wrapped))
+    return click.argument("place", metavar="TABLE")(STORAGE(ICEBERG(wrapped)))
 
 
 @tables.command(
@@ -45,15 +46,15 @@ def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
     metavar="MIB",
     help="How large files become, about.",
 )
-def compact(*, place: str, storage: dict[str, str], target: int) -> None:
+def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], target: int) -> None:
     """Join neighbouring small files of each partition, in offset order.
 
     The files that were joined stay until `vacuum`, for those who are reading them.
     """
-    with _table(place, storage) as table:
+    with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.spark.archive import maintain  # noqa: PLC0415  # delta-rs, where it is used
 
-        done = maintain.compact(table, target_bytes=target * _MIB)
+        done = maintain.compact(table, target_bytes=target * _MIB, after_commit=_follow(twin))
         click.echo(f"{place}: {done.before} files became {done.after}, {done.size / _MIB:.1f} MiB")
 
 
@@ -71,15 +72,17 @@ def compact(*, place: str, storage: dict[str, str], target: int) -> None:
     metavar="DAYS",
     help="Records go whose time, and that of all before them, is so many days ago.",
 )
-def expire(*, place: str, storage: dict[str, str], older_than: float) -> None:
+def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: float) -> None:
     """Take old records out of the table, whole files from the start of each partition.
 
     A file with one record that is younger stays, and all after it. Disk space comes back with `vacuum`.
     """
-    with _table(place, storage) as table:
+    with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.spark.archive import maintain  # noqa: PLC0415
 
-        files, rows = maintain.expire(table, before=datetime.now(UTC) - timedelta(days=older_than))
+        files, rows = maintain.expire(
+            table, before=datetime.now(UTC) - timedelta(days=older_than), after_commit=_follow(twin)
+        )
         click.echo(f"{place}: {rows:,} records in {files} files are out of the table")
 
 
@@ -100,27 +103,48 @@ def expire(*, place: str, storage: dict[str, str], older_than: float) -> None:
     help="Files stay for so long after the table lists them no more: queries may still read them.",
 )
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
-def vacuum(*, place: str, storage: dict[str, str], older_than: int, dry_run: bool) -> None:
+def vacuum(
+    *, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: int, dry_run: bool
+) -> None:
     """Delete files that the table lists no more, and those of batches that were never committed."""
-    with _table(place, storage) as table:
+    with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.spark.archive import maintain  # noqa: PLC0415
 
-        deleted = maintain.vacuum(table, older_than_h=older_than, dry_run=dry_run)
+        spare: set[str] = set()
+        if twin is not None:
+            from headrace.spark.archive.iceberg import paths_of  # noqa: PLC0415
+
+            spare = paths_of(table.place, twin.listed(since=datetime.now(UTC) - timedelta(hours=older_than)))
+        deleted = maintain.vacuum(table, older_than_h=older_than, spare=spare, dry_run=dry_run)
         for path in deleted if dry_run else ():
             click.echo(path)
         click.echo(f"{place}: {len(deleted)} files {'would be deleted' if dry_run else 'deleted'}", err=dry_run)
 
 
+def _follow(twin: "IcebergTwin | None") -> "Callable[[Snapshot], None]":
+    """What an Iceberg table with the same files does after a commit."""
+
+    def follow(snapshot: "Snapshot") -> None:
+        if twin is not None:
+            twin.sync(snapshot)
+
+    return follow
+
+
 @contextmanager
-def _table(place: str, storage: dict[str, str]) -> Iterator["ArchiveTable"]:
+def _table(
+    place: str, storage: dict[str, str], iceberg_options: dict[str, str]
+) -> "Iterator[tuple[ArchiveTable, IcebergTwin | None]]":
     try:
+        from headrace.spark.archive.iceberg import twin_of  # noqa: PLC0415
         from headrace.spark.archive.place import Place  # noqa: PLC0415
         from headrace.spark.archive.table import ArchiveTable, Conflict  # noqa: PLC0415
         from headrace.spark.errors import SparkError  # noqa: PLC0415
     except ImportError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
     try:
-        yield ArchiveTable(Place.of(place, storage), make=False)
+        table = ArchiveTable(Place.of(place, storage), make=False)
+        yield table, twin_of(table, iceberg_options)
     except Conflict:
         raise click.ClickException(
             f"{place}: somebody else changed the same files meanwhile; nothing was changed, try again"

@@ -21,6 +21,7 @@ from headrace.spark import errors, session
 from headrace.spark.archive import ranges
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Fences, Step, Target
 from headrace.spark.archive.files import Destination
+from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
 from headrace.spark.archive.progress import Progress, Standing, TopicProgress
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
@@ -146,6 +147,9 @@ class Archive:
         self._queries = 0
         self._targets: dict[str, Target] = {}
         self._topics: Topics = {}
+        self._twins: dict[str, IcebergTwin] = {}
+        self._synced: dict[str, int] = {}
+        """The versions of the tables that their Iceberg tables have."""
         self._decoding = settings.decoding()
         self._registered: dict[str, dict[int, int]] = {}
         group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
@@ -215,7 +219,16 @@ class Archive:
         result = self._archiver.commit_group()
         if result.group_error is not None and not self._queries:  # a group that never worked is a mistake
             raise result.group_error
+        self._sync(result)
         self._report(result, 0.0)
+
+    def _sync(self, result: BatchResult) -> None:
+        """Let the Iceberg tables follow; raises CatalogUnavailable, after which everything is looked at anew."""
+        for name, topic in result.topics.items() if self._twins else ():
+            if self._synced.get(name) != topic.version:
+                snapshot = self._targets[name].table.snapshot()
+                self._twins[name].sync(snapshot)
+                self._synced[name] = snapshot.version
 
     def _current(self) -> dict[str, Target]:
         """The topics as they are now; a table is made for each new one.
@@ -234,6 +247,9 @@ class Archive:
             place = self._settings.place(name)
             dead = None if self._decoding is None else ArchiveTable(place.beside(DEAD), DEAD_COLUMNS)
             self._targets[name] = Target(name, topic.id, ArchiveTable(place), dead)
+            if self._settings.iceberg is not None:
+                wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
+                self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
             if self._settings.pattern is not None:
                 self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
         self._topics = found
@@ -305,6 +321,7 @@ class Archive:
                     result = self._archiver.archive(
                         lambda fences: ranges.write(frame, self._destinations(fences), fences.offsets)
                     )
+                    self._sync(result)
                     self._trace(result, began_ns)
                     self._report(result, time.monotonic() - began)
                     self._check_group(result)

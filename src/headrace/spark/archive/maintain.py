@@ -138,7 +138,7 @@ def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (),
     Args:
         table: the table.
         older_than_h: hours for which files are kept after nobody lists them, for readers of an older version.
-        spare: URLs of files that others list.
+        spare: files that others list, relative to the table.
         dry_run: only say which.
 
     Raises:
@@ -149,7 +149,7 @@ def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (),
     try:
         # Goes by when a file was taken out of the table, and for one that was never in it by its own age.
         found = place.delta().vacuum(older_than_h, dry_run=True, enforce_retention_duration=False, full=True)
-        deleted = sorted(path for path in found if f"{place.url}/{path}" not in kept)
+        deleted = sorted(path for path in found if path not in kept)
         if not dry_run:
             for path in deleted:
                 place.delete(path)

@@ -48,6 +48,10 @@ class ArchiveSettings:
     """With `confluent`: the URL of a registry, or a folder with `<id>.avsc`, `<id>.json`, `<id>.proto`."""
     schema_message: str | None = None
     """Protobuf: the message's full name."""
+    iceberg: str | None = None
+    """`CATALOG:NAMESPACE.TABLE` of an Iceberg table with the same files; `{topic}` stands for the topic's name."""
+    iceberg_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the catalog, over pyiceberg's own configuration."""
     traces: str | None = None
     """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
 
@@ -64,9 +68,11 @@ class ArchiveSettings:
                 re.compile(self.pattern)
             except re.error as error:
                 raise OptionError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from None
-        if TOPIC not in self.table and (self.pattern is not None or len(self.topics) > 1):
+        for place, between in ((self.table, "/"), (self.iceberg or TOPIC, ".")):
+            if TOPIC in place or (self.pattern is None and len(self.topics) == 1):
+                continue
             raise OptionError(
-                f"a table has one topic: put {TOPIC} where the topic's name belongs, such as {self.table}/{TOPIC}"
+                f"a table has one topic: put {TOPIC} where the topic's name belongs, such as {place}{between}{TOPIC}"
             )
 
     def decoding(self) -> Decoding | None:

@@ -105,6 +105,20 @@ class ArchiveTable:
             raise failed(self.place, "cannot be read as a Delta table", error) from error
         return Snapshot(self.place, self._table)
 
+    def note(self, name: str, value: str) -> None:
+        """Set a property of the table. Raises TableError, StoreUnavailable."""
+        if self.noted(name) == value:
+            return
+        try:
+            self._table.alter.set_table_properties({name: value}, raise_if_not_exists=False)
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "was not changed", error) from error
+
+    def noted(self, name: str) -> str | None:
+        """A property of the table, as it was when the table was looked at last."""
+        found = self._table.metadata().configuration.get(name)
+        return None if found is None else str(found)
+
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
         """Add columns of values; whether there were any. The snapshots before are not to be used any more.
 
@@ -166,6 +180,11 @@ class Snapshot:
         """The next offset to archive, for each partition that has one."""
         versions = {partition: self._table.transaction_version(app_id(topic_id, partition)) for partition in partitions}
         return {partition: version for partition, version in versions.items() if version is not None}
+
+    def paths(self) -> list[str]:
+        """The files, relative to the table."""
+        paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+        return paths
 
     def files(self) -> list[dict[str, Any]]:
         """The files, as Delta's log describes them: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
