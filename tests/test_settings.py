@@ -50,7 +50,14 @@ def test_the_file_may_be_named_by_the_environment_and_quote_its_keys(tmp_path: P
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("0", 0), ("1024", 1024), ("2kb", 2048), ("512mb", 512 * 1024**2), ("4GB", 4 * 1024**3), ("1m", 10**6)],
+    [
+        ("0", 0),
+        ("16777216", 16 << 20),
+        ("20480kb", 20 << 20),
+        ("512mb", 512 << 20),
+        ("4GB", 4 << 30),
+        ("20m", 20 * 10**6),
+    ],
 )
 def test_memory_is_written_as_redis_writes_it(text: str, size: int) -> None:
     assert load({"maxmemory": text}, environ=EMPTY)[0].maxmemory == size
@@ -64,6 +71,7 @@ def test_memory_is_written_as_redis_writes_it(text: str, size: int) -> None:
         ({"fsync": "everysec"}, "--fsync everysec: expected one of no, always"),
         ({"redis": "localhost:6379"}, "--redis localhost:6379: expected a URL like redis://"),
         ({"maxmemory": "half"}, "--maxmemory half: expected a size like 512mb"),
+        ({"maxmemory": "4"}, "--maxmemory 4: expected at least 16mb, or 0 for no limit, found '4': is it the unit?"),
         ({"log-level": "loud"}, "--log-level loud: expected one of debug"),
         ({"data": ""}, "--data : expected a directory"),
     ],
@@ -180,8 +188,8 @@ def reads_environment(path: Path) -> list[int]:
 
 
 def test_nobody_else_reads_the_environment() -> None:
-    """The test fixture hands it on to a child process; nothing but settings.py looks a variable up in it."""
+    """The test fixture and `pipeline run` hand it on to a child process; only settings.py looks a variable up in it."""
     root = Path(headrace.__file__).parent
-    allowed = {root / "settings.py", root / "testing" / "process.py"}
+    allowed = {root / "settings.py", root / "testing" / "process.py", root / "spark" / "pipeline" / "run.py"}
     found = {str(path): reads_environment(path) for path in root.rglob("*.py") if path not in allowed}
     assert {path: lines for path, lines in found.items() if lines} == {}

@@ -131,6 +131,8 @@ def _may_be_secret(url: str) -> bool:
     return "@" in url or "password" in url
 
 
+_LEAST_MEMORY = 16 << 20
+"""Bytes below which a Valkey has no room for more than itself, and a server does not start."""
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 
 
@@ -139,7 +141,12 @@ def _memory(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"expected a size like 512mb or 4gb, found {text!r}")
-    return int(match[1]) * _UNITS[match[2]]
+    size = int(match[1]) * _UNITS[match[2]]
+    if 0 < size < _LEAST_MEMORY:
+        raise ValueError(
+            f"expected at least {_LEAST_MEMORY >> 20}mb, or 0 for no limit, found {text!r}: is it the unit?"
+        )
+    return size
 
 
 def _directory(text: str) -> Path:
