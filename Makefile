@@ -30,8 +30,8 @@ sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLO
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-apt test-npm test-maven test-kafka test-go test-index test-wheel test-pure \
-  test-spark43 test-hostile test-crash sanitize lint format wheel container bench docs clean
+.PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-go test-index test-wheel test-pure \
+  test-spark43 test-hostile test-crash test-archive sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,10 @@ test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.j
 test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
 	$(PYTEST) tests/clients -m maven $(ARGS)
+
+test-lake: $(VENV)/.dev ## Read the archive's tables with Delta's own reader for Spark: needs Maven, which fetches it
+	@command -v mvn >/dev/null || { echo "mvn is missing: install Maven and a JDK 17"; exit 1; }
+	$(PYTEST) tests/spark/test_archive_jvm.py -m maven $(ARGS)
 
 test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
@@ -95,6 +99,9 @@ test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and si
 $(SPARK43)/pyspark:
 	@echo "Installing PySpark 4.3 (450 MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SPARK43) pyspark==4.3.0
+
+test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storage at each of its steps; about ten minutes
+	$(PYTEST) --crash-rounds $(ROUNDS) tests/spark/test_archive_crashes.py $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them

@@ -1,17 +1,16 @@
-"""An archiver to be killed: says which step it has reached and waits there. Run by test_archive_job.
+"""An archiver to be killed: says which step it has reached, waits there, and goes on when it is told to.
 
-Arguments: storage URL, topics with commas between, folder, step, in which batch.
+Run by test_archive_crashes. Arguments: JSON of the settings, step, in which batch (0: never stop).
 """
 
+import json
 import sys
-import time
-from pathlib import Path
 
 from headrace.spark.archive import ArchiveSettings, run
 
 
 class Stop:
-    """Stops the process for good at one step of one batch."""
+    """Stops the process at one step of one batch, until a line comes."""
 
     def __init__(self, step: str, batch: int) -> None:
         self._step = step
@@ -21,21 +20,14 @@ class Stop:
     def __call__(self, step: str) -> None:
         self._batches += step == "started"
         if step == self._step and self._batches == self._batch:
+            self._batch = 0
             print(step, flush=True)
-            while True:
-                time.sleep(3600)
+            sys.stdin.readline()
 
 
 def main() -> None:
-    redis, topic, folder, step, batch = sys.argv[1:]
-    settings = ArchiveSettings(
-        topics=tuple(topic.split(",")),
-        table=str(Path(folder) / "{topic}"),
-        redis=redis,
-        checkpoint=str(Path(folder) / "checkpoint"),
-        max_rows=30,
-    )
-    run(settings, once=True, step=Stop(step, int(batch)))
+    settings, step, batch = sys.argv[1:]
+    run(ArchiveSettings(**json.loads(settings)), once=True, step=Stop(step, int(batch)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 """The archive as a Spark job, and the command. What a batch does by itself is in test_archive_table."""
 
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
-from tests.harness.processes import kill_session
 from tests.harness.storage import BareStorage
 
 from .conftest import records
@@ -213,36 +209,3 @@ def test_what_stops_an_archive_is_one_line(spark: "SparkSession", storage: BareS
         run(settings_for(storage, "job-lost", scratch / "t"), once=True, spark=spark)
     assert "\n" not in str(lost.value)
     assert run(settings_for(storage, "job-lost", scratch / "t", skip_lost=True), once=True, spark=spark).rows == 10
-
-
-POINTS = ("started", "files written", "table committed")
-
-
-@pytest.mark.crash
-@pytest.mark.timeout(400)
-def test_killed_at_every_step_the_table_has_every_record_once(
-    spark: "SparkSession", storage: BareStorage, scratch: Path
-) -> None:
-    from headrace.spark.archive import run  # noqa: PLC0415
-
-    topic = storage.create_topic("job-killed", partitions=2)
-    for partition in range(2):
-        storage.append(topic, partition, records(100))
-    archiver = str(Path(__file__).with_name("archiver.py"))
-    for point in POINTS:
-        # Each process archives batches of 30 and is killed, with its JVM and workers, in its second batch.
-        command = [sys.executable, archiver, storage.url, topic.name, str(scratch), point, "2"]
-        # What a killed process leaves lying about is to vanish with the test's own folder.
-        environment = os.environ | {"TMPDIR": str(scratch)}
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == f"{point}\n"
-            kill_session(process.pid)
-        rows = archived(scratch / topic.name)
-        assert len(rows) == len(set(rows)), point
-    checkpoint = str(scratch / "checkpoint")
-    last = run(settings_for(storage, topic.name, scratch / topic.name, checkpoint=checkpoint), once=True, spark=spark)
-    assert 0 < last.rows < 200
-    assert archived(scratch / topic.name) == everything(2, 100)

@@ -1,0 +1,62 @@
+"""Delta's own reader for Spark, which is the JVM's, reads the archive: `make test-lake`; Maven fetches it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.harness.storage import BareStorage
+
+from headrace.records.build import build
+from headrace.spark.archive import maintain
+from headrace.spark.archive.place import Place
+from headrace.spark.archive.table import ArchiveTable
+from headrace.spark.archive.typed.decoding import Decoding
+
+from .conftest import DAY
+from .test_archive_table import Archiver
+
+pytestmark = [pytest.mark.spark, pytest.mark.maven, pytest.mark.timeout(600)]
+
+READER = """
+import json, sys
+from headrace.spark import session
+jars, path = sys.argv[1:]
+spark = session.create("delta", master="local[2]", optimize=False, log_level="off", conf={
+    "spark.jars": jars,
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+})
+frame = spark.read.format("delta").load(path)
+frame.createOrReplaceTempView("t")
+rows = spark.sql("SELECT partition, count(*), count(DISTINCT offset), sum(n), max(timestamp) < now() FROM t GROUP BY 1")
+print(json.dumps([sorted(map(list, rows.collect())), frame.columns]))
+"""
+
+
+@pytest.fixture(scope="session")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Delta's reader for our Spark, with commas between."""
+    folder = tmp_path_factory.mktemp("jars")
+    pom = Path(__file__).parent / "jvm" / "pom.xml"
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), "dependency:copy-dependencies"]
+    parts = ["-DincludeGroupIds=io.delta,org.antlr", f"-DoutputDirectory={folder}"]
+    subprocess.run([*command, *parts], check=True, timeout=500)
+    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
+
+
+def test_deltas_reader_for_spark_reads_the_archive(jars: str, storage: BareStorage, tmp_path: Path) -> None:
+    topic = storage.create_topic("for-the-jvm", partitions=2)
+    for partition in (0, 1):
+        values = [(b"k", b'{"n": %d}' % number, DAY + number, (("h", b"x"),)) for number in range(30)]
+        storage.append_batch(topic, partition, bytes(build(values)))
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    for start in range(0, 30, 10):
+        archiver.archive((0, start, start + 10), (1, start, start + 10))
+    maintain.compact(ArchiveTable(Place.of(str(tmp_path / "t"))))
+    command = [sys.executable, "-c", READER, jars, str(tmp_path / "t")]
+    answer = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True).stdout
+    rows, columns = json.loads(answer.splitlines()[-1])
+    assert rows == [[0, 30, 30, 435, True], [1, 30, 30, 435, True]]
+    assert columns[-2:] == ["topicId", "n"]
