@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import hiredis
 import pytest
@@ -12,13 +13,14 @@ from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog
 from tests.harness.redis import RedisServer
 
-from headrace.keyspace.keys import state_of
+from headrace.keyspace import registry
+from headrace.keyspace.keys import Keyspace, state_of
 from headrace.store.connection import Connection
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.replay import replay
 from headrace.store.scripts import load_commands
 from headrace.topics.errors import Fenced, StorageUnavailable
-from headrace.topics.model import Append
+from headrace.topics.model import Append, Topic
 
 OTHER = "headrace:u:0"
 
@@ -52,9 +54,9 @@ def entered(path: Path, *batches: tuple[int, Append], log_id: bytes = b"id") -> 
     journal.close()
 
 
-async def replayed(connection: Connection, path: Path, epoch: int = 1) -> Path | None:
+async def replayed(connection: Connection, path: Path, epoch: int = 1, *, empty: bool = False) -> Path | None:
     """Start on it; the file that was set aside, if one was."""
-    journal = await replay(connection, epoch, Journal.open(path, SMALLEST), SMALLEST)
+    journal = await replay(connection, epoch, Journal.open(path, SMALLEST), SMALLEST, empty=empty)
     assert journal is not None
     assert journal.in_doubt() == []
     journal.close()
@@ -161,6 +163,26 @@ async def test_entries_of_a_deleted_topic_went_with_it(connection: Connection, l
     entered(path, (0, batch(0)))
     assert await replayed(connection, path) is None
     assert not link.exists(STREAM)
+
+
+@pytest.mark.parametrize("lost", ["a log of the default cluster", "a log of another cluster", "everything"])
+async def test_entries_of_a_log_that_is_lost_are_set_aside(
+    connection: Connection, link: Any, path: Path, lost: str
+) -> None:
+    """Its keys are gone and its topic is not: nobody deleted it."""
+    keyspace = Keyspace()
+    topic = Topic(name="t", id=uuid4(), streams=(STREAM,), config={}, created_ms=0)
+    if lost == "a log of another cluster":
+        keyspace = Keyspace(cluster="other")
+        link.hset(keyspace.documents("clusters"), "other", "{}")
+    if lost != "everything":
+        link.hset(keyspace.topics, "t", registry.encode(topic))
+    entered(path, (0, batch(0)), (1, batch(1)))
+    kept = await replayed(connection, path, empty=lost == "everything")
+    assert kept is not None
+    aside = Journal.open(kept, SMALLEST)
+    assert [entry.base_offset for entry in aside.in_doubt()] == [0, 1]
+    aside.close()
 
 
 async def test_an_earlier_log_under_the_key_is_not_mixed_into_a_later_one(

@@ -19,17 +19,21 @@ from headrace.topics.errors import UnknownTopic
 _log = structlog.get_logger("headrace.store")
 
 
-async def replay(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+async def replay(
+    connection: Connection, epoch: int, journal: Journal, size: int, *, empty: bool = False
+) -> Journal | None:
     """Store what is in the journal where it is missing; the journal to go on with. Done twice it is the same as once.
 
-    Entries of a log that is gone were deleted with it. Where an entry cannot be placed (its log was written to by
-    somebody else, or has less than it had), the journal is set aside beside the data, and a new one begins.
+    Entries of a log that is gone were deleted with it, unless a topic still has it. Where an entry cannot be placed
+    (its log was written to by somebody else, or has less than it had, or is lost), the journal is set aside beside the
+    data, and a new one begins.
 
     Args:
         connection: to a Redis that nobody else writes to.
         epoch: this server's epoch.
         journal: of the data directory.
         size: bytes that it shall have from now on; 0: it is not needed any more.
+        empty: this Redis had nothing at all: whatever the journal names was lost, not deleted.
 
     Raises:
         StorageUnavailable, Fenced: nothing of the journal is given up; start again.
@@ -40,7 +44,7 @@ async def replay(connection: Connection, epoch: int, journal: Journal, size: int
     stored, unfit = 0, []
     by_log = sorted(doubtful, key=lambda entry: (entry.stream, entry.number))
     for stream, found in groupby(by_log, key=lambda entry: entry.stream):
-        placed, left_over = await _replay_log(scripts, epoch, stream, list(found))
+        placed, left_over = await _replay_log(scripts, epoch, stream, list(found), empty=empty)
         stored += placed
         unfit += left_over
     # A write that changes nothing: it is refused where the disk had no room for those before it.
@@ -52,7 +56,7 @@ async def replay(connection: Connection, epoch: int, journal: Journal, size: int
         place = journal.set_aside()
         for entry in unfit:
             _log.error(
-                "an acknowledged batch cannot be placed: its log was written to by somebody else or has lost records",
+                "an acknowledged batch cannot be placed: its log was written to by somebody else, or has lost records",
                 stream=entry.stream,
                 offset=entry.base_offset,
                 records=entry.append.span,
@@ -66,6 +70,7 @@ async def replay(connection: Connection, epoch: int, journal: Journal, size: int
 
 
 async def _is_registered(scripts: Scripts, stream: str) -> bool:
+    """Whether a topic of any virtual cluster has this log."""
     keyspace = Keyspace()
     clusters = checked(await scripts.connection.call("HKEYS", keyspace.documents("clusters")))
     for name in {keyspace.cluster, *(each.decode() for each in clusters)}:
@@ -76,15 +81,17 @@ async def _is_registered(scripts: Scripts, stream: str) -> bool:
     return False
 
 
-async def _replay_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
+async def _replay_log(
+    scripts: Scripts, epoch: int, stream: str, found: list[Entry], *, empty: bool
+) -> tuple[int, list[Entry]]:
     """How many entries of a log were missing and are stored now, and those that cannot be."""
     keys = [stream, state_of(stream), foreign_of(stream)]
     try:
         # Keys are never used again: where the state is gone, what is there is still this log.
         answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
     except UnknownTopic:
-        # Deleted with all that is in it.
-        return 0, []
+        # Deleted with all that is in it, or lost.
+        return 0, found if empty or await _is_registered(scripts, stream) else []
     term, start, end, _, newest, size, _, rows, log_id, *_ = answer
     opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
     # Those of an earlier log under this key went with it.

@@ -142,6 +142,7 @@ class RedisStorage:
         keyspace = keyspace or Keyspace()
         try:
             await _check_version(admin)
+            empty = await admin.get(keyspace.version) is None
             cluster = await _check_layout(admin, keyspace)
             if alone:
                 await _end_older_servers(admin)
@@ -152,7 +153,7 @@ class RedisStorage:
         await connection.open()
         if journal is not None:
             try:
-                journal = await replay(connection, epoch, journal, journal_bytes)
+                journal = await replay(connection, epoch, journal, journal_bytes, empty=empty)
             except TopicError as error:
                 await connection.close()
                 raise Unreachable(f"Valkey does not take what is in the journal: {error}; start again") from None
