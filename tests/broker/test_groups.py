@@ -8,6 +8,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
+from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Sync
@@ -151,11 +152,29 @@ async def test_requests_that_come_during_a_write_wait_for_their_turn(table: Grou
 
 async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
     await table.request("g", commit(5))
-    table.topic_deleted("t")
+    await table.topic_deleted("t", Lane().pace())
     while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
 
     assert table.positions("g") == {}
+
+
+async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
+    table: GroupTable, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each group may have thousands of positions in it: 20 groups of 9 000 took 1.6 s in one go."""
+    monkeypatch.setattr("headrace.broker.pace.SLICE_S", 0)
+    names = [f"g{number}" for number in range(20)]
+    for name in names:
+        await table.request(name, commit(5))
+    deleting = asyncio.ensure_future(table.topic_deleted("t", Lane().pace()))
+    turns = 0
+    while not deleting.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= len(names)
+    while any(storage.groups.stored[name].stored.positions for name in names if name in storage.groups.stored):
+        await asyncio.sleep(0)
 
 
 async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(

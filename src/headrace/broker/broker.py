@@ -82,7 +82,8 @@ class Broker:
         self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
-        self.topics.deleted += (self.groups.topic_deleted, self.native.topic_deleted)
+        self.topics.deleted.append(self.native.topic_deleted)
+        self.topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
         self.instances = Instances(self.groups, self.find_offset)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""

@@ -21,6 +21,7 @@ from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import Progress, StreamName
+from headrace.broker.whole import to_the_end
 from headrace.groups.model import DropGroup
 from headrace.topics.model import Topic
 
@@ -182,7 +183,7 @@ class Clusters:
         Raises:
             InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._create(name, dict(own))))
+        return await to_the_end(self._create(name, dict(own)))
 
     async def _create(self, name: str, own: dict[str, str]) -> Broker:
         async with self._changes:
@@ -208,7 +209,7 @@ class Clusters:
         """
         if name == DEFAULT:
             raise ValueError("the default cluster cannot be deleted")
-        await asyncio.shield(asyncio.ensure_future(self._delete(name)))
+        await to_the_end(self._delete(name))
 
     async def _delete(self, name: str) -> None:
         async with self._changes:
@@ -253,7 +254,7 @@ class Clusters:
         """
         if source == target:
             return
-        await asyncio.shield(asyncio.ensure_future(self._move(topic, source, target)))
+        await to_the_end(self._move(topic, source, target))
 
     async def _move(self, topic: str, source: str, target: str) -> None:
         async def store(moving: Topic) -> None:

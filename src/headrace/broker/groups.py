@@ -13,6 +13,7 @@ from uuid import uuid4
 import structlog
 
 from headrace.broker.clock import Clock, Timer
+from headrace.broker.pace import Pace
 from headrace.broker.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.telling import GroupTeller
@@ -323,9 +324,9 @@ class GroupTable:
             if self._runners.get(name) is runner:
                 del self._runners[name]
 
-    def topic_deleted(self, topic: str) -> None:
-        """Positions in a deleted topic go."""
-        for runner in tuple(self._runners.values()):
+    async def topic_deleted(self, topic: str, pace: Pace) -> None:
+        """Positions in a deleted topic go; a group may have as many as there were partitions."""
+        async for runner in pace.each(tuple(self._runners.values())):
             runner.post(DropTopic(topic))
 
     def positions(self, group: str) -> Mapping[TopicPartition, Position]:

@@ -1,8 +1,8 @@
 """The topics of the running server: found by name or id, created, changed, deleted."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -19,6 +19,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition import Partition
 from headrace.broker.ports import Storage
 from headrace.broker.snapshots import Snapshots
+from headrace.broker.whole import to_the_end
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (
     Fenced,
@@ -37,7 +38,6 @@ from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
 
 _log = structlog.get_logger("headrace.topics")
 
-T = TypeVar("T")
 
 _OPENED_AT_ONCE = 64
 _ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
@@ -89,6 +89,8 @@ class TopicTable:
         """Tells how many partitions other virtual clusters have."""
         self.partitions = 0
         """How many there are here."""
+        self.forget: list[Callable[[str], Awaitable[None]]] = []
+        """As `deleted`, where it takes long: no topic is created before it has ended."""
         self.deleted: list[Callable[[str], None]] = []
         """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
@@ -155,6 +157,10 @@ class TopicTable:
         for listener in self.deleted:
             listener(live.topic.name)
 
+    async def _forgotten(self, name: str) -> None:
+        for forget in self.forget:
+            await forget(name)
+
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(list(self._by_name.values()))
 
@@ -220,7 +226,7 @@ class TopicTable:
 
     async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         """Create a topic, stored when this returns; raises what `validate` names."""
-        return await _to_the_end(self._create(name, partitions, config))
+        return await to_the_end(self._create(name, partitions, config))
 
     async def _create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
         async with self._changes:
@@ -249,7 +255,7 @@ class TopicTable:
         Raises:
             InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
         """
-        return await _to_the_end(self._adopt(name, stream, partition, config))
+        return await to_the_end(self._adopt(name, stream, partition, config))
 
     async def _adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
         async with self._changes:
@@ -313,7 +319,7 @@ class TopicTable:
 
     async def configure(self, name: str, config: dict[str, str], *, validate_only: bool = False) -> None:
         """Replace a topic's own configuration, or only check it; raises UnknownTopic, InvalidConfig."""
-        await _to_the_end(self._configure(name, config, validate_only=validate_only))
+        await to_the_end(self._configure(name, config, validate_only=validate_only))
 
     async def _configure(self, name: str, config: dict[str, str], *, validate_only: bool) -> None:
         async with self._changes:
@@ -343,7 +349,7 @@ class TopicTable:
         Raises:
             UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
         """
-        return await _to_the_end(self._convert(name, storage, move))
+        return await to_the_end(self._convert(name, storage, move))
 
     async def _convert(self, name: str, storage: str, move: "MovePositions") -> int:
         async with self._changes:
@@ -392,7 +398,7 @@ class TopicTable:
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
-        await _to_the_end(self._grow(name, partitions))
+        await to_the_end(self._grow(name, partitions))
 
     async def _grow(self, name: str, partitions: int) -> None:
         async with self._changes:
@@ -414,7 +420,7 @@ class TopicTable:
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its records; raises UnknownTopic."""
-        await _to_the_end(self._delete(name))
+        await to_the_end(self._delete(name))
 
     async def _delete(self, name: str) -> None:
         async with self._changes:
@@ -432,6 +438,7 @@ class TopicTable:
         self._remove(live)
         for listener in self.removed:
             listener(live)
+        await self._forgotten(live.topic.name)
         _log.info("topic deleted", topic=live.topic.name)
 
     async def _still_stored(self, topic: Topic) -> bool:
@@ -447,7 +454,7 @@ class TopicTable:
 
     async def delete_all(self) -> None:
         """Delete every topic. Unless this raises, no other can be created from here on."""
-        await _to_the_end(self._delete_all())
+        await to_the_end(self._delete_all())
 
     async def _delete_all(self) -> None:
         async with self._changes:
@@ -472,7 +479,7 @@ class TopicTable:
         Raises:
             UnknownTopic; TopicExists: the target has one of that name; what `store` raises.
         """
-        await _to_the_end(self._move(name, target, store))
+        await to_the_end(self._move(name, target, store))
 
     async def _move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
         # The caller makes one move at a time, so two tables never wait for each other.
@@ -489,12 +496,4 @@ class TopicTable:
             self._remove(live)
             live.config = config
             target._add(live)
-
-
-async def _to_the_end(change: Coroutine[Any, Any, T]) -> T:
-    """Finish a change also where nobody waits for it any more.
-
-    A client that goes away cancels its requests; half a change would leave a topic that is stored and not known here,
-    or the other way round.
-    """
-    return await asyncio.shield(asyncio.ensure_future(change))
+            await self._forgotten(name)
