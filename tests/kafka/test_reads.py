@@ -41,6 +41,7 @@ class Recorder:
         self.writes: list[bytes] = []
         self.reading = True
         self.closed = False
+        self.aborted = False
 
     def get_extra_info(self, name: str) -> Any:
         return ("127.0.0.1", 1)
@@ -53,6 +54,9 @@ class Recorder:
 
     def close(self) -> None:
         self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def write(self, data: bytes) -> None:
         self.writes.append(bytes(data))
@@ -124,6 +128,56 @@ def frame(request: Any, version: int, number: int) -> bytes:
 
 def produce(number: int, *values: bytes, partition: int = 0) -> bytes:
     return frame(produce_request("t", batch(*values), partition=partition), 9, number)
+
+
+class Untaking(Recorder):
+    """A transport whose client reads nothing."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self._connection.pause_writing()
+
+    def writelines(self, chunks: list[bytes]) -> None:
+        self.write(b"".join(chunks))
+
+
+async def test_small_answers_that_nobody_takes_stay_in_their_budget(client: Client) -> None:
+    reads = client.listener.broker.reads
+    reads.limit = 4 << 20
+    asked = frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1)
+    others = []
+    for _ in range(40):
+        other = Client(client.storage, client.listener)
+        other.transport = Untaking(other.connection)
+        other.connection.connection_made(cast("asyncio.Transport", other.transport))
+        other.read(asked * 500)
+        if other.transport.aborted:
+            other.connection.connection_lost(None)
+        else:
+            others.append(other)
+    assert 10 < len(others) < 40
+    assert reads.used == sum(len(data) for each in others for data in each.transport.writes) <= reads.limit
+    others.pop().connection.resume_writing()
+    for other in others:
+        other.connection.connection_lost(None)
+    assert reads.used == 0
+
+
+async def test_a_closed_connection_ends_though_its_client_takes_nothing(client: Client) -> None:
+    other = Client(client.storage, client.listener)
+    for each in (client, other):
+        each.connection.close("idle", expected=True)
+        assert each.transport.closed
+        assert not each.transport.aborted
+    other.connection.connection_lost(None)
+    clock = cast("ManualClock", client.listener.broker.clock)
+    clock.advance(10_000)
+    assert client.transport.aborted
+    assert not other.transport.aborted
 
 
 async def test_one_read_is_one_write(client: Client) -> None:

@@ -119,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closed = True
             self._flush()
             self._transport.close()
+            # What it has still to take goes on leaving, but not for ever.
+            self._door.end_later(self)
             tell = _log.debug if expected else _log.warning
             tell("connection closed", client=self.client_host, reason=reason)
 
@@ -441,14 +443,21 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_bytes -= served
         self._memory.free(served)
         write(self._transport, out)
-        if held:
-            if self._order.write_paused:
-                self._held += held
-            else:
-                self.broker.reads.release(held)
+        if self._order.write_paused:
+            self._hold(held, answered)
+        elif held:
+            self.broker.reads.release(held)
         if self._read_paused:
             self._go_on()
             self._read_on()
+
+    def _hold(self, held: int, answered: int) -> None:
+        """Count answers that the client does not take, small ones too; so many bytes of them are `held` already."""
+        reads, more = self.broker.reads, max(0, answered - held)
+        reads.take(more)
+        self._held += held + more
+        if more > _UNWRITTEN and reads.used > reads.limit:
+            self.abort("many answers not taken while the memory for answers is used up")
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""

@@ -1,5 +1,6 @@
 """One request and its answer: what a handler needs to know of both."""
 
+from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,10 +87,33 @@ class Exchange(msgspec.Struct, eq=False):
     async def reserve(self, size: int) -> None:
         """Count an answer of about so many bytes, before it is made and until it has left; wait where there is no room.
 
-        Small ones are not worth it.
+        Small ones are not worth it. Once per answer: who holds some of the budget while waiting for more of it could
+        wait for itself, and everybody else with it.
         """
+        assert not self.held, "this answer is counted already"
         if size >= _WORTH_COUNTING:
             self.held += await self.outlet.broker.reads.acquire(size, size)
+
+    async def reserve_parts(self, sizes: Mapping[str, int]) -> set[str]:
+        """As `reserve`, for an answer in parts, such as groups, that may be more than the whole budget together.
+
+        Args:
+            sizes: bytes that each part takes, about.
+
+        Returns:
+            The parts to answer, as many of the first ones as there is room for; the others are to be refused.
+        """
+        room = self.outlet.broker.reads.limit
+        total = 0
+        fitting: set[str] = set()
+        for name, size in sizes.items():
+            # One part alone may be larger: nothing could be told of it else.
+            if fitting and total + size > room:
+                break
+            total += size
+            fitting.add(name)
+        await self.reserve(total)
+        return fitting
 
     def pace(self) -> Pace:
         """For work on this request that may be long."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -72,6 +73,8 @@ class KafkaListener:
         self._limits = limits or ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
         self._stalls: dict[Connection, tuple[tuple[int, int], int]] = {}
         """Where connections stood that hold memory others wait for, and since when (ms)."""
+        self._ending: dict[Connection, Timer] = {}
+        """When connections that were closed end at the latest."""
         self._look: Timer | None = None
         self._server: asyncio.Server | None = None
         self._max_idle_ms = max_idle_ms
@@ -111,8 +114,16 @@ class KafkaListener:
         if reason:
             connection.close(reason, expected=True)
 
+    def end_later(self, connection: Connection) -> None:
+        """Drop a connection that was closed, if its client does not take what is left for it."""
+        clock = self.broker.clock
+        end = partial(connection.abort, f"closed for {_STALLED_MS // 1000} s, and its answers not taken")
+        self._ending[connection] = clock.call_at(clock.ticks_ms() + _STALLED_MS, end)
+
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
+        if (ending := self._ending.pop(connection, None)) is not None:
+            ending.cancel()
         self.connections.discard(connection)
         self._stalls.pop(connection, None)
         self._limits.forget(connection.client_host)

@@ -2,6 +2,8 @@
 
 Behavior
 - A group that is named more than once is described once.
+- Groups that are more than the memory for answers (`headrace.reads.bytes`) in one request are refused
+  (POLICY_VIOLATION).
 - A group that does not exist is `Dead` and without error, as in Kafka before version 6.
 
 Version notes
@@ -11,6 +13,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.description import GroupDescription
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups
 from headrace.kafka.registry import register
@@ -24,9 +27,18 @@ async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> Describe
     groups = exchange.broker.groups
     # Each group once, however often it is named.
     named = dict.fromkeys(request.groups)
-    await exchange.reserve(sum(groups.size(name) for name in named))
+    fitting = await exchange.reserve_parts({name: groups.size(name) for name in named})
     return DescribeGroupsResponse(
-        groups=[_described(name, groups.describe(name)) async for name in exchange.pace().each(named)]
+        groups=[
+            _described(name, groups.describe(name)) if name in fitting else _left_out(name)
+            async for name in exchange.pace().each(named)
+        ]
+    )
+
+
+def _left_out(name: str) -> Group:
+    return Group(
+        error_code=Code.POLICY_VIOLATION, group_id=name, group_state="", protocol_type="", protocol_data="", members=[]
     )
 
 

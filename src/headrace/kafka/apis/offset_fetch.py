@@ -4,6 +4,8 @@ Behavior
 - Nothing committed, or no such group, is offset -1 with empty metadata and no error.
 - A group or partition that is named more than once is told once.
 - A null list of topics asks for every position of the group.
+- Positions that are more than the memory for answers (`headrace.reads.bytes`) in one request are refused, a group at a
+  time (POLICY_VIOLATION).
 - In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
 
 Version notes
@@ -11,7 +13,8 @@ Version notes
 - 8: many groups at once (KIP-709).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from sys import getsizeof
 
 from headrace.access.needs import Operation
 from headrace.groups.model import Position, TopicPartition
@@ -25,19 +28,26 @@ from headrace.topics.errors import StorageUnavailable
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _NOTHING = Position(offset=-1)
 
-_POSITION_BYTES = 300
-"""What a position takes while the answer is made, without its note."""
+_POSITION_BYTES = 250
+"""What a position takes while the answer is made, without its metadata."""
 _AT_ONCE = 500
 
 Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
 
 
+async def _size(exchange: Exchange, group: str) -> int:
+    """About how many bytes all positions of a group take."""
+    size = 0
+    async for position in exchange.pace().each(list(exchange.broker.groups.positions(group).values())):
+        size += _POSITION_BYTES + getsizeof(position.metadata)
+    return size
+
+
 async def _positions(exchange: Exchange, group: str, asked: Asked) -> Answered:
     """Positions of a group, each place once however often it is named."""
     broker, pace = exchange.broker, exchange.pace()
     if asked is None:
-        await exchange.reserve(len(broker.groups.positions(group)) * _POSITION_BYTES)
         committed = await broker.positions(group, None)
         by_topic: dict[str, list[tuple[int, Position]]] = {}
         async for partition in pace.each(sorted(committed)):
@@ -84,7 +94,20 @@ def _topics(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     if exchange.version >= 8:
-        return OffsetFetchResponse(groups=[await _group(exchange, asked) for asked in _merged(request.groups)])
+        merged = _merged(request.groups)
+        # Before any is read: see `Exchange.reserve`.
+        sizes = {asked.group_id: await _size(exchange, asked.group_id) for asked in merged if asked.topics is None}
+        fitting = await exchange.reserve_parts(sizes)
+        return OffsetFetchResponse(
+            groups=[
+                await _group(exchange, asked)
+                if asked.topics is not None or asked.group_id in fitting
+                else Group(group_id=asked.group_id, topics=[], error_code=Code.POLICY_VIOLATION)
+                for asked in merged
+            ]
+        )
+    if request.topics is None:
+        await exchange.reserve(await _size(exchange, request.group_id))
     asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
     try:
         found = await _positions(exchange, request.group_id, asked)
@@ -110,7 +133,7 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
 
 def _merged(
     groups: Iterable[OffsetFetchRequest.OffsetFetchRequestGroup],
-) -> Iterable[OffsetFetchRequest.OffsetFetchRequestGroup]:
+) -> Collection[OffsetFetchRequest.OffsetFetchRequestGroup]:
     """Each group once: as it is named last."""
     return {group.group_id: group for group in groups}.values()
 
