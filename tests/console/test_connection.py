@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -177,6 +177,27 @@ async def test_an_answer_has_to_be_taken(pressed: bool) -> None:
         here.pass_ms(4 * SECOND_MS)
         await until(lambda: not here.listener.connections)
         writer.close()
+
+
+async def test_an_answer_has_to_be_taken_at_some_speed_while_others_wait() -> None:
+    async with served() as here:
+        here.pressed = True
+        here.app.answer = bytes(32 << 20)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            client.connect(("127.0.0.1", here.port))
+            client.sendall(START + b"content-length: 0\r\n\r\n")
+            await until(lambda: here.app.requests)
+            client.setblocking(False)
+            for _ in range(100):
+                taken = 0
+                while taken < 128 << 10 and here.listener.connections:
+                    with suppress(OSError):
+                        taken += len(client.recv((128 << 10) - taken))
+                    await asyncio.sleep(0)
+                here.pass_ms(5 * SECOND_MS)
+                await asyncio.sleep(0)
+            assert not here.listener.connections
 
 
 async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:

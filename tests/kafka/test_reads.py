@@ -131,7 +131,9 @@ def produce(number: int, *values: bytes, partition: int = 0) -> bytes:
 
 
 class Untaking(Recorder):
-    """A transport whose client reads nothing."""
+    """A transport whose client reads nothing, or as much as `taken` says."""
+
+    taken = 0
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -144,10 +146,36 @@ class Untaking(Recorder):
     def writelines(self, chunks: list[bytes]) -> None:
         self.write(b"".join(chunks))
 
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.writes)) - self.taken
+
+
+@pytest.mark.parametrize(("each_s", "closed"), [(0, True), (6_000, True), (70_000, False)])
+async def test_who_takes_next_to_nothing_while_others_wait_is_closed(client: Client, each_s: int, closed: bool) -> None:
+    reads = client.listener.broker.reads
+    other = Client(client.storage, client.listener)
+    transport = other.transport = Untaking(other.connection)
+    other.connection.connection_made(cast("asyncio.Transport", transport))
+    other.read(frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1) * 2_000)
+    reads.limit = reads.used
+    assert reads.used > 400_000
+    # Somebody waits from now on.
+    waiting = asyncio.ensure_future(reads.acquire(1 << 20))
+    clock = cast("ManualClock", client.listener.broker.clock)
+    for _ in range(13):
+        await asyncio.sleep(0)
+        clock.advance(1_000)
+        transport.taken += min(each_s, transport.get_write_buffer_size())
+        if not transport.get_write_buffer_size():
+            other.connection.resume_writing()
+    assert (transport.aborted, waiting.done()) == (closed, not closed)
+    waiting.cancel()
+    other.connection.connection_lost(None)
+
 
 async def test_small_answers_that_nobody_takes_stay_in_their_budget(client: Client) -> None:
     reads = client.listener.broker.reads
-    reads.limit = 4 << 20
+    reads.limit = 2 << 20
     asked = frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1)
     others = []
     for _ in range(40):

@@ -33,7 +33,7 @@ closed just when they use it again."""
 UNTAKEN_MS = 30_000
 """How long a client may take nothing of an answer."""
 PRESSED_MS = 10_000
-"""The same while others wait for the memory that answers have."""
+"""The same while others wait for the memory that answers have: less than `BODY_RATE` a second is nothing then."""
 ANSWER_MS = 600_000
 """How long an answer may take to leave, however steadily."""
 
@@ -150,7 +150,9 @@ class Connection(HttpToolsProtocol):
             return False
         if not self._untaken:
             self._leaving_ms = ticks_ms
-        if left != self._untaken:
+        # Who takes a byte now and then could hold up all who wait.
+        least = PRESSED_MS // 1000 * BODY_RATE if pressed else 1
+        if left > self._untaken or self._untaken - left >= least:
             self._untaken, self._untaken_ms = left, ticks_ms
         waited = ticks_ms - self._untaken_ms
         if waited >= (PRESSED_MS if pressed else UNTAKEN_MS) or ticks_ms - self._leaving_ms >= ANSWER_MS:

@@ -146,7 +146,7 @@ class Exchange(msgspec.Struct, eq=False):
             self.outlet.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)
         size = len(header) + sum(map(len, body))
-        self.answered = size
+        self.answered = _SIZE.size + size
         self.finish([_SIZE.pack(size), header, *body])
 
     def say_nothing(self) -> None:

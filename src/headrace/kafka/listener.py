@@ -26,7 +26,28 @@ SCRATCH_BYTES = 256 << 10
 _LEAST_SWEEP_MS = 100
 _LOOK_MS = 2_000
 _STALLED_MS = 10_000
-"""How long a client may neither send on nor take anything while others wait for the memory it holds."""
+"""How long a client may send on and take less than `_LEAST_MOVED` bytes while others wait for the memory it holds."""
+_LEAST_MOVED = 64 * _STALLED_MS
+"""64 KB a second, as of HTTP bodies: a client that takes a byte now and then could hold up all others for ever."""
+
+
+class _Stall:
+    """A connection that holds memory others wait for, since when, and how far it has come since."""
+
+    def __init__(self, progress: tuple[int, int], since_ms: int) -> None:
+        self._last = progress
+        self.since_ms = since_ms
+        self.moved = 0
+        """Bytes."""
+
+    def began_anew(self, progress: tuple[int, int]) -> bool:
+        """Look again; whether this is about another request or answer than at the last look."""
+        (sent, left), (sent_before, left_before) = progress, self._last
+        self._last = progress
+        if sent < sent_before or left > left_before:
+            return True
+        self.moved += sent - sent_before + left_before - left
+        return False
 
 
 class KafkaListener:
@@ -71,8 +92,8 @@ class KafkaListener:
         self.connections: set[Connection] = set()
         settings = broker.settings
         self._limits = limits or ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
-        self._stalls: dict[Connection, tuple[tuple[int, int], int]] = {}
-        """Where connections stood that hold memory others wait for, and since when (ms)."""
+        self._stalls: dict[Connection, _Stall] = {}
+        """Connections that hold memory others wait for."""
         self._ending: dict[Connection, Timer] = {}
         """When connections that were closed end at the latest."""
         self._look: Timer | None = None
@@ -145,13 +166,15 @@ class KafkaListener:
         ticks_ms = self.broker.clock.ticks_ms()
         for connection in tuple(self.connections):
             progress = connection.progress
-            known = self._stalls.get(connection)
+            stall = self._stalls.get(connection)
             if progress is None:
                 self._stalls.pop(connection, None)
-            elif known is None or known[0] != progress:
-                self._stalls[connection] = progress, ticks_ms
-            elif ticks_ms - known[1] >= _STALLED_MS:
-                connection.abort(f"nothing sent or taken for {_STALLED_MS // 1000} s while others wait for memory")
+            elif stall is None or stall.began_anew(progress):
+                self._stalls[connection] = _Stall(progress, ticks_ms)
+            elif ticks_ms - stall.since_ms >= _STALLED_MS:
+                if stall.moved < _LEAST_MOVED:
+                    connection.abort(f"{stall.moved} bytes in {_STALLED_MS // 1000} s while others wait for memory")
+                self._stalls[connection] = _Stall(progress, ticks_ms)
         self._look_later()
 
     async def stop(self) -> None:
