@@ -55,6 +55,7 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "message"),
     [
         (["serv"], "headrace: no such command 'serv'"),
+        (["consume", "x"], "headrace: no such command 'consume', it is 'records tail'; see headrace --help"),
         (["serve", "--kafak", "x"], "headrace serve: no such option '--kafak'"),
         (["serve", "--set", "num.partition=1"], "headrace: --set: unknown broker setting num.partition, did you mean"),
         (["serve", "--kafka", "9092"], "headrace: --kafka 9092: expected HOST:PORT"),

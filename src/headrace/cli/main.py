@@ -32,6 +32,16 @@ COMMANDS = {
 }
 
 
+_ELSEWHERE = {
+    "produce": "records produce",
+    "consume": "records tail",
+    "tail": "records tail",
+    "cluster": "brokers",
+    "start": "serve",
+    "run": "serve",
+    "version": "--version",
+}
+"""What other tools call it, or where one looks for it first."""
 _PLAINER = {
     ". Did you mean": ", did you mean",
     "is not a valid integer range": "is not a whole number",
@@ -62,7 +72,12 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+            name = error.command_name
+            if name in _ELSEWHERE:
+                raise click.NoSuchCommand(
+                    name, f"No such command {name!r}, it is {_ELSEWHERE[name]!r}", ctx=ctx
+                ) from None
+            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
