@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-go test-index test-wheel test-pure \
-  test-spark43 test-hostile test-crash test-archive test-crash-spark sanitize lint format wheel container bench docs clean
+  test-spark43 test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,10 @@ test-hostile: $(VENV)/.dev ## Send every Kafka API all of the generated hostile 
 
 test-crash: $(VENV)/.dev ## Kill servers and their storage, ROUNDS=30 times in each way
 	$(PYTEST) -n $(WORKERS) --crash-rounds $(ROUNDS) tests/crash $(ARGS)
+
+test-cluster: $(VENV)/.dev ## Kill, stop and restart brokers and their Redis under load, ROUNDS=30 times
+	$(BIN)/python -m tests.simulation.test_membership --rounds 1000
+	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) $(ARGS)
 
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43

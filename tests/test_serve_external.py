@@ -25,14 +25,14 @@ from headrace.kafka.codec.messages import OffsetCommitRequest, ProduceResponse
 from headrace.kafka.errors import Code
 from headrace.keyspace.keys import Keyspace
 from headrace.store.embedded import program
-from headrace.store.lease import TTL_MS
 from headrace.testing import Server, server
 from headrace.testing.raw import ConnectionEnded
 from tests.harness.ledger import Ledger
 from tests.harness.wire import Wire, batch, produce_request
 
 KEPT = ("--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
-LEASE_S = TTL_MS / 1000
+SESSION_S = 3
+"""The default of broker.session.timeout.ms."""
 
 
 class External:
@@ -135,35 +135,29 @@ def test_a_second_server_is_refused_with_the_name_of_the_first(storage: External
     assert second.returncode == 1
     assert second.stdout == ""
     line = second.stderr.splitlines()[-1]
-    assert "another server owns this keyspace" in line
+    assert "another server with node.id=1 is alive" in line
     assert f"pid {started.pid}" in line
+    assert "--set node.id=N" in line
     assert started.running
 
 
 def test_after_a_clean_stop_the_next_starts_at_once(storage: External, started: Server) -> None:
     started.stop()
     with redis.Redis.from_url(storage.url) as link:
-        assert not link.exists(Keyspace().lease)
+        assert link.hget(Keyspace().view, "members") == b"[]"
     started.start()
     assert warnings(started) == []
 
 
 @pytest.mark.crash
-def test_after_sigkill_the_next_takes_over_when_the_lease_has_ended(storage: External, started: Server) -> None:
+def test_after_sigkill_the_next_takes_over_when_the_first_is_missed(storage: External, started: Server) -> None:
     with Ledger(started.kafka, "kept") as ledger:
         ledger.send(1_000)
         ledger.settle()
-        with redis.Redis.from_url(storage.url) as link:
-            started.kill()
-            killed = time.monotonic()
-            remaining_s = link.pttl(Keyspace().lease) / 1000
-        assert 0 < remaining_s <= LEASE_S
+        started.kill()
         started.start()
-        took = time.monotonic() - killed
-        print(f"{remaining_s:.2f} s were left of the lease, ready after {took:.2f} s")
-        # Redis may let it end a little after its time, never before.
-        assert took > remaining_s - 0.01
-        assert took < remaining_s + LEASE_S
+        (waited,) = warnings(started)
+        assert "another server had node.id=1" in waited
         ledger.send(1_000)
         ledger.settle()
         ledger.check(started.kafka)
@@ -193,7 +187,7 @@ def wake(started: Server) -> None:
 
 
 @pytest.mark.crash
-def test_a_server_that_slept_through_its_lease_writes_no_more(storage: External, started: Server) -> None:
+def test_a_server_that_slept_until_it_was_missed_writes_no_more(storage: External, started: Server) -> None:
     with ExitStack() as stack:
         early = stack.enter_context(Ledger(started.kafka, "first"))
         client = stack.enter_context(Wire(started.kafka))
@@ -223,7 +217,7 @@ def test_a_server_that_slept_through_its_lease_writes_no_more(storage: External,
                 assert error_of(answer) != Code.NONE
         assert started.wait() == 1
         (stopping,) = [line for line in started.log().splitlines() if "stopping" in line]
-        assert "another server took this keyspace over" in stopping
+        assert "another server took node.id=1 over" in stopping
         assert f"pid {other.pid}" in stopping
         late.send(1_000)
         late.settle()
@@ -254,7 +248,7 @@ def test_a_redis_that_hangs_for_a_moment_costs_nothing(storage: External, starte
     with Ledger(started.kafka, "kept") as ledger:
         ledger.send(1_000)
         storage.send(signal.SIGSTOP)
-        wakes = threading.Timer(LEASE_S / 2, storage.send, [signal.SIGCONT])
+        wakes = threading.Timer(SESSION_S / 2, storage.send, [signal.SIGCONT])
         wakes.start()
         ledger.send(10_000)
         ledger.settle()
@@ -264,14 +258,14 @@ def test_a_redis_that_hangs_for_a_moment_costs_nothing(storage: External, starte
 
 
 @pytest.mark.crash
-def test_a_redis_that_comes_back_later_than_the_lease_finds_its_server_again(
+def test_a_redis_that_is_away_for_longer_than_a_session_finds_its_server_again(
     storage: External, started: Server
 ) -> None:
     with Ledger(started.kafka, "kept") as ledger:
         ledger.send(1_000)
         ledger.settle()
         storage.kill()
-        away = time.monotonic() + 1.1 * LEASE_S
+        away = time.monotonic() + 1.1 * SESSION_S
         ledger.send(1_000)
         while time.monotonic() < away:
             with pytest.raises(urllib.error.HTTPError, match="503") as failing:

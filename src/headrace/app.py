@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import ctypes
 import errno
-import gc
 import os
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.broker import Broker
-from headrace.broker.cache import CacheBudget, default_bytes
+from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
-from headrace.broker.connections import ConnectionLimits, raise_descriptors
+from headrace.broker.connections import ConnectionLimits
+from headrace.broker.leading import Leaders
 from headrace.broker.settings import BrokerSettings
+from headrace.brokers import Brokers, joined
 from headrace.console import app as console
 from headrace.console.figures import Figures
 from headrace.console.front import Front
@@ -45,6 +44,7 @@ from headrace.keyspace.native import id_of
 from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
 from headrace.loop import DelayWatch
+from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci import exposure
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
@@ -54,15 +54,16 @@ from headrace.oci.logins import PoolLogins
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.sockets import address_of, bind
-from headrace.store.embedded import EmbeddedValkey, machine_memory
-from headrace.store.errors import StoreError, Unreachable, in_the_way
+from headrace.stop import Stop
+from headrace.store.embedded import EmbeddedValkey
+from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
-from headrace.store.lease import Lease, bump_epoch
+from headrace.store.membership import begin_epoch
 from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
-from headrace.store.tasks import end
 from headrace.store.watch import Watch
+from headrace.tasks import end
 from headrace.topics.errors import StorageUnavailable, TopicError
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ _HEALTH_S = 2.0
 _NO_ROOM = os.strerror(errno.ENOSPC)
 _LOST_VALKEY = "the embedded Valkey was lost before the server was ready"
 _LOST_REDIS = "Redis was lost before the server was ready"
-_MAX_INT = 2**31 - 1
 _MANY_PARTITIONS = 1_000
 """From here on opening them is shown."""
 
@@ -95,7 +95,7 @@ async def serve(
     on_ready: Callable[[Ready], None],
     *,
     clock: Clock | None = None,
-    guest: "Stop | None" = None,
+    guest: Stop | None = None,
     log_lines_lost: Callable[[], int] = int,
 ) -> int:
     """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
@@ -118,9 +118,7 @@ async def serve(
     stop = guest or Stop()
     counters = Counters()
     settings = _effective(settings, options)
-    cache = CacheBudget(settings.headrace_cache_bytes)
-    if guest is None:
-        _make_room(cache, settings.headrace_cache_bytes)
+    cache = prepared(settings, guest=guest is not None)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
             kafka_socket = bind(options.kafka, "kafka", stack)
@@ -132,18 +130,16 @@ async def serve(
                 _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), http_socket, limits)
             )
             tracing = _tracing(settings.headrace_traces_endpoint, stack)
-            storage = await stack.enter_async_context(_storage(options, settings, stop, counters.store))
-            clusters = Clusters(
-                storage,
+            among = _clusters(
+                options,
                 settings,
                 clock or SystemClock(),
-                cluster_id=storage.cluster_id,
-                stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
-                cache=cache,
-                lake=Lake(),
+                _advertised(options, kafka_socket),
+                cache,
+                stop,
+                counters.store,
             )
-            broker = clusters.default
-            _tell_clients(broker, _advertised(options, kafka_socket), storage.url)
+            storage, clusters, brokers = await stack.enter_async_context(among)
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
@@ -151,8 +147,10 @@ async def serve(
             await door.start()
             stack.push_async_callback(door.stop)
             http.pressed = lambda: clusters.reads.short
+            if brokers is not None:
+                await brokers.follow(clusters, door.catalog.reload)
             kafka = KafkaListener(
-                broker,
+                clusters.default,
                 max_request_bytes=settings.socket_request_max_bytes,
                 max_idle_ms=settings.connections_max_idle_ms,
                 counters=counters,
@@ -203,7 +201,42 @@ async def serve(
             on_ready(Ready(address_of(kafka_socket), f"http://{address_of(http_socket)}", storage.url))
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
+            if brokers is not None:
+                await brokers.hand_over(leave=not stop.status)
     return stop.status
+
+
+@contextlib.asynccontextmanager
+async def _clusters(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    clock: Clock,
+    advertised: tuple[str, int],
+    cache: CacheBudget,
+    stop: Stop,
+    counted: StoreCounters,
+) -> AsyncIterator[tuple[RedisStorage, Clusters, Brokers | None]]:
+    """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
+    async with contextlib.AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(_storage(options, settings, stop, counted))
+        brokers: Brokers | None = None
+        if options.redis:
+            lost = partial(stop.ask, status=1)
+            among = joined(storage, options.redis, settings, clock, advertised, lost)
+            brokers = await stack.enter_async_context(among)
+        clusters = Clusters(
+            storage,
+            settings,
+            clock,
+            cluster_id=storage.cluster_id,
+            stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
+            cache=cache,
+            lake=Lake(),
+            ownership=None if brokers is None else brokers.ownership,
+            leaders=None if brokers is None else Leaders(brokers.storage.publish),
+        )
+        _tell_clients(clusters.default, advertised, storage.url)
+        yield storage, clusters, brokers
 
 
 def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
@@ -252,14 +285,6 @@ def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettin
     if options.redis is not None or "headrace.adopt.prefixes" in settings.given:
         return settings
     return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
-
-
-def _make_room(cache: CacheBudget, cache_bytes: int) -> None:
-    """Take what a process that serves alone may have of the machine; `cache_bytes` as the setting says."""
-    if cache_bytes < 0:
-        cache.limit = default_bytes(machine_memory())
-    keep_memory(cache.limit)
-    raise_descriptors()
 
 
 def _traced(doors: ASGIApp, oci: Door, tracing: "Tracing | None") -> ASGIApp:
@@ -329,38 +354,6 @@ class Entries:
         return id_of(offset, sequence_bits)
 
 
-class Stop:
-    """Why and how the server ends."""
-
-    def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        self.reason = ""
-        self.status = 0
-
-    def ask(self, reason: str, status: int = 0) -> None:
-        """End the server; the first reason counts."""
-        if not self._asked.is_set():
-            self.reason, self.status = reason, status
-            self._asked.set()
-
-    async def wait(self) -> None:
-        """Until somebody asks."""
-        await self._asked.wait()
-
-    @contextlib.contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Ask when SIGTERM or SIGINT comes."""
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, self.ask, number.name)
-        try:
-            yield
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
-
-
 def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings, *, insecure: bool) -> None:
     """Who reaches a listener from another machine has to prove who it is, or it has to be meant otherwise."""
     refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0], insecure=insecure)
@@ -428,7 +421,7 @@ async def _over_valkey(
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
     try:
-        epoch = await bump_epoch(admin, Keyspace().epoch)
+        epoch = await begin_epoch(admin, Keyspace().epoch)
     except RedisError as error:
         raise Unreachable(f"the Valkey at {url} went away during the start: {error}; start again") from None
     # With fsync=always an acknowledgement waits for the disk, which the journal does not.
@@ -452,18 +445,9 @@ async def _external(
 ) -> RedisStorage:
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
-    keys = Keyspace()
-    owner = f"pid {os.getpid()} on {socket.gethostname()}"
-    lease = Lease(admin, keys.lease, keys.epoch, owner)
-    lease.on_lost = lambda reason: stop.ask(reason, status=1)
-    try:
-        epoch = await lease.acquire(_log.warning)
-    except RedisError as error:
-        raise Unreachable(f"Redis at {url} {'; '.join(in_the_way(error))}") from None
-    stack.push_async_callback(lease.release)
-    opened = await RedisStorage.open(
-        url, admin, epoch, producer_expiry_ms=settings.producer_id_expiration_ms, counted=counted
-    )
+    # Nothing is written before this server is in a view, whose number it gets then.
+    expiry_ms = settings.producer_id_expiration_ms
+    opened = await RedisStorage.open(url, admin, 0, producer_expiry_ms=expiry_ms, counted=counted)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     return opened
@@ -488,27 +472,3 @@ async def _health(storage: RedisStorage) -> console.Health:
     except TopicError as error:
         detail = str(error)
     return console.Health(version=__version__, storage=not detail, detail=detail)
-
-
-def keep_memory(cached: int) -> None:
-    """Let glibc keep large buffers for the next ones instead of giving each back to the kernel.
-
-    Record batches are around a megabyte: by default each would be mapped, touched for the first time and unmapped,
-    which costs more than everything else that is done with it. Elsewhere than on glibc this does nothing.
-
-    Args:
-        cached: bytes that the cached tails may have: a topic that is deleted leaves them to the next one.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
-        mallopt(m_mmap_threshold, 32 << 20)
-        mallopt(m_trim_threshold, min(cached + (256 << 20), _MAX_INT))
-        mallopt(m_top_pad, 16 << 20)
-
-
-def settle_memory() -> None:
-    """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)

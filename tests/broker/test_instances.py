@@ -74,13 +74,13 @@ class FailingGroups(RedisGroups):
     saved = 0
     gate: asyncio.Event | None = None
 
-    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.refuses:
             raise StorageUnavailable("the connection was lost")
         self.saved += 1
-        await super().save(group, changes)
+        await super().save(group, changes, view)
 
 
 class World:
@@ -99,7 +99,7 @@ class World:
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
         self.storage = storage = await RedisStorage.open(self.url, link, self.epoch)
-        self.groups = storage.groups = FailingGroups(storage.scripts, Keyspace(), self.epoch)
+        self.groups = storage.groups = FailingGroups(storage.scripts, Keyspace(), storage.fence)
         self.broker = Broker(
             storage,
             BrokerSettings.of({}),

@@ -94,7 +94,7 @@ async def test_a_deletion_that_storage_refuses_leaves_a_topic_that_works(
 
 async def test_a_changed_configuration_is_stored_and_in_force(table: TopicTable, storage: MemoryStorage) -> None:
     await table.create("t", 1, {})
-    await table.configure("t", {"max.message.bytes": "100"})
+    await table.configure("t", lambda config: {**config, "max.message.bytes": "100"})
 
     assert table.get("t").config.max_message_bytes == 100
     assert storage.topics.stored["t"].config == {"max.message.bytes": "100"}

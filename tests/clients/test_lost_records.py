@@ -18,7 +18,7 @@ from headrace.testing import Server, server
 
 TOPIC = "t"
 PATIENCE_S = 45
-LEASE = b"headrace:{meta}:lease"
+VIEW = b"headrace:{meta}:view"
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ class Failover:
     def __init__(self, storage: RedisServer) -> None:
         self._url = storage.url
         with redis.Redis.from_url(self._url) as link:
-            self._kept = {key: link.dump(key) for key in link.scan_iter() if key != LEASE}
+            self._kept = {key: link.dump(key) for key in link.scan_iter() if key != VIEW}
 
     def happen(self) -> None:
         """Everything since is gone, and so are the connections."""
         with redis.Redis.from_url(self._url) as link:
             whole = link.pipeline(transaction=True)
             for key in link.scan_iter():
-                if key != LEASE:
+                if key != VIEW:
                     whole.delete(key)
             for key, value in self._kept.items():
                 whole.restore(key, 0, value)

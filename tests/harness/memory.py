@@ -9,7 +9,7 @@ from headrace.groups.snapshot import Snapshot
 from headrace.records.batch import peek
 from headrace.store.native import RedisNative
 from headrace.topics.epochs import EpochRow, LeaderEpochs
-from headrace.topics.errors import StorageUnavailable, TopicExists, UnknownTopic
+from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.sequences import Producer
 
@@ -38,7 +38,7 @@ class MemoryLogs:
         self.mirrored: dict[tuple[str, str], int] = {}
         self.reads = 0
 
-    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+    async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         self._shared.check()
         log = self.logs.get(stream)
         if log is None:
@@ -161,8 +161,10 @@ class MemoryTopics:
             raise TopicExists(f"topic {topic.name!r} exists already")
         self.stored[topic.name] = topic
 
-    async def replace(self, topic: Topic) -> None:
+    async def replace(self, topic: Topic, before: Topic) -> None:
         self._shared.check()
+        if self.stored.get(topic.name) != before:
+            raise TopicChanged(f"topic {topic.name!r} is another one by now")
         self.stored[topic.name] = topic
 
     async def delete(self, topic: Topic) -> None:
@@ -190,9 +192,18 @@ class MemoryGroups:
     async def load(self) -> list[StoredGroup]:
         return [group.stored for group in self.stored.values() if not group.nothing]
 
-    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         self._shared.check()
         self.stored.setdefault(group, Snapshot.empty(group)).apply(changes)
+
+    async def names(self) -> list[str]:
+        return sorted(self.stored)
+
+    async def load_one(self, name: str, view: int) -> StoredGroup:
+        return self.stored.get(name, Snapshot.empty(name)).stored
+
+    def forget(self, group: str) -> None:
+        pass
 
 
 class MemoryDocuments:

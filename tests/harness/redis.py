@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -78,6 +79,11 @@ class RedisServer:
                 return link.recv(7).startswith((b"+PONG", b"-NOAUTH"))
             except OSError:
                 return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL."""

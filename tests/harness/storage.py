@@ -54,8 +54,7 @@ class BareStorage:
         streams = tuple(self._keys.stream(name, number) for number in range(partitions))
         config = {"headrace.storage": "native", "offset.sequence.bits": str(bits)}
         topic = Topic(name=name, id=uuid4(), streams=streams, config=config, created_ms=0)
-        keys = [self._keys.topics, self._keys.epoch]
-        self._run("put_topic", keys, [_EPOCH, "create", topic.name, registry.encode(topic)])
+        self._put(topic, "create")
         for stream in streams:
             self._run("native_open", [stream, state_of(stream)], [_EPOCH, ""])
         return topic
@@ -69,8 +68,8 @@ class BareStorage:
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove the topic with everything it has."""
-        keys = [self._keys.topics, self._keys.epoch, self._keys.deleted]
-        self._run("remove_topic", keys, [_EPOCH, "begin", str(topic.id), topic.name])
+        keys = [self._keys.topics, self._keys.epoch, self._keys.deleted, self._keys.view, self._keys.changes]
+        self._run("remove_topic", keys, [_EPOCH, "begin", str(topic.id), "default", topic.name])
         for stream in topic.streams:
             self._redis.delete(stream, state_of(stream))
         self._run("remove_topic", keys, [_EPOCH, "end", str(topic.id)])
@@ -113,12 +112,17 @@ class BareStorage:
         self._redis.close()
 
     def _store(self, topic: Topic, action: str) -> None:
-        keys = [self._keys.topics, self._keys.epoch]
-        self._run("put_topic", keys, [_EPOCH, action, topic.name, registry.encode(topic)])
+        self._put(topic, action)
         for stream in topic.streams:
             keys = [stream, state_of(stream), foreign_of(stream)]
             term, _, end, *_ = self._run("open", keys, [_EPOCH, 0, "create", topic.id.hex, ""])
             self._ends[stream] = int(term), int(end)
+
+    def _put(self, topic: Topic, action: str) -> None:
+        keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes]
+        before = self._redis.hget(self._keys.topics, topic.name) or b""
+        arguments = [_EPOCH, action, "default", topic.name, registry.encode(topic), before]
+        assert self._run("put_topic", keys, arguments)
 
     def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         return self._redis.eval(script(name).text, len(keys), *keys, *arguments)

@@ -30,8 +30,8 @@ def test_a_group_lies_in_one_slot(group: str, cluster: str) -> None:
 def test_what_concerns_all_lies_in_one_slot() -> None:
     keys = Keyspace()
     everything = (
-        keys.topics, keys.deleted, keys.groups, keys.producer_ids, keys.epoch, keys.lease, keys.version,
-        keys.cluster_id, keys.documents("a"), keys.documents("topics"),
+        keys.topics, keys.deleted, keys.groups, keys.producer_ids, keys.epoch, keys.view, keys.heartbeats,
+        keys.changes, keys.leaders, keys.version, keys.cluster_id, keys.documents("a"), keys.documents("topics"),
     )  # fmt: skip
     assert len({slot(key) for key in everything}) == 1
     assert len(set(everything)) == len(everything)

@@ -8,17 +8,21 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives
+from headrace.broker.coordination import Coordination
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
+from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset, Opener
 from headrace.broker.opening import Openings
+from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
+from headrace.broker.refreshing import refresh
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
@@ -44,6 +48,8 @@ class Broker:
         openings: Openings | None = None,
         archives: Archives | None = None,
         cluster: str = "default",
+        ownership: Ownership | None = None,
+        leaders: Leaders | None = None,
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -59,6 +65,8 @@ class Broker:
             openings: where large batches are opened, as `cache`.
             archives: where old records of archived topics are read; None: nowhere.
             cluster: the name of the virtual cluster it is.
+            ownership: what is this server's; None: everything.
+            leaders: the leader epochs of all logs, as `cache`.
         """
         self.settings = settings
         self.node_id = settings.node_id
@@ -71,15 +79,19 @@ class Broker:
         self.openings = openings or Openings()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
         self._snapshots = Snapshots()
+        self.ownership = ownership or Ownership(settings.node_id)
+        leading = Leading(self.ownership, leaders or Leaders(), storage.topics)
         self.topics = TopicTable(
-            storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads
+            storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
         self._archives = archives
         if archives is not None:
             self.topics.removed.append(archives.forget)
+        self.topics.reread = lambda name: refresh(self.topics, name)
         self.topics.most_partitions = settings.max_broker_partitions
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
-        self.groups = GroupTable(self.native, clock, settings.groups, self._partition)
+        coordination = Coordination(self.ownership, cluster, self._has_topic)
+        self.groups = GroupTable(self.native, clock, settings.groups, self._partition, coordination)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
         self.topics.deleted.append(self.native.topic_deleted)
@@ -110,8 +122,22 @@ class Broker:
         self.settings = settings
         self.topics.set_defaults(settings.topic_defaults)
 
+    def view_changed(self) -> None:
+        """Go by another view from now on: open what has become this server's, give up what is others' now."""
+        for live in self.topics:
+            self.topics.leading.adopt(live.topic, live.partitions)
+        self.groups.adopt()
+
+    async def hand_over(self) -> None:
+        """Write down what the next owners would have to find out."""
+        await self._snapshots.save()
+
+    async def _has_topic(self, name: str) -> bool:
+        return self.topics.has(name) or await self.storage.topics.find(name) is not None
+
     async def stop(self) -> None:
         """Stop timers and background work."""
+        self.topics.leading.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -211,6 +237,10 @@ class Broker:
         partition.check_readable(max(before_offset, partition.log_start))
         await partition.delete_before(before_offset)
         return partition.log_start
+
+    def coordinator_of(self, group: str) -> int:
+        """The node id of the broker that coordinates a group."""
+        return self.ownership.owner_of(self.ownership.group_key(self.cluster, group))
 
     async def new_producer_id(self) -> int:
         """A producer id nobody was given before."""

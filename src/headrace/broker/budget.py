@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from headrace.topics.model import StoredBatch
+
 DEFAULT_BYTES = 256 << 20
 _LEAST_SHARE = 64 << 10
 """Bytes that an answer is worth beginning with."""
@@ -215,3 +217,10 @@ class ReadAhead:
         self._drop()
         if self._came:
             self._budget.forget(self)
+
+
+def bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:
+    """What a read has brought; nothing when it failed."""
+    if reading.cancelled() or reading.exception() is not None:
+        return 0
+    return sum(len(found.batch) for found in reading.result())

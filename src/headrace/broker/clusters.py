@@ -15,8 +15,10 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives, Lake
+from headrace.broker.leading import Leaders
 from headrace.broker.live import LiveTopic
 from headrace.broker.opening import Openings
+from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.settings import BrokerSettings
@@ -54,6 +56,8 @@ class Clusters:
         stream_of: ClusterStreamName,
         cache: CacheBudget | None = None,
         lake: Lake | None = None,
+        ownership: Ownership | None = None,
+        leaders: Leaders | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -65,6 +69,8 @@ class Clusters:
             stream_of: names the Redis key of a new partition's stream.
             cache: budget of all cached tails; None: what the settings say.
             lake: opens archives; None: nothing is read from one.
+            ownership: what is this server's; None: everything.
+            leaders: the leader epochs of all logs, where there are other brokers.
         """
         self.clock = clock
         self.settings = settings
@@ -79,6 +85,8 @@ class Clusters:
         self.openings = Openings()
         """Where large batches are opened."""
         self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
+        self.ownership = ownership or Ownership(settings.node_id)
+        self.leaders = leaders or Leaders()
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -102,9 +110,55 @@ class Clusters:
             if name != DEFAULT:
                 await self._open(name, self._storage.in_cluster(name), name).start()
 
+    async def refresh_clusters(self) -> None:
+        """Take over which clusters there are, and their settings, from what another broker has stored."""
+        async with self._changes:
+            self._moved = set(await self._storage.documents.load(_MOVED))
+            stored = await self._storage.documents.load(_CLUSTERS)
+            self._own = {name: _settings.decode(text) for name, text in stored.items()}
+            for name in tuple(self._brokers):
+                if name != DEFAULT and name not in self._own:
+                    await self._forget(name)
+            for name in self._own:
+                if name in self._brokers:
+                    self._brokers[name].configure(self._settings_of(name))
+                else:
+                    await self._open(name, self._storage.in_cluster(name), name).start()
+
+    async def _forget(self, name: str) -> None:
+        """Another broker has deleted a cluster, and has seen to all that it had."""
+        broker = self._brokers.pop(name)
+        for live in broker.topics:
+            broker.topics.dismiss(live)
+        await broker.stop()
+        for listener in self.removed:
+            listener(name)
+
+    def view_changed(self) -> None:
+        """Go by another view from now on."""
+        for _, broker in self:
+            broker.view_changed()
+
+    async def hand_over(self) -> None:
+        """Write down what the next owners would have to find out."""
+        for _, broker in self:
+            await broker.hand_over()
+
+    def learn_leaders(self, told: Mapping[str, int]) -> None:
+        """Other brokers have opened logs: clients are told these leader epochs from now on."""
+        news = self.leaders.learn(told)
+        if news:
+            for _, broker in self:
+                for live in broker.topics:
+                    for partition in live.partitions:
+                        epoch = news.get(partition.stream)
+                        if epoch is not None:
+                            partition.learn_epoch(epoch)
+
     async def stop(self) -> None:
         """Stop all of them."""
         self.openings.close()
+        self.leaders.stop()
         for broker in self._brokers.values():
             await broker.stop()
         if self._archives is not None:
@@ -123,7 +177,10 @@ class Clusters:
             openings=self.openings,
             archives=self._archives,
             cluster=name,
+            ownership=self.ownership,
+            leaders=self.leaders,
         )
+        broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
@@ -137,10 +194,12 @@ class Clusters:
         self._brokers[name] = broker
         return broker
 
-    def _namer(self, cluster: str) -> StreamName:
+    def _namer(self, cluster: str, *, native: bool = False) -> StreamName:
         def name(topic: str, topic_id: object, partition: int) -> str:
-            # Where a topic has moved on with its streams, a new one of that name may not get the same keys.
-            generation = getattr(topic_id, "hex", "")[:12] if f"{cluster}/{topic}" in self._moved else ""
+            # Where a topic has moved on with its streams, a new one of that name may not get the same keys. Where there
+            # are other brokers no log ever does: one of them may still have something under way to the one before.
+            used = f"{cluster}/{topic}" in self._moved or (self.ownership.shared and not native)
+            generation = getattr(topic_id, "hex", "")[:12] if used else ""
             return self._stream_of(cluster, topic, partition, generation)
 
         return name

@@ -13,6 +13,8 @@ from uuid import uuid4
 import structlog
 
 from headrace.broker.clock import Clock, Timer
+from headrace.broker.coordination import Coordination
+from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
 from headrace.broker.partition import Partition
 from headrace.broker.ports import GroupStorage
@@ -23,16 +25,27 @@ from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result,
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Join, Request, TimerFired
 from headrace.groups.group import ConsumerGroup
-from headrace.groups.model import DropGroup, GroupChange, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.model import (
+    DropGroup,
+    GroupChange,
+    Position,
+    SavePositions,
+    StoredGroup,
+    TopicPartition,
+    is_nothing,
+)
 from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace.groups")
 
 PartitionOf = Callable[[TopicPartition], Partition | None]
+_LOADED_AT_ONCE = 64
+_TRIES, _AGAIN_S = 40, 0.25
+"""How often a group is tried to be taken over before somebody asks for it."""
 
 
 class Mirror:
@@ -75,6 +88,8 @@ class Runner:
 
     def __init__(self, stored: StoredGroup, table: "GroupTable") -> None:
         self.name = stored.name
+        self.view = table.coordination.number
+        """The number of the view by which this server coordinates it; None: it is alone."""
         self._table = table
         self._snapshot = Snapshot(stored)
         self._queue: deque[tuple[Event, int]] = deque()
@@ -84,6 +99,7 @@ class Runner:
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
         self._closed = False
+        self._why_closed = GroupError.COORDINATOR_NOT_AVAILABLE
         self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.now())
         self._teller = GroupTeller(stored.name, self.machine)
         self._carry_out(effects)
@@ -94,7 +110,7 @@ class Runner:
         """Queue a request; the future gets its result."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         if self._closed:
-            future.set_result(refusal(event, GroupError.COORDINATOR_NOT_AVAILABLE))
+            future.set_result(refusal(event, self._why_closed))
             return future
         self._waiting[event.token] = (event, future)
         self.post(event)
@@ -152,7 +168,7 @@ class Runner:
         changes: tuple[GroupChange, ...] = persist.changes
         try:
             before = self._snapshot.rewrite() if self._rewrite else ()
-            await self._table.storage.save(self.name, (*before, *changes))
+            await self._table.storage.save(self.name, (*before, *changes), self.view)
         except TopicError as error:
             self._start_over()
             _log.error("group not stored", group=self.name, reason=str(error))
@@ -187,7 +203,7 @@ class Runner:
             self._cancel(key)
         for request, future in self._waiting.values():
             if not future.done():
-                future.set_result(refusal(request, GroupError.COORDINATOR_NOT_AVAILABLE))
+                future.set_result(refusal(request, self._why_closed))
         self._waiting.clear()
         self._queue.clear()
 
@@ -227,6 +243,12 @@ class Runner:
         """Nothing stored, nobody waiting, no timer: the group need not exist."""
         return self._snapshot.nothing and not (self._waiting or self._timers or self._queue or self._rewrite)
 
+    def hand_over(self) -> None:
+        """Another broker coordinates it from now on. What is under way to storage lands, or is refused there."""
+        self._closed = True
+        self._why_closed = GroupError.NOT_COORDINATOR
+        self._refuse_all()
+
     async def close(self) -> None:
         """Take no more events, refuse whoever waits, and wait for a write under way."""
         self._closed = True
@@ -243,10 +265,24 @@ class Runner:
         self._waiting.clear()
 
 
+async def _any_topic(_: str) -> bool:
+    return True
+
+
 class GroupTable:
     """Every group of this server."""
 
-    def __init__(self, storage: GroupStorage, clock: Clock, settings: GroupSettings, partition_of: PartitionOf) -> None:
+    def __init__(
+        self,
+        storage: GroupStorage,
+        clock: Clock,
+        settings: GroupSettings,
+        partition_of: PartitionOf,
+        coordination: Coordination | None = None,
+    ) -> None:
+        self.coordination = coordination or Coordination(Ownership(0), "default", _any_topic)
+        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._loading_all: asyncio.Task[None] | None = None
         self.storage = storage
         self.clock = clock
         self.settings = settings
@@ -260,7 +296,13 @@ class GroupTable:
         return Now(self.clock.now_ms(), self.clock.ticks_ms())
 
     async def load(self) -> int:
-        """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped."""
+        """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped.
+
+        Where there are other brokers they come soon, in the background, as far as they are this server's.
+        """
+        if self.coordination.shared:
+            self.adopt()
+            return 0
         stored = await self.storage.load()
         for group in stored:
             runner = self._runners[group.name] = Runner(group, self)
@@ -270,6 +312,75 @@ class GroupTable:
             for topic in sorted(gone):
                 runner.post(DropTopic(topic))
         return len(stored)
+
+    # Other brokers
+
+    def adopt(self) -> None:
+        """Go by another view from now on: give up the groups that are others' now, take over those that are ours."""
+        number = self.coordination.number
+        for name, runner in tuple(self._runners.items()):
+            if self.coordination.owns(name):
+                runner.view = number
+            else:
+                del self._runners[name]
+                runner.hand_over()
+                self.storage.forget(name)
+        if self._loading_all is not None:
+            self._loading_all.cancel()
+        self._loading_all = asyncio.get_running_loop().create_task(self._load_owned(), name="groups")
+
+    async def _load_owned(self) -> None:
+        """Take over every stored group that is this server's: its members' time runs from now on."""
+        while True:
+            try:
+                names = await self.storage.names()
+                break
+            except TopicError:
+                await asyncio.sleep(_AGAIN_S)
+        mine = [name for name in names if self.coordination.owns(name)]
+        for start in range(0, len(mine), _LOADED_AT_ONCE):
+            await asyncio.gather(*(self._load_soon(name) for name in mine[start : start + _LOADED_AT_ONCE]))
+
+    async def _load_soon(self, name: str) -> None:
+        for _ in range(_TRIES):
+            if await self.ready(name) is not GroupError.COORDINATOR_NOT_AVAILABLE:
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    async def ready(self, name: str) -> GroupError | None:
+        """Return once a group can be asked here; why it cannot be, otherwise."""
+        coordination = self.coordination
+        if not coordination.shared:
+            return None
+        if not coordination.owns(name) or not coordination.certain:
+            return GroupError.NOT_COORDINATOR
+        if name in self._runners:
+            return None
+        loading = self._loads.get(name)
+        if loading is None:
+            loading = self._loads[name] = asyncio.get_running_loop().create_task(self._take_over(name))
+            loading.add_done_callback(lambda _: self._loads.pop(name, None))
+        number = coordination.number
+        try:
+            await asyncio.shield(loading)
+        except TopicError:
+            return GroupError.COORDINATOR_NOT_AVAILABLE
+        return None if number == coordination.number else GroupError.COORDINATOR_NOT_AVAILABLE
+
+    async def _take_over(self, name: str) -> None:
+        """Load a group as its coordinator, if there is one. Raises TopicError."""
+        number = self.coordination.number
+        assert number is not None
+        stored = await self.storage.load_one(name, number)
+        named = {place.topic for place in stored.positions} | {section.topic for section in stored.balanced}
+        gone = [topic for topic in sorted(named) if not await self.coordination.has_topic(topic)]
+        if self.coordination.number != number or not self.coordination.owns(name):
+            # It may be another's by now; who still wants it takes it over by the present view.
+            raise StorageUnavailable("the view has changed")
+        if not is_nothing(stored):
+            runner = self._runners[name] = Runner(stored, self)
+            for topic in gone:
+                runner.post(DropTopic(topic))
 
     def new_member_id(self, client_id: str) -> str:
         """A member id nobody has had: the client's id and a random part, as Kafka makes them."""
@@ -284,7 +395,10 @@ class GroupTable:
         return [self._runners[name] for name in sorted(self._runners)]
 
     def runner_or_new(self, name: str) -> Runner:
-        """A group's runner; a new group's leaves no trace until something is stored."""
+        """A group's runner; a new group's leaves no trace until something is stored.
+
+        Where there are other brokers, `ready` comes right before.
+        """
         runner = self._runners.get(name)
         if runner is None:
             empty = StoredGroup(name=name, header=None, members=(), positions={})
@@ -295,6 +409,10 @@ class GroupTable:
         """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
+        if self.coordination.shared:
+            refused = await self.ready(group)
+            if refused is not None:
+                return refusal(event, refused)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):
             return refusal(event, GroupError.POLICY_VIOLATION)
         return await self.runner_or_new(group).request(event)
@@ -358,6 +476,8 @@ class GroupTable:
 
     async def stop(self) -> None:
         """Stop the timers; what is stored stays."""
+        if self._loading_all is not None:
+            self._loading_all.cancel()
         for runner in self._runners.values():
             runner.stop()
         await self.mirror.settle()

@@ -32,6 +32,7 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
 from headrace.groups.effects import Result
+from headrace.groups.errors import GroupError
 from headrace.groups.model import StoredStart
 from headrace.topics.errors import OffsetOutOfRange, TopicError, UnknownTopic
 
@@ -81,6 +82,7 @@ class Instances:
         """
         while True:
             try:
+                await self._ready(group)
                 if self._has(topic, group):
                     return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
                 with self._place_for(topic, group, max_groups), _storage_errors():
@@ -109,6 +111,7 @@ class Instances:
                 UNAVAILABLE. The sink's content is then void.
             UnknownTopic: the topic was deleted meanwhile.
         """
+        await self._ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
         delivered: tuple[tuple[int, int], ...] = ()
@@ -127,6 +130,7 @@ class Instances:
         Raises:
             InstanceError: as `get`, but for BEHIND_LOG_START and GROUP_IN_USE.
         """
+        await self._ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         return await _cursor(runner, CommitCursor(token=object(), topic=_facts(topic), cursor=cursor))
 
@@ -136,6 +140,7 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP, GROUP_IN_USE, INVALID_CURSOR, UNAVAILABLE.
         """
+        await self._ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
 
@@ -145,6 +150,7 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP; GROUP_IN_USE while classic members are in it; UNAVAILABLE.
         """
+        await self._ready(group)
         runner = self._runner(topic, group)
         with _storage_errors():
             starts = await self._starts(topic, start)
@@ -162,6 +168,13 @@ class Instances:
         return [runner.name for runner in self._groups.runners() if topic.topic.name in runner.sections]
 
     # groups
+
+    async def _ready(self, group: str) -> None:
+        """Raises InstanceError where another broker has the group, or storage does not let it be taken over."""
+        refused = await self._groups.ready(group)
+        if refused is not None:
+            why = "another broker coordinates it" if refused is GroupError.NOT_COORDINATOR else refused.name
+            raise InstanceError(InstanceProblem.UNAVAILABLE, f"the group {group!r} is not available here: {why}")
 
     def _has(self, topic: LiveTopic, group: str) -> bool:
         runner = self._groups.runner(group)
@@ -212,6 +225,7 @@ class Instances:
             commit_on_get=commit_on_get,
             starts=starts,
         )
+        await self._ready(group)
         return await _cursor(self._groups.runner_or_new(group), request)
 
     async def _starts(self, topic: LiveTopic, start: Start) -> tuple[StoredStart, ...]:
@@ -265,6 +279,7 @@ class Instances:
 
     async def _beginning(self, partition: Partition, each: ReadFrom) -> int | None:
         """The offset to read from; None when there is nothing to read."""
+        partition.check_led()
         if each.offset >= partition.log_end and not partition.deleted:
             return None
         if each.not_before_ms is None:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from headrace.broker import offsets
-from headrace.broker.budget import ReadAhead, ReadBudget
+from headrace.broker.budget import ReadAhead, ReadBudget, bytes_of
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.clock import Clock
 from headrace.broker.index import ColdReads, LogIndex
@@ -17,7 +18,15 @@ from headrace.broker.ports import AppendDone, LogStorage
 from headrace.broker.snapshots import Snapshots
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
-from headrace.topics.errors import Fenced, OffsetOutOfRange, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import (
+    Fenced,
+    NotLeader,
+    OffsetOutOfRange,
+    StorageFull,
+    StorageUnavailable,
+    TopicError,
+    UnknownTopic,
+)
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
 from headrace.topics.owner import LogOwner
 
@@ -80,6 +89,13 @@ class LogPartition:
         self.leader_epoch = 0
         self.deleted = False
         self.paused = False
+        self.leader: int | None = None
+        self.opened: Callable[[LogPartition], None] = lambda _: None
+        """Called whenever this server has become the owner."""
+        self._view: int | None = None
+        """The number of the view by which this server is the owner; None: it is alone."""
+        self._elsewhere: NotLeader | None = None
+        """Why it can be neither read nor written here."""
         self._storage = storage
         self._clock = clock
         self._snapshots = snapshots
@@ -114,15 +130,17 @@ class LogPartition:
         Raises:
             UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
-        self._take_over(await self._storage.open(self.stream, self._lost, create=create))
+        opened = await self._storage.open(self.stream, self._lost, create=create, view=self._view)
+        if self.leader is None:
+            self._take_over(opened)
 
     def _take_over(self, opened: OpenedLog) -> None:
-        before, known = self.log_end, self._epochs is not None
+        before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
         self._saved_to = 0
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
-        self._doubt = None
+        self._doubt = self._elsewhere = None
         if known and opened.next_offset < before:
             _log.error(
                 "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",
@@ -136,6 +154,45 @@ class LogPartition:
             self._forget_tail()
         if known and opened.next_offset != before:
             self._watchers.tell(1 if opened.next_offset > before else 0)
+        self.opened(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to here, or will be soon without anybody's doing."""
+        return self._doubt is None or self._recovery is not None
+
+    def lead(self, view: int) -> None:
+        """By the view of this number it is this server's. Where it is not open, `open` comes next."""
+        self._view = view
+        if self.leader is not None or self._epochs is None:
+            self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
+        self.leader = None
+
+    def release(self, leader: int, epoch: int | None) -> None:
+        """It is another broker's from now on; `epoch`: the leader epoch that one has told, if it has."""
+        if self.leader is None:
+            self._doubt = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
+            if self._recovery is not None:
+                self._recovery.cancel()
+                self._recovery = None
+            while self._repeated:
+                self._repeated.popleft().done(self._doubt)
+            self._snapshots.discard(self)
+            self._unsaved = False
+            self._forget_tail()
+            self._watchers.tell(0)
+        self.leader = leader
+        self.leader_epoch = max(self.leader_epoch, epoch or 0)
+
+    def learn_epoch(self, epoch: int) -> None:
+        """The broker that leads it has opened it, under this leader epoch."""
+        if self.leader is not None:
+            self.leader_epoch = max(self.leader_epoch, epoch)
+
+    def check_led(self) -> None:
+        """Raise NotLeader unless it is open here."""
+        if self._elsewhere is not None:
+            raise NotLeader(str(self._elsewhere))
 
     def _forget_tail(self) -> None:
         self._tail.clear(self.log_end)
@@ -147,9 +204,8 @@ class LogPartition:
         if self._doubt is not None or self.deleted:
             return
         self._doubt = error
-        repeated, self._repeated = self._repeated, deque()
-        for each in repeated:
-            each.done(error)
+        while self._repeated:
+            self._repeated.popleft().done(error)
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
     async def _recover(self, reason: Exception) -> None:
@@ -160,13 +216,14 @@ class LogPartition:
         told = ""
         while True:
             try:
-                opened = await self._storage.open(self.stream, self._lost)
+                opened = await self._storage.open(self.stream, self._lost, view=self._view)
                 break
             except (StorageUnavailable, StorageFull):
                 await asyncio.sleep(_RETRY_S)
             except (Fenced, UnknownTopic) as error:
                 # Another server has it, or it was deleted: this partition takes nothing any more.
                 self._doubt = error
+                self._recovery = None
                 _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
                 return
             except Exception as error:
@@ -266,6 +323,7 @@ class LogPartition:
         """Raise OffsetOutOfRange unless `log_start <= offset <= log_end`; UnknownTopic once it is deleted."""
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+        self.check_led()
         if not self.log_start <= offset <= self.log_end:
             raise OffsetOutOfRange(
                 f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
@@ -336,7 +394,7 @@ class LogPartition:
             return
         reading = asyncio.ensure_future(self._read_ahead(left, following, place.size))
         # Nobody may ever come for it: an error is then nobody's.
-        reading.add_done_callback(lambda done: place.came(_bytes_of(done)))
+        reading.add_done_callback(lambda done: place.came(bytes_of(done)))
         self._ahead = (last, reading, place)
 
     def _forget_ahead(self) -> None:
@@ -357,6 +415,7 @@ class LogPartition:
 
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
+        self.check_led()
         return await offsets.find(self._storage, self, timestamp, opener, self.cold)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -381,7 +440,7 @@ class LogPartition:
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
         """Retention; what the producers of trimmed batches sent last is written down first."""
-        if before_ms is None and max_bytes is None:
+        if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
             return
         await self.save_producers()
         trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
@@ -389,6 +448,7 @@ class LogPartition:
 
     async def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`, also into the middle of a batch."""
+        self.check_led()
         if self.cold is not None:
             await self.cold.raise_start(offset)
         await self._storage.settle(self.stream)
@@ -409,7 +469,7 @@ class LogPartition:
 
     async def mirror_position(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""
-        if offset >= 0:
+        if offset >= 0 and self._elsewhere is None:
             await self._storage.mirror_position(self.stream, group, offset)
 
     def close(self) -> None:
@@ -437,10 +497,3 @@ def _fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
         total += size
         following = found.next_offset
     return chunks, total
-
-
-def _bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:
-    """What a read has brought; nothing when it failed."""
-    if reading.cancelled() or reading.exception() is not None:
-        return 0
-    return sum(len(found.batch) for found in reading.result())

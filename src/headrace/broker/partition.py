@@ -57,6 +57,8 @@ class Partition(Readable, Protocol):
     deleted: bool
     paused: bool
     """Whether appends are refused for a moment: its records are about to be elsewhere."""
+    leader: int | None
+    """The node id of the broker that leads it; None: this server does."""
 
     @property
     def local_start(self) -> int:
@@ -65,6 +67,12 @@ class Partition(Readable, Protocol):
     @property
     def leader_epoch(self) -> int:
         """The present leader epoch (KIP-101)."""
+
+    def learn_epoch(self, epoch: int) -> None:
+        """The broker that leads it has opened it, under this leader epoch."""
+
+    def check_led(self) -> None:
+        """Raise NotLeader unless this server leads it and has opened it."""
 
     def append(self, append: Append, done: AppendDone) -> None:
         """Store a checked batch; `done` gets its place in the log, or the error.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
+from headrace.membership.participant import Counters, Proposal
+from headrace.membership.view import Member, View
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.sequences import Producer
@@ -28,8 +30,8 @@ class TopicStorage(Protocol):
     async def create(self, topic: Topic) -> None:
         """Raises TopicExists when the name is taken."""
 
-    async def replace(self, topic: Topic) -> None:
-        """Store a changed topic (configuration, more partitions) under its name."""
+    async def replace(self, topic: Topic, before: Topic) -> None:
+        """Store a changed topic (configuration, more partitions). Raises TopicChanged where it is not `before`."""
 
     async def delete(self, topic: Topic) -> None:
         """Remove the registry entry first, then the streams and side keys."""
@@ -44,13 +46,14 @@ class TopicStorage(Protocol):
 class LogStorage(Protocol):
     """The logs that this server owns. It decides where a batch goes; the storage places it there, or nowhere."""
 
-    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+    async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Shut earlier owners out of a log and learn where it starts and ends.
 
         Args:
             stream: the log's key.
             lost: told once when the ownership is in doubt: the log must be opened again before anything is placed.
             create: make it where it is missing; else UnknownTopic is raised.
+            view: the number of the view by which this server owns it; Fenced is raised where there was a later one.
         """
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
@@ -185,8 +188,20 @@ class GroupStorage(Protocol):
     async def load(self) -> list[StoredGroup]:
         """Every group with its members and positions."""
 
-    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
-        """Apply all changes atomically, durable when this returns."""
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
+        """Apply all changes atomically, durable when this returns.
+
+        As the owner by the view of that number: raises Fenced where somebody has been it by a later one.
+        """
+
+    async def names(self) -> list[str]:
+        """Every group's name; some of them may have ended."""
+
+    async def load_one(self, name: str, view: int) -> StoredGroup:
+        """Take a group over as its owner by the view of that number; empty if there is none. Raises Fenced."""
+
+    def forget(self, group: str) -> None:
+        """Somebody else owns a group from now on."""
 
 
 class DocumentStorage(Protocol):
@@ -225,6 +240,44 @@ class Storage(Protocol):
     @property
     def documents(self) -> DocumentStorage:
         """What listeners keep."""
+
+
+class Change(Protocol):
+    """Something that a broker has changed."""
+
+    @property
+    def kind(self) -> str:
+        """`view`, `topics`, `documents` or `leaders`."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name; the kinds of documents; streams and leader epochs."""
+
+    @property
+    def cluster(self) -> str:
+        """The topic's virtual cluster."""
+
+
+class MembershipStorage(Protocol):
+    """What the brokers of a keyspace know of each other. Every call raises StorageUnavailable."""
+
+    async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
+        """Say that a broker is alive; the view, everybody's heartbeats, and the id of the last change."""
+
+    async def change(self, proposal: Proposal) -> View:
+        """Make a proposal the view, if nobody was faster; the view that there is now."""
+
+    def enter(self, number: int) -> None:
+        """Write under the number of this view from now on."""
+
+    async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
+        """What has changed behind a change's id; waits that long for something."""
+
+    async def leaders(self) -> dict[str, int]:
+        """Stream -> the leader epoch that its log was opened with last."""
+
+    async def publish(self, leaders: Mapping[str, int]) -> None:
+        """Tell the others the leader epochs of logs that were opened. Also raises Fenced."""
 
 
 class ClusterStorage(Storage, Protocol):

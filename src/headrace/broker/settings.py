@@ -21,9 +21,29 @@ def _as_topic(name: str, topic_name: str) -> ConfigKey:
 
 
 BROKER_KEYS: tuple[ConfigKey, ...] = (
-    ConfigKey(name="node.id", type=ConfigType.INT, default="1", minimum=0, doc="This broker's id in Metadata."),
+    ConfigKey(
+        name="node.id",
+        type=ConfigType.INT,
+        default="1",
+        minimum=0,
+        doc="This broker's id; those that share a Redis need different ones.",
+    ),
     ConfigKey(
         name="broker.id", type=ConfigType.INT, default=None, minimum=0, doc="Older name of node.id; set one of them."
+    ),
+    ConfigKey(
+        name="broker.heartbeat.interval.ms",
+        type=ConfigType.INT,
+        default="500",
+        minimum=10,
+        doc="How often the brokers of one Redis tell each other that they are alive (2 000 in Kafka).",
+    ),
+    ConfigKey(
+        name="broker.session.timeout.ms",
+        type=ConfigType.INT,
+        default="3000",
+        minimum=100,
+        doc="After how long without a heartbeat the other brokers take over what a broker has (9 000 in Kafka).",
     ),
     ConfigKey(
         name="auto.create.topics.enable",
@@ -321,6 +341,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's settings, read and checked. Made by `of`; each field is a key with its dots as underscores."""
 
     node_id: int
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int

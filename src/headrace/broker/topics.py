@@ -1,7 +1,7 @@
 """The topics of the running server: found by name or id, created, changed, deleted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,41 +11,45 @@ import structlog
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
+from headrace.broker.native.adopting import adopt
 from headrace.broker.native.converting import Conversion, MovePositions, target_of
-from headrace.broker.native.opening import open_partition, open_partitions
+from headrace.broker.native.opening import open_partitions
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import Storage
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.whole import to_the_end
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (
-    Fenced,
     InvalidConfig,
     InvalidPartitions,
-    StorageFull,
     StorageUnavailable,
     TooManyPartitions,
+    TopicChanged,
     TopicError,
     TopicExists,
     UnknownTopic,
 )
 from headrace.topics.model import Topic
 from headrace.topics.names import MAX_LENGTH, check_name
-from headrace.topics.native import ADOPTED, FIXED, STORAGE, with_adopted
+from headrace.topics.native import ADOPTED, FIXED
 
 _log = structlog.get_logger("headrace.topics")
 
 
-_OPENED_AT_ONCE = 64
 _ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
 """How long a storage that did not answer a change is asked what became of it."""
 _NO_LIMIT = 1 << 62
+_MOST_CONFLICTS = 20
 Progress = Callable[[int, int], None]
 StreamName = Callable[[str, UUID, int], str]
 """(topic name, topic id, partition) -> Redis key of a new partition's stream."""
+ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
+"""Makes a topic's new configuration of its present one."""
 
 
 class TopicTable:
@@ -60,6 +64,7 @@ class TopicTable:
         snapshots: Snapshots,
         stream_of: StreamName,
         reads: ReadBudget | None = None,
+        leading: Leading | None = None,
     ) -> None:
         """Start empty.
 
@@ -71,17 +76,23 @@ class TopicTable:
             snapshots: writes down what changes of logs' producers.
             stream_of: names a new partition's stream.
             reads: budget of what is read ahead; None: one of each partition's own.
+            leading: opens logs, where this server is to; None: it is alone.
         """
-        self._storage = storage
-        self._clock = clock
-        self._defaults = defaults
+        self.storage = storage
+        self.clock = clock
+        self.defaults = defaults
         self._budget = budget
         self._snapshots = snapshots
         self._stream_of = stream_of
+        self.native_stream_of = stream_of
+        """Names a new partition's stream in a native topic."""
+        self.reread: Callable[[str], Awaitable[None]] = _nothing
+        """Takes over what another broker has changed of a topic."""
+        self.leading = leading or Leading(Ownership(0), Leaders(), storage.topics)
         self._reads = reads
         self._by_name: dict[str, LiveTopic] = {}
         self._by_id: dict[UUID, LiveTopic] = {}
-        self._changes = asyncio.Lock()
+        self.changing = asyncio.Lock()
         self._closed = False
         self.most_partitions = _NO_LIMIT
         """How many partitions there may be, those of other virtual clusters included."""
@@ -104,46 +115,49 @@ class TopicTable:
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
-        topics = await self._storage.topics.load()
+        topics = await self.storage.topics.load()
         total = sum(topic.partitions for topic in topics)
         opened = 0
         for topic in topics:
-            await self._open(topic)
+            await self.open(topic)
             opened += topic.partitions
             if progress is not None:
                 progress(opened, total)
 
-    async def _open(self, topic: Topic) -> LiveTopic:
-        config = resolve(topic.config, self._defaults)
-        live = LiveTopic(topic, config, *await self._open_partitions(topic, config, 0))
-        self._add(live)
+    async def open(self, topic: Topic) -> LiveTopic:
+        """Take in a topic that is stored."""
+        config = resolve(topic.config, self.defaults)
+        live = LiveTopic(topic, config, *await self.open_partitions(topic, config, 0))
+        self.add(live)
         return live
 
-    async def _open_partitions(
+    async def open_partitions(
         self, topic: Topic, config: TopicConfig, first: int
     ) -> tuple[list[Partition], list[NativePartition]]:
         """The partitions from `first` on; the same once more where they are native."""
         if config.native:
-            natives = await open_partitions(topic, self._storage.native, first)
+            natives = await open_partitions(topic, self.storage.native, first)
+            for native in natives:
+                self.leading.point(native)
             return [*natives], natives
         logs = [
             LogPartition(
                 topic.name,
                 index,
                 topic.streams[index],
-                self._storage.logs,
+                self.storage.logs,
                 self._budget,
-                self._clock,
+                self.clock,
                 self._snapshots,
                 self._reads,
             )
             for index in range(first, topic.partitions)
         ]
-        for start in range(0, len(logs), _OPENED_AT_ONCE):
-            await asyncio.gather(*(log.open(create=True) for log in logs[start : start + _OPENED_AT_ONCE]))
+        await self.leading.open(topic, logs)
         return [*logs], []
 
-    def _add(self, live: LiveTopic) -> None:
+    def add(self, live: LiveTopic) -> None:
+        """A topic is there from now on."""
         self._by_name[live.topic.name] = live
         self._by_id[live.topic.id] = live
         self.partitions += len(live.partitions)
@@ -157,9 +171,17 @@ class TopicTable:
         for listener in self.deleted:
             listener(live.topic.name)
 
-    async def _forgotten(self, name: str) -> None:
+    async def forgotten(self, name: str) -> None:
+        """Have everybody forget a topic that is gone."""
         for forget in self.forget:
             await forget(name)
+
+    def put(self, live: LiveTopic, partitions: list[Partition], natives: list[NativePartition]) -> None:
+        """A topic's partitions are others, or more, from now on."""
+        self.partitions += len(partitions) - len(live.partitions)
+        live.partitions, live.natives = partitions, natives
+        for listener in self.adopted:
+            listener(live)
 
     def __iter__(self) -> Iterator[LiveTopic]:
         return iter(list(self._by_name.values()))
@@ -212,7 +234,7 @@ class TopicTable:
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
-        resolve(config, self._defaults)
+        resolve(config, self.defaults)
         self._check_room(partitions)
 
     def _check_room(self, added: int) -> None:
@@ -229,17 +251,18 @@ class TopicTable:
         return await to_the_end(self._create(name, partitions, config))
 
     async def _create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
-        async with self._changes:
+        async with self.changing:
             self.validate(name, partitions, config)
             topic_id = uuid4()
-            streams = tuple(self._stream_of(name, topic_id, index) for index in range(partitions))
-            topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self._clock.now_ms())
+            stream_of = self.native_stream_of if resolve(config, self.defaults).native else self._stream_of
+            streams = tuple(stream_of(name, topic_id, index) for index in range(partitions))
+            topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self.clock.now_ms())
             try:
-                await self._storage.topics.create(topic)
+                await self.storage.topics.create(topic)
             except TopicExists:
                 await self._open_stored(name)
                 raise
-            live = await self._open(topic)
+            live = await self.open(topic)
             _log.info("topic created", topic=name, partitions=partitions, config=config)
             return live
 
@@ -255,60 +278,13 @@ class TopicTable:
         Raises:
             InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
         """
-        return await to_the_end(self._adopt(name, stream, partition, config))
-
-    async def _adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-        async with self._changes:
-            check_name(name)
-            for other in (*self, *self.elsewhere()):
-                if stream in other.topic.streams:
-                    raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
-            known = self._by_name.get(name)
-            if known is None:
-                config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
-                resolve(config, self._defaults)
-                topic = Topic(name=name, id=uuid4(), streams=(), config=config, created_ms=self._clock.now_ms())
-            elif not known.config.native:
-                raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")
-            else:
-                topic = known.topic
-            streams = list(topic.streams)
-            if not 0 <= partition <= len(streams):
-                raise InvalidPartitions(f"partition {partition} of {name!r}: the next one is {len(streams)}")
-            if partition < len(streams) and known is not None and known.partitions[partition].log_end > 0:
-                raise InvalidPartitions(f"partition {partition} of {name!r} has records of its own already")
-            streams[partition : partition + 1] = [stream]
-            topic = msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
-            try:
-                opened = await open_partition(topic, partition, self._storage.native, must_exist=True)
-            except (Fenced, StorageFull, StorageUnavailable):
-                raise
-            except TopicError as error:
-                raise InvalidConfig(str(error)) from None
-            if known is None:
-                await self._storage.topics.create(topic)
-                live = LiveTopic(topic, resolve(topic.config, self._defaults), [opened], [opened])
-                self._add(live)
-                _log.info("stream adopted", topic=name, partition=partition, stream=stream)
-                return live
-            await self._storage.topics.replace(topic)
-            for replaced in known.partitions[partition : partition + 1]:
-                replaced.close()
-            self.partitions -= len(known.partitions)
-            known.partitions[partition : partition + 1] = [opened]
-            known.natives[partition : partition + 1] = [opened]
-            self.partitions += len(known.partitions)
-            known.topic = topic
-            for listener in self.adopted:
-                listener(known)
-            _log.info("stream adopted", topic=name, partition=partition, stream=stream)
-            return known
+        return await to_the_end(adopt(self, name, stream, partition, config))
 
     async def _open_stored(self, name: str) -> None:
         """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
-        for topic in await self._storage.topics.load():
+        for topic in await self.storage.topics.load():
             if topic.name == name:
-                await self._open(topic)
+                await self.open(topic)
 
     async def create_if_missing(self, name: str, partitions: int) -> LiveTopic:
         """Auto-creation: two clients that ask at once get the same topic."""
@@ -317,14 +293,35 @@ class TopicTable:
         except TopicExists:
             return self.get(name)
 
-    async def configure(self, name: str, config: dict[str, str], *, validate_only: bool = False) -> None:
-        """Replace a topic's own configuration, or only check it; raises UnknownTopic, InvalidConfig."""
-        await to_the_end(self._configure(name, config, validate_only=validate_only))
+    async def configure(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
+        """Change a topic's own configuration, or only check it.
 
-    async def _configure(self, name: str, config: dict[str, str], *, validate_only: bool) -> None:
-        async with self._changes:
+        Args:
+            name: the topic's name.
+            change: makes the new configuration of the present one; what it raises is raised here.
+            validate_only: change nothing.
+
+        Raises:
+            UnknownTopic, InvalidConfig.
+        """
+        await self._repeated(name, lambda: self._configure(name, change, validate_only=validate_only))
+
+    async def _repeated(self, name: str, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Make a change to the end, once more where another broker was faster with another one."""
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                await to_the_end(change())
+            except TopicChanged:
+                await self.reread(name)
+            else:
+                return
+        await to_the_end(change())
+
+    async def _configure(self, name: str, change: ConfigChange, *, validate_only: bool) -> None:
+        async with self.changing:
             live = self.get(name)
-            resolved = resolve(config, self._defaults)
+            config = change(live.topic.config)
+            resolved = resolve(config, self.defaults)
             for key in (*FIXED, ADOPTED):
                 if config.get(key) != live.topic.config.get(key):
                     why = "only adoption sets it" if key == ADOPTED else "offsets would mean something else"
@@ -332,7 +329,7 @@ class TopicTable:
             if validate_only:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)
-            await self._storage.topics.replace(topic)
+            await self.storage.topics.replace(topic, live.topic)
             before = live.topic.config
             live.topic, live.config = topic, resolved
             changed = {key: config.get(key) for key in {*before, *config} if before.get(key) != config.get(key)}
@@ -352,14 +349,14 @@ class TopicTable:
         return await to_the_end(self._convert(name, storage, move))
 
     async def _convert(self, name: str, storage: str, move: "MovePositions") -> int:
-        async with self._changes:
+        async with self.changing:
             live = self.get(name)
             before, target = live.topic, target_of(live.topic, storage)
             wanted = await move.wanted(live)
             # What a try before left there goes first.
-            await self._storage.topics.drop_streams(target)
-            config = resolve(target.config, self._defaults)
-            converted = LiveTopic(target, config, *await self._open_partitions(target, config, 0))
+            await self.storage.topics.drop_streams(target)
+            config = resolve(target.config, self.defaults)
+            converted = LiveTopic(target, config, *await self.open_partitions(target, config, 0))
             conversion = Conversion(live.partitions, converted.partitions, wanted)
             try:
                 await conversion.copy(last=False)
@@ -369,7 +366,7 @@ class TopicTable:
                 # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
                 if storage == "log":
                     await move.carry(live, conversion.moved)
-                await self._storage.topics.replace(target)
+                await self.storage.topics.replace(target, before)
             except TopicError:
                 for partition in live.partitions:
                     partition.paused = False
@@ -377,15 +374,13 @@ class TopicTable:
                     partition.close()
                 raise
             closed = live.partitions
-            live.partitions, live.natives = converted.partitions, converted.natives
             live.topic, live.config = target, converted.config
+            self.put(live, converted.partitions, converted.natives)
             for partition in closed:
                 partition.close()
-            for listener in self.adopted:
-                listener(live)
             if storage == "native":
                 await move.carry(live, conversion.moved)
-            await self._storage.topics.drop_streams(before)
+            await self.storage.topics.drop_streams(before)
             _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
             return conversion.copied
 
@@ -398,24 +393,21 @@ class TopicTable:
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
-        await to_the_end(self._grow(name, partitions))
+        await self._repeated(name, lambda: self._grow(name, partitions))
 
     async def _grow(self, name: str, partitions: int) -> None:
-        async with self._changes:
+        async with self.changing:
             self.validate_growth(name, partitions)
             live = self.get(name)
             present = len(live.partitions)
-            added = tuple(self._stream_of(name, live.topic.id, index) for index in range(present, partitions))
+            stream_of = self.native_stream_of if live.config.native else self._stream_of
+            added = tuple(stream_of(name, live.topic.id, index) for index in range(present, partitions))
             topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
             # Stored first: a partition that clients were told of is there after a restart too.
-            await self._storage.topics.replace(topic)
-            opened, natives = await self._open_partitions(topic, live.config, present)
+            await self.storage.topics.replace(topic, live.topic)
+            opened, natives = await self.open_partitions(topic, live.config, present)
             live.topic = topic
-            live.partitions += opened
-            live.natives += natives
-            self.partitions += len(opened)
-            for listener in self.adopted:
-                listener(live)
+            self.put(live, [*live.partitions, *opened], [*live.natives, *natives])
             _log.info("topic altered", topic=name, partitions=partitions, before=present)
 
     async def delete(self, name: str) -> None:
@@ -423,29 +415,33 @@ class TopicTable:
         await to_the_end(self._delete(name))
 
     async def _delete(self, name: str) -> None:
-        async with self._changes:
+        async with self.changing:
             await self._delete_live(self.get(name))
 
     async def _delete_live(self, live: LiveTopic) -> None:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
         try:
-            await self._storage.topics.delete(live.topic)
+            await self.storage.topics.delete(live.topic)
         except StorageUnavailable:
             if await self._still_stored(live.topic):
                 raise
+        self.dismiss(live)
+        await self.forgotten(live.topic.name)
+        _log.info("topic deleted", topic=live.topic.name)
+
+    def dismiss(self, live: LiveTopic) -> None:
+        """A topic has been deleted."""
         for partition in live.partitions:
             partition.close()
         self._remove(live)
         for listener in self.removed:
             listener(live)
-        await self._forgotten(live.topic.name)
-        _log.info("topic deleted", topic=live.topic.name)
 
     async def _still_stored(self, topic: Topic) -> bool:
         """Whether a topic is still in the registry, after a change whose answer was lost; waits for the storage."""
         for _ in range(_ASKED_AGAIN):
             try:
-                stored = await self._storage.topics.find(topic.name)
+                stored = await self.storage.topics.find(topic.name)
             except StorageUnavailable:
                 await asyncio.sleep(_ASK_AGAIN_S)
             else:
@@ -457,14 +453,14 @@ class TopicTable:
         await to_the_end(self._delete_all())
 
     async def _delete_all(self) -> None:
-        async with self._changes:
+        async with self.changing:
             for live in self:
                 await self._delete_live(live)
             self._closed = True
 
     def set_defaults(self, defaults: TopicDefaults) -> None:
         """What topics' configurations fall back to from now on, those that exist included."""
-        self._defaults = defaults
+        self.defaults = defaults
         for live in self:
             live.config = resolve(live.topic.config, defaults)
 
@@ -483,11 +479,11 @@ class TopicTable:
 
     async def _move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
         # The caller makes one move at a time, so two tables never wait for each other.
-        async with self._changes, target._changes:
+        async with self.changing, target.changing:
             live = self.get(name)
             if name in target._by_name:
                 raise TopicExists(f"topic {name!r} exists already")
-            config = resolve(live.topic.config, target._defaults)
+            config = resolve(live.topic.config, target.defaults)
             try:
                 await store(live.topic)
             except StorageUnavailable:
@@ -495,5 +491,9 @@ class TopicTable:
                     raise
             self._remove(live)
             live.config = config
-            target._add(live)
-            await self._forgotten(name)
+            target.add(live)
+            await self.forgotten(name)
+
+
+async def _nothing(_: str) -> None:
+    pass

@@ -219,6 +219,8 @@ def _lag(broker: Broker, topic: str, index: int, position: int) -> int | None:
     if live.config.native or index >= len(live.partitions):
         return None
     partition = live.partitions[index]
+    if partition.leader is not None:
+        return None
     return to_come(position, partition.log_start, partition.log_end)
 
 
@@ -226,7 +228,7 @@ def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:
     topics = _topics(brokers)
     for family, at_end in ((families.LOG_END, True), (families.LOG_START, False)):
         for cluster, live in topics:
-            for partition in list(live.partitions):
+            for partition in [each for each in live.partitions if each.leader is None]:
                 offset = partition.log_end if at_end else partition.log_start
                 text = labels(cluster=cluster, topic=live.topic.name, partition=str(partition.index))
                 page.sample(family, offset, text)

@@ -38,3 +38,5 @@ class GroupError(Enum):
     """No such topic or partition. The caller knows the topics: it finds this, not the group."""
     COORDINATOR_NOT_AVAILABLE = auto()
     """The group's storage did not take a change, or the group ended while the request waited. Ask again."""
+    NOT_COORDINATOR = auto()
+    """Another broker coordinates the group: look for it again."""

@@ -111,6 +111,11 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One section per topic."""
 
 
+def is_nothing(group: StoredGroup) -> bool:
+    """Whether nothing is kept of it: it does not exist, or has ended."""
+    return group.header is None and not (group.members or group.positions or group.balanced)
+
+
 class SaveHeader(msgspec.Struct, frozen=True):
     """Replace the header."""
 

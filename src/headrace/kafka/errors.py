@@ -22,6 +22,7 @@ class Code(IntEnum):
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
@@ -100,6 +101,8 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.ArchiveUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.Fenced: Code.NOT_LEADER_OR_FOLLOWER,
+    topics.NotLeader: Code.NOT_LEADER_OR_FOLLOWER,
+    topics.TopicChanged: Code.KAFKA_STORAGE_ERROR,
 }
 
 _GROUPS: dict[GroupError, Code] = {error: Code[error.name] for error in GroupError}

@@ -130,6 +130,13 @@ class Exchange(msgspec.Struct, eq=False):
         host, port = self.outlet.broker.advertised[self.outlet.listener]
         return (self.outlet.local_host if host in _EVERYWHERE else host), port
 
+    @property
+    def nodes(self) -> list[tuple[int, str, int]]:
+        """Node id, host and port of every broker that is alive, by node id."""
+        broker = self.outlet.broker
+        own = (broker.node_id, *self.advertised)
+        return sorted([own, *((each.node_id, each.host, each.port) for each in broker.ownership.others)])
+
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
         self._send(response, response.encode(self.version if version is None else version))

@@ -85,13 +85,28 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     @property
     def epoch(self) -> str:
-        """String: how many servers have owned this keyspace; the present one's fencing epoch."""
+        """String: the fencing epoch: the number of the view, or how many servers have owned an embedded Valkey."""
         return self._meta("epoch")
 
     @property
-    def lease(self) -> str:
-        """Hash: who owns this keyspace; expires."""
-        return self._meta("lease")
+    def view(self) -> str:
+        """Hash: the number of the view and its members, the brokers that are alive; none with an embedded Valkey."""
+        return self._meta("view")
+
+    @property
+    def heartbeats(self) -> str:
+        """Hash: `<node id>:<incarnation>` of a broker -> how many heartbeats it has sent."""
+        return self._meta("heartbeats")
+
+    @property
+    def changes(self) -> str:
+        """Redis Stream: what has changed, for brokers to load it anew; where there is a view."""
+        return self._meta("changes")
+
+    @property
+    def leaders(self) -> str:
+        """Hash: stream -> the leader epoch that its log was opened with last; where there is a view."""
+        return self._meta("leaders")
 
     @property
     def version(self) -> str:

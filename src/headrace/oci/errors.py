@@ -74,6 +74,8 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.StorageUnavailable: (503, "ServiceUnavailable"),
     topics.ArchiveUnavailable: (503, "ServiceUnavailable"),
     topics.Fenced: (503, "ServiceUnavailable"),
+    topics.NotLeader: (503, "ServiceUnavailable"),
+    topics.TopicChanged: (503, "ServiceUnavailable"),
 }
 
 

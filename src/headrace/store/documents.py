@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.keyspace.keys import Keyspace
+from headrace.store.fence import Fence
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
 
@@ -10,10 +11,10 @@ from headrace.store.scripts import Scripts
 class RedisDocuments:
     """Small values that the doors keep: one hash for each kind."""
 
-    def __init__(self, scripts: Scripts, keyspace: Keyspace, epoch: int) -> None:
+    def __init__(self, scripts: Scripts, keyspace: Keyspace, fence: Fence) -> None:
         self._scripts = scripts
         self._keyspace = keyspace
-        self._epoch = epoch
+        self._fence = fence
 
     async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id, in id order."""
@@ -25,8 +26,9 @@ class RedisDocuments:
         if not changes:
             return
         kinds = {kind: place for place, kind in enumerate(sorted({kind for kind, _ in changes}), 1)}
-        keys = [self._keyspace.epoch, *(self._keyspace.documents(kind) for kind in kinds)]
-        arguments: list[str | bytes | int] = []
+        keyspace = self._keyspace
+        keys = [keyspace.epoch, keyspace.view, keyspace.changes, *(keyspace.documents(kind) for kind in kinds)]
+        arguments: list[str | bytes | int] = [" ".join(kinds)]
         for (kind, name), value in changes.items():
             arguments += ["D", kinds[kind], name] if value is None else ["S", kinds[kind], name, value]
-        await self._scripts.run("save_documents", keys, self._epoch, *arguments)
+        await self._scripts.run("save_documents", keys, self._fence.number, *arguments)

@@ -26,7 +26,7 @@ from headrace.store.datadir import DataDirectory
 from headrace.store.errors import StoreError
 from headrace.store.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
 from headrace.store.rewrite import keep_rewriting
-from headrace.store.tasks import end
+from headrace.tasks import end
 
 _START_S: Final = 30.0
 """How long a Valkey that was started may give no answer; loading does not count, it answers then."""

@@ -14,10 +14,12 @@ from headrace.groups.model import (
     SaveMember,
     SavePositions,
     StoredGroup,
+    is_nothing,
 )
 from headrace.keyspace import registry
 from headrace.keyspace.keys import Keyspace
 from headrace.store.connection import Reply
+from headrace.store.fence import Fence
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
 
@@ -27,38 +29,47 @@ _LOADED_AT_ONCE = 64
 class RedisGroups:
     """Members, positions and balanced sections of groups."""
 
-    def __init__(self, scripts: Scripts, keyspace: Keyspace, epoch: int) -> None:
+    def __init__(self, scripts: Scripts, keyspace: Keyspace, fence: Fence) -> None:
         self._scripts = scripts
         self._connection = scripts.connection
         self._keyspace = keyspace
-        self._epoch = epoch
+        self._fence = fence
         self._registered: set[str] = set()
 
-    async def _call(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        return await self._scripts.run(name, keys, self._epoch, *arguments)
+    async def _call(self, name: str, keys: list[str], view: int, *arguments: str | bytes | int) -> Reply:
+        return await self._scripts.run(name, keys, view, *arguments)
 
-    async def _register(self, group: str, what: str) -> None:
-        await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], what, group)
+    async def _register(self, group: str, view: int, what: str) -> None:
+        await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], view, what, group)
 
     def _keys(self, group: str) -> list[str]:
         return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
 
     async def load(self) -> list[StoredGroup]:
         """Every group with its members and positions, in name order. Older servers can write to none from here on."""
-        stored = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
-        names = sorted(name.decode() for name in stored)
+        names = await self.names()
         groups: list[StoredGroup] = []
         for start in range(0, len(names), _LOADED_AT_ONCE):
             groups += await asyncio.gather(*(self._load(name) for name in names[start : start + _LOADED_AT_ONCE]))
         self._registered = set(names)
         # A crash came between the dropping of a group and its leaving the list.
         for group in groups:
-            if _is_nothing(group):
+            if is_nothing(group):
                 await self.save(group.name, [DropGroup()])
-        return [group for group in groups if not _is_nothing(group)]
+        return [group for group in groups if not is_nothing(group)]
 
-    async def _load(self, name: str) -> StoredGroup:
-        header, members, positions, sections = await self._call("load_group", self._keys(name))
+    async def names(self) -> list[str]:
+        """Every group's name, in order; some of them may have ended."""
+        stored = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
+        return sorted(name.decode() for name in stored)
+
+    async def load_one(self, name: str, view: int) -> StoredGroup:
+        """A group, empty if there is none; who owned it under an older view can write to it no more. Raises Fenced."""
+        return await self._load(name, view)
+
+    async def _load(self, name: str, view: int | None = None) -> StoredGroup:
+        number = self._fence.number if view is None else view
+        header, members, positions, sections = await self._call("load_group", self._keys(name), number)
         return StoredGroup(
             name=name,
             header=registry.header(header) if header else None,
@@ -70,19 +81,21 @@ class RedisGroups:
             balanced=tuple(sorted((registry.section(text) for text in sections), key=lambda each: each.topic)),
         )
 
-    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
-        """Apply all changes atomically."""
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
+        """Apply all changes atomically, as the owner by the view of this number; None: by the present one."""
+        number = self._fence.number if view is None else view
         if group not in self._registered:
-            await self._register(group, "add")
+            await self._register(group, number, "add")
             self._registered.add(group)
-        await self._call("save_group", self._keys(group), *(part for change in changes for part in _encoded(change)))
+        encoded = (part for change in changes for part in _encoded(change))
+        await self._call("save_group", self._keys(group), number, *encoded)
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
-            await self._register(group, "remove")
+            await self._register(group, number, "remove")
 
-
-def _is_nothing(group: StoredGroup) -> bool:
-    return group.header is None and not (group.members or group.positions or group.balanced)
+    def forget(self, group: str) -> None:
+        """Somebody else owns a group from now on, and may drop it."""
+        self._registered.discard(group)
 
 
 def _encoded(change: GroupChange) -> list[str | bytes]:  # noqa: PLR0911 - one line per change

@@ -15,6 +15,7 @@ from headrace.store import restoring
 from headrace.store.connection import Connection, Reply
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.errors import Stray
+from headrace.store.fence import Fence
 from headrace.store.placing import Lost, OwnedLog, PlaceDone, Placer
 from headrace.store.replies import checked
 from headrace.store.restoring import Acknowledged, Opened
@@ -46,7 +47,7 @@ class RedisLogs:
     def __init__(
         self,
         connection: Connection,
-        epoch: int,
+        fence: Fence,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
@@ -58,7 +59,7 @@ class RedisLogs:
 
         Args:
             connection: to the Redis.
-            epoch: this server's epoch: openings of an older one are refused from the first of ours on.
+            fence: the number of the view: openings under an older one are refused from the first of ours on.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
             early: acknowledges small batches before Redis has them.
@@ -67,7 +68,7 @@ class RedisLogs:
         """
         self._connection = connection
         self._scripts = Scripts(connection, disk)
-        self._epoch = epoch
+        self._fence = fence
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
         self._early = early
@@ -85,13 +86,14 @@ class RedisLogs:
 
     # Owning
 
-    async def open(self, stream: str, lost: Lost, *, create: bool = False) -> OpenedLog:
+    async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Shut earlier owners out of a log, store what was acknowledged and is missing, and learn the rest.
 
         Args:
             stream: the log's key.
             lost: told when the log must be opened again before anything can be placed.
             create: make it where it is missing.
+            view: the number of the view that says so; None: the present one.
 
         Raises:
             UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
@@ -108,7 +110,7 @@ class RedisLogs:
             except TimeoutError:
                 raise StorageUnavailable("no connection to Redis") from None
             made = self._connection.made
-            opened = await self._open(log, create=create)
+            opened = await self._open(log, create=create, view=self._fence.number if view is None else view)
             if self._connection.made != made:
                 raise StorageUnavailable("the connection to Redis was lost during an opening")
             self._counted.openings += 1
@@ -116,9 +118,11 @@ class RedisLogs:
             log.doubt = None
             return opened
 
-    async def _open(self, log: OwnedLog, *, create: bool) -> OpenedLog:
+    async def _open(self, log: OwnedLog, *, create: bool, view: int) -> OpenedLog:
         stream = log.name
-        log_start, snapshot, opened, length = await self._raise_term(log, create=create, resume=bool(log.acknowledged))
+        log_start, snapshot, opened, length = await self._raise_term(
+            log, view, create=create, resume=bool(log.acknowledged)
+        )
         if log.acknowledged:
             opened, length = await self._restore(log, opened, length, log_start)
         epochs = opened.epochs
@@ -129,12 +133,14 @@ class RedisLogs:
             log_start=log_start, next_offset=opened.log_end, epochs=epochs, producers=producers, unsaved=unsaved
         )
 
-    async def _raise_term(self, log: OwnedLog, *, create: bool, resume: bool) -> tuple[int, int, Opened, int]:
+    async def _raise_term(
+        self, log: OwnedLog, view: int, *, create: bool, resume: bool
+    ) -> tuple[int, int, Opened, int]:
         """Log start, offset of the snapshot, what else there is, and how many entries."""
         stream = log.name
         keys = [stream, state_of(stream), foreign_of(stream)]
         term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing = await self._scripts.run(
-            "open", keys, self._epoch, log.term + 1, "create" if create else "", uuid4().hex[:16],
+            "open", keys, view, log.term + 1, "create" if create else "", uuid4().hex[:16],
             "resume" if resume else "",
         )  # fmt: skip
         log.term, log.id = int(term), log_id
@@ -269,7 +275,7 @@ class RedisLogs:
         if log is not None:
             self._placer.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
-        await self._scripts.run("drop", keys, self._epoch)
+        await self._scripts.run("drop", keys, self._fence.number)
 
     # Reading
 

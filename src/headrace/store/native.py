@@ -17,6 +17,7 @@ from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError
 from headrace.store.connection import Reply, encode
+from headrace.store.fence import Fence
 from headrace.store.native_watch import StreamWatcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
@@ -62,7 +63,7 @@ class RedisNative:
         self,
         scripts: Scripts,
         url: str,
-        epoch: int,
+        fence: Fence,
         *,
         producer_expiry_ms: int,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
@@ -73,7 +74,7 @@ class RedisNative:
         Args:
             scripts: over the connection for everything but waiting.
             url: where a connection of its own may wait for entries.
-            epoch: this server's epoch: scripts refuse an older one.
+            fence: the number that scripts are told: they refuse an older one.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
             counted: counts what is appended.
@@ -82,7 +83,7 @@ class RedisNative:
         self._scripts = scripts
         self._connection = scripts.connection
         self._watcher = StreamWatcher(url, scripts.connection)
-        self._epoch = epoch
+        self._fence = fence
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
 
@@ -96,7 +97,7 @@ class RedisNative:
     async def _forget_producers(self, stream: str) -> None:
         last_use_ms = self._now_ms() - self._producer_expiry_ms
         keys = [producers_of(stream), state_of(stream)]
-        await self._scripts.run("forget_producers", keys, self._epoch, last_use_ms)
+        await self._scripts.run("forget_producers", keys, self._fence.number, last_use_ms)
 
     # Records
 
@@ -108,7 +109,7 @@ class RedisNative:
             Fenced, StorageUnavailable.
         """
         await asyncio.gather(
-            self._run("open", [stream.key, state_of(stream.key)], self._epoch, "must" if must_exist else ""),
+            self._run("open", [stream.key, state_of(stream.key)], self._fence.number, "must" if must_exist else ""),
             self._forget_producers(stream.key),
         )
         return await self.extent(stream)
@@ -141,7 +142,7 @@ class RedisNative:
         head = encode(
             [
                 "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
-                self._epoch, stream.bits, append.max_timestamp, *producer, append.span,
+                self._fence.number, stream.bits, append.max_timestamp, *producer, append.span,
             ]
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
@@ -204,7 +205,9 @@ class RedisNative:
     ) -> tuple[Reply, bool]:
         most = min(count, _MOST_ENTRIES)
         keys = [stream.key, state_of(stream.key)]
-        reply = await self._scripts.call("native_read_group", keys, self._epoch, group, member, after, most, limit)
+        reply = await self._scripts.call(
+            "native_read_group", keys, self._fence.number, group, member, after, most, limit
+        )
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
             raise GroupGone(str(reply))
         entries, more = checked(reply)
@@ -274,7 +277,7 @@ class RedisNative:
         keys = [stream.key, state_of(stream.key)]
         await asyncio.gather(
             self._forget_producers(stream.key),
-            self._run("trim", keys, self._epoch, stream.bits, oldest, most, first),
+            self._run("trim", keys, self._fence.number, stream.bits, oldest, most, first),
         )
         return await self.extent(stream)
 
@@ -312,7 +315,7 @@ class RedisNative:
             last, pending, more = await self._run(
                 "enter",
                 self._keys_of(stream),
-                self._epoch,
+                self._fence.number,
                 group,
                 member,
                 native.id_before(create_at, stream.bits),
@@ -336,7 +339,7 @@ class RedisNative:
         while more:
             before = native.id_before(offset, stream.bits)
             part, more, moved = await self._run(
-                "commit", self._keys_of(stream), self._epoch, group, before, kind, _AT_ONCE
+                "commit", self._keys_of(stream), self._fence.number, group, before, kind, _AT_ONCE
             )
             acknowledged += part
         return acknowledged, bool(moved)
@@ -360,11 +363,11 @@ class RedisNative:
 
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
         """Remove a member's consumer where nothing is pending for it; whether it went."""
-        return bool(await self._run("leave", self._keys_of(stream), self._epoch, group, member))
+        return bool(await self._run("leave", self._keys_of(stream), self._fence.number, group, member))
 
     async def forget_group(self, stream: NativeStream, group: str) -> bool:
         """Destroy the Redis group unless a Redis program is in it; whether it went."""
-        return bool(await self._run("forget", self._keys_of(stream), self._epoch, group))
+        return bool(await self._run("forget", self._keys_of(stream), self._fence.number, group))
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
         """Every Redis consumer group of the stream, with its lag."""

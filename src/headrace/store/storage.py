@@ -15,7 +15,8 @@ from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection, encode, hide_password
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
-from headrace.store.errors import TooOld, Unreachable, WrongLayout
+from headrace.store.errors import TooOld, Unreachable, WrongLayout, in_the_way
+from headrace.store.fence import Fence
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
@@ -68,8 +69,8 @@ class ClusterParts:
         self.logs = shared.logs
         self.native = shared.native
         self.documents = shared.documents
-        self.topics = RedisTopics(shared.scripts, keyspace, shared.epoch, shared.logs, shared.native)
-        self.groups = RedisGroups(shared.scripts, keyspace, shared.epoch)
+        self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native)
+        self.groups = RedisGroups(shared.scripts, keyspace, shared.fence)
 
 
 class RedisStorage:
@@ -94,16 +95,17 @@ class RedisStorage:
         connection.on_restored.append(partial(_count_reconnect, counted))
         self.url = url
         self.cluster_id = cluster
-        self.epoch = epoch
+        self.fence = Fence(epoch)
+        """The number under which everything is written; raised with each view."""
         self._admin = admin
         self._connection = connection
         self.scripts = Scripts(connection, disk)
         early = EarlyAcknowledgement.over(journal, connection, counted)
         self.logs = RedisLogs(
-            connection, epoch, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
+            connection, self.fence, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
         )
-        self.native = RedisNative(self.scripts, url, epoch, producer_expiry_ms=producer_expiry_ms, counted=counted)
-        self.documents = RedisDocuments(self.scripts, keyspace, epoch)
+        self.native = RedisNative(self.scripts, url, self.fence, producer_expiry_ms=producer_expiry_ms, counted=counted)
+        self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
 
@@ -127,7 +129,7 @@ class RedisStorage:
         Args:
             url: what redis-py's `from_url` takes.
             admin: a client for that URL, closed by `close`.
-            epoch: this server's epoch, from the lease or the data directory's lock.
+            epoch: this server's epoch, or the number of the view that it has joined.
             keyspace: the keys; the default ones if None.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             alone: no other server can write to this Redis as long as this one lives: a lock sees to that.
@@ -147,7 +149,7 @@ class RedisStorage:
             if alone:
                 await _end_older_servers(admin)
         except RedisError as error:
-            raise Unreachable(f"Redis at {hide_password(url)} does not answer as it should: {error}") from None
+            raise Unreachable(f"Redis at {hide_password(url)} {'; '.join(in_the_way(error))}") from None
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
         connection = Connection(url, [*name, *load_commands()])
         await connection.open()

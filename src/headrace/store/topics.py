@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.keyspace import native, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
+from headrace.store.fence import Fence
 from headrace.store.logs import RedisLogs
 from headrace.store.native import RedisNative
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
-from headrace.topics.errors import StorageUnavailable, TopicExists, UnknownTopic
+from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.model import Topic
 from headrace.topics.native import NativeStream, adopted, bits_of, is_native
 
@@ -19,11 +20,13 @@ _PARTITIONS_AT_ONCE = 64
 class RedisTopics:
     """The topics of one virtual cluster."""
 
-    def __init__(self, scripts: Scripts, keyspace: Keyspace, epoch: int, logs: RedisLogs, native: RedisNative) -> None:
+    def __init__(
+        self, scripts: Scripts, keyspace: Keyspace, fence: Fence, logs: RedisLogs, native: RedisNative
+    ) -> None:
         self._scripts = scripts
         self._connection = scripts.connection
         self._keyspace = keyspace
-        self._epoch = epoch
+        self._fence = fence
         self._logs = logs
         self._native = native
 
@@ -55,13 +58,17 @@ class RedisTopics:
         if not await self._put("create", topic):
             raise TopicExists(f"topic {topic.name!r} exists already")
 
-    async def replace(self, topic: Topic) -> None:
-        """Store a changed topic under its name."""
-        await self._put("replace", topic)
+    async def replace(self, topic: Topic, before: Topic) -> None:
+        """Store a changed topic in place of what it was. Raises TopicChanged where it is not that any more."""
+        if not await self._put("replace", topic, before):
+            raise TopicChanged(f"topic {topic.name!r} was changed by another broker meanwhile")
 
-    async def _put(self, what: str, topic: Topic) -> int:
-        keys = [self._keyspace.topics, self._keyspace.epoch]
-        answer: int = await self._scripts.run("put_topic", keys, self._epoch, what, topic.name, registry.encode(topic))
+    async def _put(self, what: str, topic: Topic, before: Topic | None = None) -> int:
+        keyspace = self._keyspace
+        keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes]
+        texts = [registry.encode(topic), b"" if before is None else registry.encode(before)]
+        number = self._fence.number
+        answer: int = await self._scripts.run("put_topic", keys, number, what, keyspace.cluster, topic.name, *texts)
         return answer
 
     async def delete(self, topic: Topic) -> None:
@@ -81,8 +88,10 @@ class RedisTopics:
             return
 
     async def _remove(self, what: str, topic: Topic) -> None:
-        keys = [self._keyspace.topics, self._keyspace.epoch, self._keyspace.deleted]
-        await self._scripts.run("remove_topic", keys, self._epoch, what, str(topic.id), topic.name)
+        keyspace = self._keyspace
+        keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
+        place = [str(topic.id), keyspace.cluster, topic.name]
+        await self._scripts.run("remove_topic", keys, self._fence.number, what, *place)
 
     async def _finish_deletions(self) -> None:
         deleted = await self._in(self._keyspace.deleted)
@@ -105,15 +114,16 @@ class RedisTopics:
 
             async def drop(stream: str) -> None:
                 keys = [stream, state_of(stream), producers_of(stream), native.groups_of(stream)]
-                await self._scripts.run("native_drop", keys, self._epoch, "keep" if stream in kept else "")
+                await self._scripts.run("native_drop", keys, self._fence.number, "keep" if stream in kept else "")
 
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
             await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
 
     async def move(self, topic: Topic, source: Keyspace, target: Keyspace) -> None:
         """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
-        keys = [source.topics, target.topics, source.epoch]
-        moved = await self._scripts.run("move_topic", keys, self._epoch, topic.name)
+        keys = [source.topics, target.topics, source.epoch, source.view, source.changes]
+        place = [topic.name, source.cluster, target.cluster]
+        moved = await self._scripts.run("move_topic", keys, self._fence.number, *place)
         if moved == 0:
             raise UnknownTopic(f"no topic {topic.name!r} in {source.cluster!r}")
         if moved < 0:
@@ -122,4 +132,4 @@ class RedisTopics:
     async def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids nobody was given before."""
         keys = [self._keyspace.producer_ids, self._keyspace.epoch]
-        return int(await self._scripts.run("take_producer_ids", keys, self._epoch, count))
+        return int(await self._scripts.run("take_producer_ids", keys, self._fence.number, count))

@@ -17,8 +17,9 @@ from typing import Self
 import structlog
 
 from headrace import settings
-from headrace.app import Ready, Stop, serve
+from headrace.app import Ready, serve
 from headrace.loop import loop_factory
+from headrace.stop import Stop
 from headrace.testing.clock import MovableClock
 from headrace.testing.guard import Guard
 from headrace.testing.process import ServerFailed, texts_of

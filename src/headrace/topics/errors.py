@@ -83,3 +83,11 @@ class ArchiveUnavailable(TopicError):
 
 class Fenced(TopicError):
     """Another server has taken this keyspace over; this one may not write any more."""
+
+
+class NotLeader(TopicError):
+    """Another broker owns the partition, or this one is about to; the client has to look for the leader again."""
+
+
+class TopicChanged(TopicError):
+    """Another broker has changed the topic meanwhile: what was to be changed has to be looked at again."""

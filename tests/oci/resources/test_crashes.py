@@ -75,12 +75,12 @@ class DyingStorage(RedisStorage):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.fuse = Fuse()
-        self.documents = DyingDocuments(self.scripts, Keyspace(), self.epoch)
+        self.documents = DyingDocuments(self.scripts, Keyspace(), self.fence)
         self.documents.fuse = self.fuse
         self.topics = self._dying(Keyspace())
 
     def _dying(self, keyspace: Keyspace) -> DyingTopics:
-        made = DyingTopics(self.scripts, keyspace, self.epoch, self.logs, self.native)
+        made = DyingTopics(self.scripts, keyspace, self.fence, self.logs, self.native)
         made.fuse = self.fuse
         return made
 

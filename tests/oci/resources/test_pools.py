@@ -106,7 +106,7 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
     made = await world.pool()
     streams = [await world.stream(name, pool_id=world.pool_id(made)) for name in ("a", "b")]
     topics = world.clusters.get(made.cluster).topics
-    delete = topics._storage.topics.delete
+    delete = topics.storage.topics.delete
 
     async def refuse(topic: Topic) -> None:
         if topic is topics.get("b").topic:
@@ -114,7 +114,7 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
         await delete(topic)
 
     with monkeypatch.context() as patch:
-        patch.setattr(topics._storage.topics, "delete", refuse)
+        patch.setattr(topics.storage.topics, "delete", refuse)
         with pytest.raises(StorageUnavailable):
             await world.catalog.delete_pool(world.pool_id(made), None)
     assert (world.state(made), [world.state(each) for each in streams]) == ("ACTIVE", ["DELETED", "ACTIVE"])

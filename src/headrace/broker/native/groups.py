@@ -73,7 +73,23 @@ class NativeGroups:
             self._owners.load(group)
         return groups
 
-    async def save(self, group: str, changes: Sequence[GroupChange]) -> None:
+    async def names(self) -> list[str]:
+        """Every group's name; some of them may have ended."""
+        return await self._storage.names()
+
+    async def load_one(self, name: str, view: int) -> StoredGroup:
+        """Take a group over as its owner by the view of that number."""
+        group = await self._storage.load_one(name, view)
+        self._owners.load(group)
+        return group
+
+    def forget(self, group: str) -> None:
+        """Another broker owns a group from now on: its members' fetches are nobody's here."""
+        self._storage.forget(group)
+        self._owners.apply(group, [DropGroup()])
+        self._reset(group)
+
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         """Acknowledge what is committed, store the changes, then let go who has left."""
         for change in changes:
             if isinstance(change, SavePositions) and self._natives:
@@ -83,7 +99,7 @@ class NativeGroups:
             for change in changes
             if isinstance(change, DropMember)
         }
-        await self._storage.save(group, changes)
+        await self._storage.save(group, changes, view)
         self._owners.apply(group, changes)
         if any(isinstance(change, SaveMember) for change in changes):
             # A new generation: each partition is looked at anew, also by a member that keeps it.

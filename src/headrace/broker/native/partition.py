@@ -47,6 +47,7 @@ class NativePartition:
         self.stream = stream.key
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
+        self.leader: int | None = None
         self.paused = False
         self.native = native
         self._watchers = Watchers()
@@ -59,6 +60,12 @@ class NativePartition:
         self._looking: asyncio.Task[None] | None = None
         self._rearm: asyncio.TimerHandle | None = None
         self._watch_stream()
+
+    def learn_epoch(self, epoch: int) -> None:
+        """There are none."""
+
+    def check_led(self) -> None:
+        """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
 
     # What is known of the log
 

@@ -24,8 +24,10 @@ async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGrou
     groups = exchange.broker.groups
     results = []
     async for index, name in exchange.pace().each(enumerate(request.groups_names)):
-        error: GroupError | None = GroupError.GROUP_ID_NOT_FOUND
-        if groups.exists(name):
+        error = await groups.ready(name)
+        if error is None and not groups.exists(name):
+            error = GroupError.GROUP_ID_NOT_FOUND
+        if error is None:
             result = await groups.request(name, DeleteGroup(token=(exchange, index)))
             assert isinstance(result, DeleteGroupResult)
             error = result.error

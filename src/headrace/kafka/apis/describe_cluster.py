@@ -1,8 +1,8 @@
 """DescribeCluster (60), versions 0-1 (KIP-700).
 
 Behavior
-- One broker, which is the controller too. There is no endpoint for controllers alone (endpoint type 2):
-  UNSUPPORTED_ENDPOINT_TYPE.
+- The brokers that are alive. The one with the least id is called the controller. There is no endpoint for controllers
+  alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from headrace.access.needs import ANYBODY
@@ -16,7 +16,7 @@ _BROKERS = 1
 
 @register(DescribeClusterRequest, 0, 1, needs=ANYBODY)
 def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
-    """Tell the cluster's id, its broker and its controller."""
+    """Tell the cluster's id, its brokers and its controller."""
     broker = exchange.broker
     if request.endpoint_type != _BROKERS:
         exchange.answer(
@@ -29,11 +29,13 @@ def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
             )
         )
         return
-    host, port = exchange.advertised
     exchange.answer(
         DescribeClusterResponse(
             cluster_id=broker.cluster_id,
-            controller_id=broker.node_id,
-            brokers=[DescribeClusterResponse.DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+            controller_id=exchange.nodes[0][0],
+            brokers=[
+                DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+                for node_id, host, port in exchange.nodes
+            ],
         )
     )

@@ -12,8 +12,9 @@ Version notes
 
 from headrace.access.needs import Operation
 from headrace.groups.description import GroupDescription
+from headrace.groups.errors import GroupError
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
-from headrace.kafka.errors import Code
+from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups
 from headrace.kafka.registry import register
@@ -27,22 +28,25 @@ async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> Describe
     groups = exchange.broker.groups
     # Each group once, however often it is named.
     named = dict.fromkeys(request.groups)
+    errors = {name: await groups.ready(name) async for name in exchange.pace().each(named)}
     fitting = await exchange.reserve_parts({name: groups.size(name) for name in named})
     return DescribeGroupsResponse(
         groups=[
-            _described(name, groups.describe(name)) if name in fitting else _left_out(name)
+            _described(name, groups.describe(name), errors[name])
+            if name in fitting
+            else _refused(name, Code.POLICY_VIOLATION)
             async for name in exchange.pace().each(named)
         ]
     )
 
 
-def _left_out(name: str) -> Group:
-    return Group(
-        error_code=Code.POLICY_VIOLATION, group_id=name, group_state="", protocol_type="", protocol_data="", members=[]
-    )
+def _refused(name: str, code: Code) -> Group:
+    return Group(error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=[])
 
 
-def _described(name: str, found: GroupDescription | None) -> Group:
+def _described(name: str, found: GroupDescription | None, error: GroupError | None) -> Group:
+    if error is not None:
+        return _refused(name, code_of(error))
     if found is None:
         return Group(group_id=name, group_state="Dead", protocol_type="", protocol_data="", members=[])
     return Group(

@@ -49,7 +49,7 @@ async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
 
 def _everything(broker: Broker) -> Iterable[Partition | None]:
     # A list of now: topics come and go while others have their turn.
-    return [partition for live in broker.topics for partition in live.partitions if not partition.deleted]
+    return [partition for live in broker.topics for partition in live.partitions if _here(partition)]
 
 
 def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:
@@ -62,6 +62,13 @@ def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partitio
                 continue
             seen.add((topic.topic, index))
             try:
-                yield broker.topics.partition(topic.topic, index)
+                partition = broker.topics.partition(topic.topic, index)
             except TopicError:
                 yield None
+            else:
+                yield partition if _here(partition) else None
+
+
+def _here(partition: Partition) -> bool:
+    """Whether it is there, and no other broker's to tell of."""
+    return not partition.deleted and partition.leader is None

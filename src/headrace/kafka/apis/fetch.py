@@ -151,6 +151,7 @@ def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> 
     try:
         live = broker.topics.get(name)
         partition = live.partition(wanted.partition)
+        partition.check_led()
     except TopicError as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
     epoch = wanted.current_leader_epoch

@@ -1,7 +1,8 @@
 """FindCoordinator (10), versions 0-4.
 
 Behavior
-- The one broker coordinates every group. Transactional ids have no coordinator here.
+- Without other brokers this one coordinates every group; with others the view says who does. Transactional ids have no
+  coordinator here.
 
 Version notes
 - 1: key types. 3: flexible. 4: many keys at once (KIP-699).
@@ -36,20 +37,36 @@ def _keys(key_type: int) -> Names:
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
 )
 async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
-    """Name the broker that coordinates the groups asked for."""
-    node_id = exchange.broker.node_id
-    host, port = exchange.advertised
-    code, message = Code.NONE, None
-    if request.key_type != GROUP:
-        code, message = Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator: no transactions here"
-        node_id, host, port = _NOWHERE, "", _NOWHERE
+    """Name the brokers that coordinate the groups asked for."""
+    nodes = {node_id: (host, port) for node_id, host, port in exchange.nodes}
+
+    def find(key: str) -> FindCoordinatorResponse.Coordinator:
+        if request.key_type != GROUP:
+            return _nobody(key, "only groups have a coordinator: no transactions here")
+        node_id = exchange.broker.coordinator_of(key)
+        if node_id not in nodes:
+            return _nobody(key, "no broker is alive that could coordinate it")
+        host, port = nodes[node_id]
+        return FindCoordinatorResponse.Coordinator(
+            key=key, node_id=node_id, host=host, port=port, error_code=Code.NONE, error_message=None
+        )
+
     if exchange.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+        one = find(request.key)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
     return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
-            )
-            async for key in exchange.pace().each(request.coordinator_keys)
-        ]
+        coordinators=[find(key) async for key in exchange.pace().each(request.coordinator_keys)]
+    )
+
+
+def _nobody(key: str, message: str) -> FindCoordinatorResponse.Coordinator:
+    code = Code.COORDINATOR_NOT_AVAILABLE
+    return FindCoordinatorResponse.Coordinator(
+        key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=code, error_message=message
     )

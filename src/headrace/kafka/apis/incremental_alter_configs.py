@@ -8,6 +8,8 @@ Version notes
 - 1: flexible.
 """
 
+from collections.abc import Mapping
+
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, topics_in
@@ -16,7 +18,7 @@ from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, topics
 from headrace.kafka.registry import register
-from headrace.topics.config import describe
+from headrace.topics.config import TopicDefaults, describe
 from headrace.topics.errors import InvalidConfig, TopicError
 from headrace.topics.values import ConfigType
 
@@ -60,9 +62,16 @@ async def _alter(broker: Broker, resource: Resource, *, validate_only: bool) -> 
     names = [change.name for change in resource.configs]
     if len(set(names)) < len(names):
         raise RequestError(Code.INVALID_REQUEST, "a key is named more than once")
-    live = broker.topics.get(resource.resource_name)
-    values = {entry.key.name: entry for entry in describe(live.topic.config, broker.settings.topic_defaults)}
-    config = dict(live.topic.config)
+
+    def change(present: Mapping[str, str]) -> dict[str, str]:
+        return _changed_config(present, resource, broker.settings.topic_defaults)
+
+    await broker.topics.configure(resource.resource_name, change, validate_only=validate_only)
+
+
+def _changed_config(present: Mapping[str, str], resource: Resource, defaults: TopicDefaults) -> dict[str, str]:
+    values = {entry.key.name: entry for entry in describe(dict(present), defaults)}
+    config = dict(present)
     for change in resource.configs:
         if change.name not in values:
             raise InvalidConfig(f"unknown topic configuration {change.name!r}")
@@ -77,7 +86,7 @@ async def _alter(broker: Broker, resource: Resource, *, validate_only: bool) -> 
             if entry.key.type is not ConfigType.LIST:
                 raise InvalidConfig(f"{change.name} is no list: it can be set or deleted only")
             config[change.name] = _changed(entry.value, change)
-    await broker.topics.configure(resource.resource_name, config, validate_only=validate_only)
+    return config
 
 
 def _changed(present: str, change: Change) -> str:

@@ -65,6 +65,7 @@ class _Search:
 
     async def _find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> Partition:
         partition = self._broker.topics.partition(topic, asked.partition_index)
+        partition.check_led()
         epoch = asked.current_leader_epoch
         if epoch >= 0 and epoch != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH

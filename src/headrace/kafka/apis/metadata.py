@@ -1,7 +1,8 @@
 """Metadata (3), versions 0-12.
 
 Behavior
-- One broker, which leads every partition and is the controller.
+- Without other brokers this one leads every partition and is the controller. With others, the view says who leads; the
+  controller is the one with the least id, and any of them does what clients send there.
 - A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
   1 000 of them at most by one request.
 - A topic that is named more than once is described once.
@@ -70,9 +71,13 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         await exchange.reserve(_size(broker, named))
         one = _Described(broker, pace, may_create=may_create)
         found = [await one.topic(name, topic_id) async for name, topic_id in pace.each(named)]
-    host, port = exchange.advertised
-    node = MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=None)
-    return MetadataResponse(brokers=[node], cluster_id=broker.cluster_id, controller_id=broker.node_id, topics=found)
+    nodes = [
+        MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
+        for node_id, host, port in exchange.nodes
+    ]
+    return MetadataResponse(
+        brokers=nodes, cluster_id=broker.cluster_id, controller_id=exchange.nodes[0][0], topics=found
+    )
 
 
 def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
@@ -111,7 +116,7 @@ class _Described:
 
 
 async def _described(live: LiveTopic, broker: Broker, pace: Pace) -> MetadataResponse.MetadataResponseTopic:
-    node = broker.node_id
+    own = broker.node_id
     return MetadataResponse.MetadataResponseTopic(
         name=live.topic.name,
         topic_id=live.topic.id,
@@ -125,5 +130,6 @@ async def _described(live: LiveTopic, broker: Broker, pace: Pace) -> MetadataRes
                 offline_replicas=[],
             )
             async for partition in pace.each(live.partitions)
+            for node in (own if partition.leader is None else partition.leader,)
         ],
     )

@@ -28,6 +28,9 @@ Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Delete positions of a group."""
     broker = exchange.broker
+    refused = await broker.groups.ready(request.group_id)
+    if refused is not None:
+        return OffsetDeleteResponse(error_code=code_of(refused), topics=[])
     if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
     errors: dict[TopicPartition, GroupError | None] = {}

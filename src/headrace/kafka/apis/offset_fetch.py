@@ -19,7 +19,7 @@ from sys import getsizeof
 from headrace.access.needs import Operation
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
-from headrace.kafka.errors import Code
+from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups, topics
 from headrace.kafka.registry import register
@@ -106,6 +106,9 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
                 for asked in merged
             ]
         )
+    refused = await exchange.broker.groups.ready(request.group_id)
+    if refused is not None:
+        return OffsetFetchResponse(topics=[], error_code=code_of(refused))
     if request.topics is None:
         await exchange.reserve(await _size(exchange, request.group_id))
     asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
@@ -139,6 +142,9 @@ def _merged(
 
 
 async def _group(exchange: Exchange, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
+    refused = await exchange.broker.groups.ready(wanted.group_id)
+    if refused is not None:
+        return Group(group_id=wanted.group_id, topics=[], error_code=code_of(refused))
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
         found = await _positions(exchange, wanted.group_id, asked)

@@ -50,6 +50,7 @@ async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> Of
 def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> Partition:
     try:
         partition = broker.topics.partition(topic, asked.partition)
+        partition.check_led()
         known = asked.current_leader_epoch
         if known >= 0 and known != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH

@@ -28,14 +28,14 @@ from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.needs import its_transaction, topics, transactional_ids
 from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
 from headrace.records.pure import HeaderFields
-from headrace.topics.errors import Fenced, InvalidRecord, StorageFull, StorageUnavailable, TopicError
+from headrace.topics.errors import Fenced, InvalidRecord, NotLeader, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
 """`socket.request.max.bytes` alone bounds what carries records."""
-_TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced)
-"""What is wrong with the storage and not with a batch is not said once more for each batch."""
+_TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced, NotLeader)
+"""What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
 _log = structlog.get_logger("headrace.kafka")
 PRODUCE = ProduceRequest.API_KEY
 Answer = ProduceResponse.PartitionProduceResponse

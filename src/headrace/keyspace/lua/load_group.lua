@@ -20,4 +20,9 @@ for place = 1, #fields, 2 do
     table.insert(sections, fields[place + 1])
   end
 end
-return {header, redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3]), sections}
+local members, positions = redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])
+if header == '' and #sections == 0 and #members == 0 and #positions == 0 then
+  -- There is no such group: the fence stands for as long as something may be on its way.
+  redis.call('PEXPIRE', KEYS[1], 60000)
+end
+return {header, members, positions, sections}

@@ -1,13 +1,19 @@
 -- Create or replace a topic in the registry.
--- KEYS: topics, epoch
--- ARGV: fencing epoch, 'create' | 'replace', name, topic
--- Answer: 1, or 0 when a topic to be created is there already. Error: FENCED.
+-- KEYS: topics, epoch, view, changes
+-- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, what is to be replaced
+-- Answer: 1, or 0 when a topic to be created is there already, or another one than was to be replaced. Error: FENCED.
+--
+-- Where there is a view, other brokers are told.
 local epoch = redis.call('GET', KEYS[2])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-if ARGV[2] == 'create' then
-  return redis.call('HSETNX', KEYS[1], ARGV[3], ARGV[4])
+local present = redis.call('HGET', KEYS[1], ARGV[4])
+if ARGV[2] == 'create' and present or ARGV[2] == 'replace' and present ~= ARGV[6] then
+  return 0
 end
-redis.call('HSET', KEYS[1], ARGV[3], ARGV[4])
+redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'k', 'topics', 'c', ARGV[3], 'n', ARGV[4])
+end
 return 1

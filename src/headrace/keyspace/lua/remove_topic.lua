@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Take a topic out of the registry and note that its records are still to go; or strike that note out.
--- KEYS: topics, epoch, deleted
--- ARGV: fencing epoch, 'begin' | 'end', topic id, ['begin': name]
+-- KEYS: topics, epoch, deleted, view, changes
+-- ARGV: fencing epoch, 'begin' | 'end', topic id, ['begin': virtual cluster, name]
 -- Answer: 1, or 0 when there was nothing to do. Error: FENCED.
 --
+-- Where there is a view, other brokers are told. A topic of that name with another id is another one, and stays.
 -- allow-oom: deleting a topic is what makes room again.
 local epoch = redis.call('GET', KEYS[2])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
@@ -12,10 +13,13 @@ end
 if ARGV[2] == 'end' then
   return redis.call('HDEL', KEYS[3], ARGV[3])
 end
-local topic = redis.call('HGET', KEYS[1], ARGV[4])
-if not topic then
+local topic = redis.call('HGET', KEYS[1], ARGV[5])
+if not topic or not string.find(topic, '"id":"' .. ARGV[3] .. '"', 1, true) then
   return 0
 end
 -- Records without a topic would never be found again, should the server die between the two.
 redis.call('HSET', KEYS[3], ARGV[3], topic)
-return redis.call('HDEL', KEYS[1], ARGV[4])
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'k', 'topics', 'c', ARGV[4], 'n', ARGV[5])
+end
+return redis.call('HDEL', KEYS[1], ARGV[5])

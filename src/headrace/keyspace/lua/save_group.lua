@@ -44,5 +44,6 @@ end
 -- After a drop that nothing follows no key of the group stays.
 if not dropped then
   redis.call('HSET', KEYS[1], 'e', ARGV[1])
+  redis.call('PERSIST', KEYS[1])
 end
 return 'OK'

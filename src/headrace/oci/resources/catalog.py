@@ -47,6 +47,10 @@ class Catalog:
         await self.pools.start()
         await self.streams.start()
 
+    async def reload(self, kinds: frozenset[str]) -> None:
+        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        await self._change(self.documents.reload(kinds))
+
     async def stop(self) -> None:
         """Stop writing in the background."""
         await self.streams.stop()

@@ -72,6 +72,12 @@ class Documents:
         for table in (self.streams, self.pools, self.harnesses, self.requests, self.tokens):
             await table.load(self._storage)
 
+    async def reload(self, kinds: frozenset[str]) -> None:
+        """Read what another broker has stored of these kinds anew; of all kinds for none."""
+        for table in (self.streams, self.pools, self.harnesses, self.requests, self.tokens):
+            if not kinds or table.kind in kinds:
+                await table.load(self._storage)
+
     # Changes
 
     async def exclusively(self, change: Coroutine[Any, Any, T]) -> T:

@@ -15,6 +15,7 @@ import structlog
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
 from headrace.broker.live import LiveTopic
+from headrace.broker.refreshing import refresh_all
 from headrace.oci import ocids
 from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle
@@ -53,6 +54,10 @@ class Streams:
 
     async def start(self) -> None:
         """Find the topics there are, and those that have gone since; then hear of every other."""
+        if self._clusters.ownership.shared:
+            # Another broker may have made a topic and its record since the topics were loaded, in that order.
+            for _, broker in self._clusters:
+                await refresh_all(broker.topics)
         self._clusters.topic_added.append(self._added)
         self._clusters.topic_removed.append(self._removed)
         for _, broker in self._clusters:

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Begin a new epoch without a lease, where a lock outside of Redis keeps other servers out.
+-- Begin a new epoch where a lock outside of Redis keeps other servers out.
 -- KEYS: epoch
 -- Answer: the epoch, a text.
 --

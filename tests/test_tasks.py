@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 
-from headrace.store.tasks import end
+from headrace.tasks import end
 
 
 async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:

@@ -1,0 +1,128 @@
+"""Follows what other brokers change: topics, virtual clusters, listeners' documents, leader epochs, the view itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from headrace.broker.clusters import Clusters, UnknownCluster
+from headrace.broker.ports import Change, MembershipStorage
+from headrace.broker.refreshing import refresh, refresh_all
+from headrace.tasks import end
+from headrace.topics.errors import TopicError
+
+_WAIT_MS = 1_000
+_AGAIN_S = 0.25
+_MOST = 5_000
+"""Changes at once from which on everything is loaded: some may have been dropped."""
+_log = structlog.get_logger("headrace.membership")
+
+Documents = Callable[[frozenset[str]], Awaitable[None]]
+
+
+def _place(change_id: str) -> tuple[int, int]:
+    ms, _, sequence = change_id.partition("-")
+    return int(ms), int(sequence or 0)
+
+
+class Follower:
+    """Reads the changes, and has what they are about loaded."""
+
+    def __init__(self, storage: MembershipStorage, clusters: Clusters, documents: Documents, view: Callable[[], None]):
+        """Prepare.
+
+        Args:
+            storage: where changes are told.
+            clusters: what has topics.
+            documents: loads listeners' documents of these kinds.
+            view: called when the view has changed.
+        """
+        self._storage = storage
+        self._clusters = clusters
+        self._documents = documents
+        self._view = view
+        self._last = self._at_last_beat = "0-0"
+        self._everything = False
+        self._stopped = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, last: str) -> None:
+        """Follow from a change on; what was before it is known."""
+        self._last = self._at_last_beat = last
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        self._stopped = True
+        if self._task is not None:
+            await end(self._task)
+
+    def last_is(self, change_id: str) -> None:
+        """Redis says what the last change is. Where it is an earlier one than is known, Redis has lost some."""
+        if _place(change_id) < _place(self._at_last_beat):
+            _log.warning("Redis came back with less than it had: everything is loaded anew")
+            self._last = change_id
+            self.load_everything()
+        # Changes that come with the answer to a heartbeat are often known before that is.
+        self._at_last_beat = self._last
+
+    def load_everything(self) -> None:
+        """Something may have been missed."""
+        self._everything = True
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            try:
+                if self._everything:
+                    self._everything = False
+                    await self._load()
+                last = self._last
+                found = await self._storage.changes(last, _WAIT_MS)
+                if last != self._last:
+                    continue
+                if found:
+                    self._last = found[-1][0]
+                if len(found) >= _MOST:
+                    self._everything = True
+                else:
+                    await self._take([change for _, change in found])
+            except TopicError as error:
+                # What it was about may not have been loaded.
+                self._everything = True
+                _log.warning("changes cannot be followed", reason=str(error))
+                await asyncio.sleep(_AGAIN_S)
+            except Exception:
+                self._everything = True
+                _log.exception("a change could not be taken over")
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _take(self, changes: list[Change]) -> None:
+        kinds: set[str] = set()
+        topics: dict[tuple[str, str], None] = {}
+        for change in changes:
+            if change.kind == "view":
+                self._view()
+            elif change.kind == "topics":
+                topics[change.cluster, change.name] = None
+            elif change.kind == "documents":
+                kinds.update(change.name.split(" "))
+            elif change.kind == "leaders":
+                parts = change.name.split(" ")
+                self._clusters.learn_leaders(dict(zip(parts[::2], map(int, parts[1::2]), strict=True)))
+        if kinds & {"clusters", "moved-topics"}:
+            await self._clusters.refresh_clusters()
+        for cluster, name in topics:
+            try:
+                await refresh(self._clusters.get(cluster).topics, name)
+            except UnknownCluster:
+                continue
+        if kinds:
+            await self._documents(frozenset(kinds))
+
+    async def _load(self) -> None:
+        await self._clusters.refresh_clusters()
+        for _, broker in self._clusters:
+            await refresh_all(broker.topics)
+        self._clusters.learn_leaders(await self._storage.leaders())
+        await self._documents(frozenset())
+        self._view()

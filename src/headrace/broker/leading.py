@@ -1,0 +1,163 @@
+"""The logs that this server leads: opened when the view says that they are its, given up when it no longer does.
+
+Without a view all of them are, and whoever asks for an opening waits for it. With one, they are opened soon, in the
+background; until then clients are told to look for the leader again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+import structlog
+
+from headrace.broker.log import LogPartition
+from headrace.broker.ownership import Ownership
+from headrace.broker.partition import Partition
+from headrace.broker.ports import TopicStorage
+from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.model import Topic
+
+_AT_ONCE = 64
+_AGAIN_S = 0.25
+_log = structlog.get_logger("headrace.log")
+
+
+class Leaders:
+    """The leader epochs of logs, as their leaders tell them; common to all virtual clusters."""
+
+    def __init__(self, publish: Callable[[Mapping[str, int]], Awaitable[None]] | None = None) -> None:
+        """`publish`: tells the other brokers; None: there are none."""
+        self.known: dict[str, int] = {}
+        self._publish = publish
+        self._due: dict[str, int] = {}
+        self._publishing: asyncio.Task[None] | None = None
+
+    def opened(self, log: LogPartition) -> None:
+        """This server has opened a log: soon the others know."""
+        if self._publish is None:
+            return
+        self.known[log.stream] = self._due[log.stream] = log.leader_epoch
+        if self._publishing is None:
+            self._publishing = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        assert self._publish is not None
+        try:
+            while self._due:
+                due, self._due = self._due, {}
+                try:
+                    await self._publish(due)
+                except (Fenced, StorageUnavailable):
+                    self._due = due | self._due
+                    await asyncio.sleep(_AGAIN_S)
+        finally:
+            self._publishing = None
+
+    def learn(self, told: Mapping[str, int]) -> dict[str, int]:
+        """What others have told; those of it that are news."""
+        news = {stream: epoch for stream, epoch in told.items() if epoch > self.known.get(stream, -1)}
+        self.known |= news
+        return news
+
+    def stop(self) -> None:
+        """Tell nobody any more."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+
+
+class Leading:
+    """The logs of one virtual cluster."""
+
+    def __init__(self, ownership: Ownership, leaders: Leaders, registry: TopicStorage) -> None:
+        self._ownership = ownership
+        self._leaders = leaders
+        self._registry = registry
+        self._due: dict[LogPartition, Topic] = {}
+        self._opening: asyncio.Task[None] | None = None
+
+    async def open(self, topic: Topic, logs: list[LogPartition]) -> None:
+        """Open new logs as far as they are this server's; raises what `LogPartition.open` does where it is alone."""
+        if not self._ownership.shared:
+            for start in range(0, len(logs), _AT_ONCE):
+                await asyncio.gather(*(log.open(create=True) for log in logs[start : start + _AT_ONCE]))
+            return
+        for log in logs:
+            log.opened = self._leaders.opened
+            self._assign(topic, log)
+        # Whoever has made the topic will write to it next.
+        if self._opening is not None:
+            await asyncio.wait([self._opening], timeout=1)
+
+    def adopt(self, topic: Topic, partitions: Iterable[Partition]) -> None:
+        """Go by the present view from now on."""
+        for partition in partitions:
+            if isinstance(partition, LogPartition):
+                self._assign(topic, partition)
+            else:
+                self.point(partition)
+
+    def point(self, partition: Partition) -> None:
+        """A plain stream is open everywhere: only where clients are sent is to be known."""
+        own = self._ownership.owns(partition.stream)
+        partition.leader = None if own else self._ownership.owner_of(partition.stream)
+
+    def _assign(self, topic: Topic, log: LogPartition) -> None:
+        number = self._ownership.number
+        assert number is not None
+        if not self._ownership.owns(log.stream):
+            self._due.pop(log, None)
+            log.release(self._ownership.owner_of(log.stream), self._leaders.known.get(log.stream))
+            return
+        log.lead(number)
+        if not log.is_open:
+            self._due[log] = topic
+            if self._opening is None:
+                self._opening = asyncio.get_running_loop().create_task(self._open_due())
+
+    async def _open_due(self) -> None:
+        try:
+            while self._due:
+                some = [(log, self._due.pop(log)) for log in list(self._due)[:_AT_ONCE]]
+                again = await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
+                if any(again):
+                    await asyncio.sleep(_AGAIN_S)
+                for (log, topic), wanted in zip(some, again, strict=True):
+                    if wanted and log.leader is None and not log.deleted:
+                        self._due.setdefault(log, topic)
+        finally:
+            self._opening = None
+
+    async def _open_one(self, log: LogPartition, topic: Topic) -> bool:
+        """Open a log; whether it has to be tried again."""
+        if log.deleted or log.leader is not None or log.is_open:
+            return False
+        try:
+            await log.open(create=True)
+            await self._check_there(log, topic)
+        except (Fenced, UnknownTopic):
+            # There is a later view, which this server will hear of; or the topic is gone.
+            return False
+        except (StorageUnavailable, StorageFull):
+            return True
+        except TopicError as error:
+            _log.error("partition cannot be opened", topic=log.topic, partition=log.index, reason=str(error))
+            return True
+        except Exception:
+            # The others are still to be opened.
+            _log.exception("partition cannot be opened", topic=log.topic, partition=log.index)
+            return True
+        return False
+
+    async def _check_there(self, log: LogPartition, topic: Topic) -> None:
+        """An opening makes what is missing, so it may have made a log of a topic that was deleted meanwhile."""
+        if log.log_end:
+            return
+        stored = await self._registry.find(topic.name)
+        if stored is None or log.stream not in stored.streams:
+            log.close()
+            await self._registry.drop_streams(msgspec.structs.replace(topic, streams=(log.stream,)))
+
+    def stop(self) -> None:
+        """Open nothing any more."""
+        if self._opening is not None:
+            self._opening.cancel()

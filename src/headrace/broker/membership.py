@@ -1,0 +1,175 @@
+"""Keeps this server among the brokers of its keyspace: sends heartbeats, and carries out what they lead to.
+
+What they lead to is decided in `headrace.membership.participant`.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from headrace.broker.clock import Clock
+from headrace.broker.ports import MembershipStorage
+from headrace.membership.participant import Participant, Step
+from headrace.membership.view import Member, View
+from headrace.tasks import end
+from headrace.topics.errors import StorageUnavailable
+
+_log = structlog.get_logger("headrace.membership")
+
+
+class NodeIdTaken(Exception):
+    """Another server has this one's `node.id` and is alive."""
+
+
+class Membership:
+    """This server's place in the view."""
+
+    def __init__(
+        self, storage: MembershipStorage, me: Member, clock: Clock, *, session_ms: int, interval_ms: int
+    ) -> None:
+        """Begin outside.
+
+        Args:
+            storage: where the view is.
+            me: this server, as the others are to know it.
+            clock: its ticks.
+            session_ms: after how long without a heartbeat a broker is missed.
+            interval_ms: time between two heartbeats.
+        """
+        self.me = me
+        self.on_view: Callable[[View, bool], None] = lambda _view, _inside: None
+        """Called with each view that this server goes by, and whether it is in it."""
+        self.on_lost: Callable[[str], None] = lambda _reason: None
+        """Called once, with why, when this server can be no member any more."""
+        self.on_last_change: Callable[[str], None] = lambda _id: None
+        """Called with the id of the last change, as each heartbeat tells it."""
+        self._storage = storage
+        self._clock = clock
+        self._session_ms = session_ms
+        self._interval_ms = interval_ms
+        self._participant = Participant(me, session_ms, interval_ms)
+        self._counter = 0
+        self._ended = False
+        self._woken = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def view(self) -> View | None:
+        """The view that this server goes by."""
+        return self._participant.view
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is in that view."""
+        return self._participant.is_member
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody can have missed this server by now; where there is nobody else nobody does."""
+        view = self._participant.view
+        if view is not None and len(view.members) == 1:
+            return self.is_member
+        return self.is_member and self._clock.ticks_ms() < self._participant.valid_until_ms
+
+    async def join(self, wait: Callable[[str], None]) -> View:
+        """Enter the view.
+
+        Args:
+            wait: called with one line where it is not known yet whether another server of this `node.id` is alive.
+
+        Raises:
+            NodeIdTaken; StorageUnavailable.
+        """
+        told = False
+        while True:
+            step = await self._beat()
+            if step.lost:
+                raise NodeIdTaken(step.lost)
+            if step.propose is not None:
+                self._participant.changed(await self._storage.change(step.propose))
+            if self._participant.view is not None and self.is_member:
+                view = self._participant.view
+                self._storage.enter(view.number)
+                _log.info("joined", node=self.me.node_id, view=view.number, brokers=len(view.members))
+                return view
+            if step.propose is None:
+                if not told:
+                    told = True
+                    wait(
+                        f"another server had node.id={self.me.node_id} in this keyspace; waiting up to "
+                        f"{(self._session_ms + 2 * self._interval_ms) / 1000:.1f} s to see whether it is alive"
+                    )
+                await self._pause()
+
+    def start(self) -> None:
+        """Keep the heartbeats going from now on."""
+        self._beating = asyncio.get_running_loop().create_task(self._run(), name="heartbeats")
+
+    def wake(self) -> None:
+        """The view has changed, as somebody says: look at once."""
+        self._woken.set()
+
+    async def leave(self) -> None:
+        """Let the others have what this server owns; they find out by themselves where Redis does not answer."""
+        proposal = self._participant.leave()
+        try:
+            # Twice: somebody else may change the view at the same time.
+            for _ in range(4):
+                if proposal is None:
+                    break
+                async with asyncio.timeout(self._session_ms / 1000):
+                    self._take(self._participant.changed(await self._storage.change(proposal)))
+                proposal = self._participant.leave()
+        except (StorageUnavailable, TimeoutError) as error:
+            _log.warning("could not leave the view: the others will miss this server", reason=str(error))
+        if self._beating is not None:
+            self._ended = True
+            await end(self._beating)
+            self._beating = None
+
+    async def _run(self) -> None:
+        while not self._ended:
+            await self._pause()
+            try:
+                async with asyncio.timeout(self._session_ms / 1000):
+                    step = await self._beat()
+                    if step.propose is not None:
+                        view = await self._storage.change(step.propose)
+                        self._take(self._participant.changed(view))
+            except (StorageUnavailable, TimeoutError) as error:
+                self._participant.failed()
+                _log.warning("a heartbeat got no answer", reason=str(error) or "Redis takes too long")
+                continue
+            if step.lost:
+                _log.error("no member any more", reason=step.lost)
+                self.on_lost(step.lost)
+                return
+
+    async def _beat(self) -> Step:
+        self._counter += 1
+        self._participant.sent(self._clock.ticks_ms())
+        view, counters, last = await self._storage.beat(self.me, self._counter, self._participant.view)
+        step = self._participant.answered(self._clock.ticks_ms(), view, counters)
+        if self._beating is not None:
+            self._take(step)
+            self.on_last_change(last)
+        return step
+
+    def _take(self, step: Step) -> None:
+        view = step.adopt
+        if view is None:
+            return
+        inside = self.is_member
+        if inside:
+            self._storage.enter(view.number)
+        nodes = [member.node_id for member in view.members]
+        _log.info("view", number=view.number, brokers=nodes, inside=inside)
+        self.on_view(view, inside)
+
+    async def _pause(self) -> None:
+        """The time between two heartbeats, unless somebody says that the view has changed."""
+        self._woken.clear()
+        timer = self._clock.call_at(self._clock.ticks_ms() + self._interval_ms, self._woken.set)
+        await self._woken.wait()
+        timer.cancel()

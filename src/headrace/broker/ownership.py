@@ -1,0 +1,57 @@
+"""Which broker owns what, as the view says: the rendezvous choice among those that are alive."""
+
+from collections.abc import Callable
+
+from headrace.membership.rendezvous import Rendezvous
+from headrace.membership.view import Member, View
+
+
+class Ownership:
+    """Who leads each partition and coordinates each group. Without a view this server owns everything."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.view: View | None = None
+        self._rendezvous = Rendezvous([node_id])
+        self.inside = True
+        """Whether the view has this very server."""
+        self.certain: Callable[[], bool] = lambda: True
+        """Whether nobody can have missed this server by now."""
+
+    @property
+    def number(self) -> int | None:
+        """The number of the view; None: there is none."""
+        return None if self.view is None else self.view.number
+
+    @property
+    def shared(self) -> bool:
+        """Whether there may be other brokers."""
+        return self.view is not None
+
+    @property
+    def others(self) -> list[Member]:
+        """The other brokers that are alive."""
+        return [] if self.view is None else [each for each in self.view.members if each.node_id != self.node_id]
+
+    def adopt(self, view: View, *, inside: bool) -> None:
+        """Go by a view from now on; `inside`: whether this very server is in it."""
+        self.view = view
+        self.inside = inside
+        self._rendezvous = Rendezvous(each.node_id for each in view.members)
+
+    def owner_of(self, key: str) -> int:
+        """The node id of the broker that owns what this names; -1 where nobody is alive."""
+        owner = self._rendezvous.choose(key)
+        return -1 if owner is None else owner
+
+    def owns(self, key: str) -> bool:
+        """Whether that is this server."""
+        return self.inside and self.owner_of(key) == self.node_id
+
+    def group_key(self, cluster: str, group: str) -> str:
+        """What names a group of a virtual cluster."""
+        return f"group {cluster}/{group}"
+
+    def member(self, node_id: int) -> Member | None:
+        """A broker that is alive, by its node id."""
+        return None if self.view is None else self.view.member(node_id)

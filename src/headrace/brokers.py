@@ -1,0 +1,147 @@
+"""Puts this server among the other brokers of its Redis: the view, what follows from it, and what they change."""
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from uuid import uuid4
+
+import redis.asyncio
+import structlog
+
+from headrace.broker.clock import Clock
+from headrace.broker.clusters import Clusters
+from headrace.broker.following import Documents, Follower
+from headrace.broker.membership import Membership, NodeIdTaken
+from headrace.broker.ownership import Ownership
+from headrace.broker.settings import BrokerSettings
+from headrace.keyspace.urls import without_password
+from headrace.membership.view import Member, View
+from headrace.settings import StartError
+from headrace.store.errors import in_the_way
+from headrace.store.membership import RedisMembership
+from headrace.store.storage import RedisStorage
+from headrace.topics.errors import StorageUnavailable
+
+_log = structlog.get_logger("headrace.membership")
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+class Brokers:
+    """This server's part."""
+
+    def __init__(self, storage: RedisMembership, membership: Membership, ownership: Ownership, last: str) -> None:
+        """Use `joined`. `last`: a change from before anything is loaded."""
+        self.storage = storage
+        self.ownership = ownership
+        self._membership = membership
+        self._clusters: Clusters | None = None
+        self._follower: Follower | None = None
+        self._last = last
+        membership.on_last_change = self._last_change
+
+    def _last_change(self, change_id: str) -> None:
+        if self._follower is None:
+            return
+        self._follower.last_is(change_id)
+
+    async def follow(self, clusters: Clusters, documents: Documents) -> None:
+        """From now on go by each view, and take over what other brokers change.
+
+        Args:
+            clusters: loaded, by the view that was joined.
+            documents: loads listeners' documents of these kinds; of all kinds for none.
+        """
+        clusters.learn_leaders(await self.storage.leaders())
+        self._clusters = clusters
+        self._follower = Follower(self.storage, clusters, documents, self._membership.wake)
+        self._follower.start(self._last)
+        self._membership.on_view = self._adopt
+        view = self._membership.view
+        if view is not None and view.number != self.ownership.number:
+            self._adopt(view, self._membership.is_member)
+
+    def _adopt(self, view: View, inside: bool) -> None:
+        assert self._clusters is not None
+        assert self._follower is not None
+        if inside and not self.ownership.inside:
+            # What was changed meanwhile may have been dropped from the changes by now.
+            self._follower.load_everything()
+        self.ownership.adopt(view, inside=inside)
+        self._clusters.view_changed()
+
+    async def hand_over(self, *, leave: bool) -> None:
+        """Take nothing over any more; `leave`: let the others have what is this server's, before it stops answering."""
+        await self.stop_following()
+        if leave and self.ownership.others and self._clusters is not None:
+            await self._clusters.hand_over()
+            await self._membership.leave()
+
+    async def stop_following(self) -> None:
+        """Take nothing over any more."""
+        if self._follower is not None:
+            await self._follower.stop()
+
+
+@contextlib.asynccontextmanager
+async def joined(
+    storage: RedisStorage,
+    url: str,
+    settings: BrokerSettings,
+    clock: Clock,
+    advertised: tuple[str, int],
+    lost: Callable[[str], None],
+) -> AsyncIterator[Brokers]:
+    """This server in the view of its keyspace, until the end of the context.
+
+    Args:
+        storage: gets the number of each view.
+        url: of the same Redis.
+        settings: `node.id` and how long a broker may be silent.
+        clock: tells how long.
+        advertised: where Kafka's clients reach this server.
+        lost: called with why this server can be no member any more.
+
+    Raises:
+        StartError: another server has this one's `node.id` and is alive, or Redis does not answer.
+    """
+    client = redis.asyncio.from_url(url)
+    beside = RedisMembership(client, storage.fence)
+    host, port = advertised
+    me = Member(
+        node_id=settings.node_id,
+        incarnation=uuid4().hex[:16],
+        process=f"pid {os.getpid()} on {socket.gethostname()}",
+        host=socket.gethostname() if host in _EVERYWHERE else host,
+        port=port,
+    )
+    membership = Membership(
+        beside,
+        me,
+        clock,
+        session_ms=settings.broker_session_timeout_ms,
+        interval_ms=settings.broker_heartbeat_interval_ms,
+    )
+    membership.on_lost = lost
+    ownership = Ownership(settings.node_id)
+    ownership.certain = lambda: membership.certain
+    try:
+        try:
+            view = await membership.join(_log.warning)
+        except NodeIdTaken as error:
+            raise StartError(
+                f"{error}; stop that one, or give this one another id (--set node.id=N) or another Redis (--redis)"
+            ) from None
+        except StorageUnavailable as error:
+            why = "; ".join(in_the_way(error.__cause__ if isinstance(error.__cause__, Exception) else error))
+            raise StartError(f"Redis at {without_password(url)} {why}") from None
+        ownership.adopt(view, inside=True)
+        membership.start()
+        brokers = Brokers(beside, membership, ownership, await beside.last_change())
+        try:
+            yield brokers
+        finally:
+            await brokers.stop_following()
+            await membership.leave()
+    finally:
+        await client.aclose()

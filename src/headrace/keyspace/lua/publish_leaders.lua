@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Tell the other brokers the leader epochs of logs that were opened.
+-- KEYS: leaders, epoch, changes
+-- ARGV: fencing epoch, then for each log: its stream, its leader epoch
+-- Answer: OK. Error: FENCED.
+--
+-- Epochs only rise: what a slow broker tells late changes nothing.
+-- allow-oom: a few bytes, without which clients do not find who leads.
+local epoch = redis.call('GET', KEYS[2])
+if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+end
+local told = {}
+for place = 2, #ARGV, 2 do
+  local known = redis.call('HGET', KEYS[1], ARGV[place])
+  if not known or tonumber(known) < tonumber(ARGV[place + 1]) then
+    redis.call('HSET', KEYS[1], ARGV[place], ARGV[place + 1])
+    told[#told + 1] = ARGV[place]
+    told[#told + 1] = ARGV[place + 1]
+  end
+end
+if #told > 0 then
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', '10000', '*', 'k', 'leaders', 'n', table.concat(told, ' '))
+end
+return redis.status_reply('OK')

@@ -1,0 +1,112 @@
+"""The view, heartbeats and changes in Redis: `broker.ports.MembershipStorage`."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from headrace.keyspace import membership
+from headrace.keyspace.keys import Keyspace
+from headrace.keyspace.scripts import script
+from headrace.membership.participant import Counters, Proposal
+from headrace.membership.view import Member, View
+from headrace.store.fence import Fence
+from headrace.topics.errors import StorageUnavailable
+
+_AT_ONCE = 1_000
+T = TypeVar("T")
+
+
+class RedisMembership:
+    """What the brokers of a keyspace know of each other, over a connection beside that of the records."""
+
+    def __init__(self, client: "redis.asyncio.Redis", fence: Fence, keyspace: Keyspace | None = None) -> None:
+        """Begin.
+
+        Args:
+            client: stays the caller's to close.
+            fence: the number under which everything is written: raised with each view.
+            keyspace: the keys; the default ones if None.
+        """
+        self._client = client
+        self._fence = fence
+        self._keys = keyspace or Keyspace()
+
+    async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
+        """Say that a broker is alive.
+
+        Returns:
+            The view (None: there is none), everybody's heartbeats, and the id of the last change.
+
+        Raises:
+            StorageUnavailable: it did not get an answer.
+        """
+        keys = [self._keys.view, self._keys.heartbeats, self._keys.changes]
+        arguments: list[str | bytes | int] = [
+            membership.heartbeat_field(me),
+            counter,
+            0 if known is None else known.number,
+        ]
+        number, members, last, counters = await self._run("view_beat", keys, arguments)
+        view: View | None = None
+        if number:
+            view = membership.view(number, members) if members else known
+        return view, membership.heartbeats(counters), last.decode()
+
+    async def change(self, proposal: Proposal) -> View:
+        """Make a proposal the view, if nobody was faster; the view that there is now. Raises StorageUnavailable."""
+        keys = [self._keys.view, self._keys.heartbeats, self._keys.epoch, self._keys.changes]
+        fields = [membership.heartbeat_field(member) for member in proposal.members]
+        arguments: list[str | bytes | int] = [
+            proposal.expected,
+            proposal.least,
+            membership.encode_members(proposal.members),
+            *fields,
+        ]
+        number, members = await self._run("view_change", keys, arguments)
+        return membership.view(number, members)
+
+    def enter(self, number: int) -> None:
+        """Write under the number of this view from now on."""
+        self._fence.number = number
+
+    async def changes(self, after: str, wait_ms: int) -> list[tuple[str, membership.Change]]:
+        """What has changed behind a change's id; waits that long for something. Raises StorageUnavailable."""
+        found = await self._asked(lambda: self._client.xread({self._keys.changes: after}, _AT_ONCE, wait_ms))
+        entries = found[0][1] if isinstance(found, list) and found else []
+        if isinstance(found, dict):
+            entries = [entry for streams in found.values() for part in streams for entry in part]
+        return [(entry_id.decode(), membership.change(fields)) for entry_id, fields in entries]
+
+    async def last_change(self) -> str:
+        """The id of the last change. Raises StorageUnavailable."""
+        found: Any = await self._asked(lambda: self._client.xrevrange(self._keys.changes, count=1))
+        return str(found[0][0].decode()) if found else "0-0"
+
+    async def leaders(self) -> dict[str, int]:
+        """Stream -> the leader epoch that its log was opened with last. Raises StorageUnavailable."""
+        found: Any = await self._asked(lambda: self._client.hgetall(self._keys.leaders))
+        return {stream.decode(): int(epoch) for stream, epoch in found.items()}
+
+    async def publish(self, leaders: Mapping[str, int]) -> None:
+        """Tell the others the leader epochs of logs that were opened. Raises StorageUnavailable."""
+        keys = [self._keys.leaders, self._keys.epoch, self._keys.changes]
+        told: list[str | int] = [part for pair in leaders.items() for part in pair]
+        await self._run("publish_leaders", keys, [self._fence.number, *told])
+
+    async def _run(self, name: str, keys: list[str], arguments: Sequence[str | bytes | int]) -> Any:
+        call = self._client.register_script(script(name).text)
+        return await self._asked(lambda: call(keys=keys, args=list(arguments)))
+
+    @staticmethod
+    async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await ask()
+        except (RedisError, OSError) as error:
+            raise StorageUnavailable(f"Redis does not answer: {error}") from error
+
+
+async def begin_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:
+    """Begin a new epoch where a lock keeps other servers out already; returns it, 1 at first. Raises RedisError."""
+    return int(await client.register_script(script("begin_epoch").text)(keys=[epoch_key]))

@@ -1,0 +1,174 @@
+"""Three brokers over one Redis: who owns what, and what clients notice when one of them goes or comes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.ledger import Ledger
+from tests.harness.member import Member
+from tests.harness.wire import Wire, batch
+
+from headrace.kafka.codec.messages import HeartbeatRequest
+from headrace.kafka.errors import Code
+
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Brokers]:
+    with brokers(3) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(three: Brokers) -> str:
+    name = f"topic-{uuid4().hex[:8]}"
+    three.asked(1, lambda wire: wire.create(name, PARTITIONS))
+    for node in three.running:
+        wait_for(lambda node=node: len(three.leaders(node, name)) == PARTITIONS, f"{name} on {node}")  # type: ignore[misc]
+    return name
+
+
+def test_all_of_them_name_the_same_leaders_and_coordinators(three: Brokers, topic: str) -> None:
+    groups = [f"group-{number}" for number in range(12)]
+
+    def told() -> list[tuple[dict[int, int], list[int]]]:
+        return [
+            (three.leaders(node, topic), [three.coordinator(node, group) for group in groups]) for node in three.running
+        ]
+
+    wait_for(lambda: all(each == told()[0] for each in told()), "one opinion")
+    leaders, coordinators = told()[0]
+    assert set(leaders.values()) <= {1, 2, 3}
+    assert set(coordinators) == {1, 2, 3}
+
+
+def test_who_does_not_lead_a_partition_says_so(three: Brokers, topic: str) -> None:
+    def codes(node: int) -> tuple[int, int, int]:
+        with Wire(three.addresses[node]) as wire:
+            produced = wire.produce(topic, batch(b"x")).error_code
+            return produced, wire.fetch(topic, 0).error_code, wire.offset(topic, -1).error_code
+
+    def one_takes_it() -> bool:
+        leader = three.leaders(1, topic)[0]
+        wanted = {node: Code.NONE if node == leader else Code.NOT_LEADER_OR_FOLLOWER for node in three.running}
+        return all(codes(node) == (code,) * 3 for node, code in wanted.items())
+
+    wait_for(one_takes_it, "its leader alone to take a batch and to tell of it")
+
+
+def test_who_does_not_coordinate_a_group_says_so(three: Brokers) -> None:
+    group = f"group-{uuid4().hex[:8]}"
+    request = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
+
+    def code(node: int) -> int:
+        found: int = three.asked(node, lambda wire: wire.ask(request, 4)).error_code
+        return found
+
+    def one_knows_it() -> bool:
+        owner = three.coordinator(1, group)
+        wanted = {node: Code.UNKNOWN_MEMBER_ID if node == owner else Code.NOT_COORDINATOR for node in three.running}
+        return all(code(node) == each for node, each in wanted.items())
+
+    wait_for(one_knows_it, "its coordinator alone to answer for it")
+
+
+def test_a_topic_that_is_changed_here_is_changed_there(three: Brokers, topic: str) -> None:
+    """Two brokers change one topic at a time, again and again: neither change is lost."""
+    first, second = (AdminClient({"bootstrap.servers": three.addresses[node]}) for node in (1, 2))
+    for round_ in range(5):
+        asked: list[Future[None]] = []
+        for admin, name in ((first, "retention.ms"), (second, "max.message.bytes")):
+            entry = ConfigEntry(name, str(100_000 + round_), incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+            asked += admin.incremental_alter_configs([resource]).values()
+        for each in asked:
+            each.result(10)
+        for node in three.running:
+            admin = AdminClient({"bootstrap.servers": three.addresses[node]})
+
+            def told(admin: AdminClient = admin) -> list[str]:
+                (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+                config = found.result(10)
+                return [config[name].value for name in ("retention.ms", "max.message.bytes")]
+
+            wait_for(lambda told=told, round_=round_: told() == [str(100_000 + round_)] * 2, "both changes")  # type: ignore[misc]
+
+
+def test_a_topic_that_is_deleted_is_gone_for_good(three: Brokers, topic: str) -> None:
+    leader = three.leaders(1, topic)[0]
+    other = next(node for node in three.running if node != leader)
+    with Wire(three.addresses[leader]) as wire:
+        assert wire.produce(topic, batch(b"of the first")).error_code == Code.NONE
+        three.asked(other, lambda asking: asking.delete(topic))
+        three.asked(other, lambda asking: asking.create(topic, PARTITIONS))
+        for node in three.running:
+            wait_for(lambda node=node: len(three.leaders(node, topic)) == PARTITIONS, "it is made anew")  # type: ignore[misc]
+    again = three.leaders(1, topic)[0]
+    wait_for(
+        lambda: three.asked(again, lambda wire: wire.offset(topic, -1)).offset == 0, "the new topic without a record"
+    )
+
+
+def test_two_with_one_node_id_are_told(three: Brokers) -> None:
+    command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    command += ["--redis", three.redis.url, "--set", "node.id=2"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
+    assert "another server with node.id=2 is alive" in line
+    assert f"pid {three.servers[2].pid}" in line
+
+
+@pytest.mark.crash
+def test_clients_go_on_while_brokers_die_sleep_leave_and_come_back(three: Brokers, topic: str) -> None:
+    """An idempotent producer loses and doubles nothing, and a member keeps its place in its group."""
+    # A request to a broker that sleeps is given up after this.
+    with Ledger(three.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=2_000) as ledger:
+        ledger.send(2_000)
+        ledger.settle()
+        # Killed: others take over what it had.
+        group = next(name for number in range(99) if three.coordinator(1, name := f"{topic}-{number}") == 2)
+        with Member(three.addresses[2], group, topic) as member:
+            member.join()
+            generation, member_id = member.generation, member.member_id
+        three.servers[2].kill()
+        ledger.send(2_000)
+        ledger.settle()
+        three.agree([1, 3])
+        owner = three.coordinator(1, group)
+        request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+        wait_for(
+            lambda: three.asked(owner, lambda wire: wire.ask(request, 4)).error_code == Code.NONE,
+            "the member to be known where its group is now",
+        )
+        three.start(2)
+        three.agree([1, 2, 3])
+        ledger.send(2_000)
+        ledger.settle()
+        # Stopped until the others have taken over, then woken: what it still has may not land.
+        os.kill(three.servers[1].pid, signal.SIGSTOP)
+        try:
+            ledger.send(2_000)
+            three.agree([2, 3])
+            ledger.settle()
+        finally:
+            os.kill(three.servers[1].pid, signal.SIGCONT)
+        three.agree([1, 2, 3])
+        # In order: it hands over before it goes.
+        three.servers[3].stop()
+        three.agree([1, 2])
+        ledger.send(2_000)
+        ledger.settle()
+        three.start(3)
+        three.agree([1, 2, 3])
+        assert ledger.refused == {}
+        assert ledger.acknowledged_count == sum(ledger.sent)
+        ledger.check(three.kafka)

@@ -1,0 +1,86 @@
+"""Several brokers over one Redis, each a process of its own."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from headrace.kafka.codec.messages import FindCoordinatorRequest
+from headrace.kafka.errors import Code
+from headrace.testing import Server, server
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire
+
+KEPT = {"appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "noeviction"}
+_PATIENCE_S = 60.0
+
+
+class Brokers:
+    """They are all there when this is made; which of them run is the test's business."""
+
+    def __init__(self, redis: RedisServer, servers: dict[int, Server]) -> None:
+        self.redis = redis
+        self.servers = servers
+        self.addresses = {node: each.kafka for node, each in servers.items()}
+
+    @property
+    def kafka(self) -> str:
+        """Where clients begin."""
+        return ",".join(self.addresses.values())
+
+    @property
+    def running(self) -> list[int]:
+        """The node ids of those that run."""
+        return [node for node, each in self.servers.items() if each.running]
+
+    def asked(self, node: int, ask: Callable[[Wire], Any]) -> Any:
+        """What one of them answers."""
+        with Wire(self.addresses[node]) as wire:
+            return ask(wire)
+
+    def leaders(self, node: int, topic: str) -> dict[int, int]:
+        """Partition -> node id of its leader, as one of them tells; empty where it does not know the topic."""
+        found = self.asked(node, lambda wire: wire.metadata(topic)).topics[0]
+        return {each.partition_index: each.leader_id for each in found.partitions}
+
+    def nodes(self, node: int) -> list[int]:
+        """The brokers that are alive, as one of them tells."""
+        return [each.node_id for each in self.asked(node, lambda wire: wire.metadata()).brokers]
+
+    def coordinator(self, node: int, group: str) -> int:
+        """The node id of a group's coordinator, as one of them tells."""
+        request = FindCoordinatorRequest(coordinator_keys=[group])
+        (found,) = self.asked(node, lambda wire: wire.ask(request, 4)).coordinators
+        assert found.error_code == Code.NONE, found
+        node_id: int = found.node_id
+        return node_id
+
+    def start(self, node: int) -> None:
+        """Start one that does not run, on the ports it had."""
+        self.servers[node].start()
+
+    def agree(self, nodes: list[int]) -> None:
+        """Wait until each of these names these, and no other."""
+        wait_for(lambda: all(self.nodes(node) == nodes for node in nodes), f"the view {nodes}")
+
+
+def wait_for(happened: Callable[[], bool], what: str) -> None:
+    """Look until something has happened; fails after a minute."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def brokers(count: int = 3, program: Path | None = None, **settings: Any) -> Iterator[Brokers]:
+    """Brokers 1 to `count` over a Redis of their own, which keeps what it acknowledges."""
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(RedisServer(program, KEPT))
+        servers = {
+            node: stack.enter_context(server(redis=redis.url, node_id=node, **settings)) for node in range(1, count + 1)
+        }
+        found = Brokers(redis, servers)
+        found.agree(list(servers))
+        yield found

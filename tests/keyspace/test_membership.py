@@ -1,0 +1,79 @@
+"""The view, heartbeats and changes: what the scripts keep, and what they refuse."""
+
+from typing import Any
+
+import pytest
+import redis.asyncio
+from tests.harness.redis import RedisServer
+
+from headrace.keyspace.keys import Keyspace
+from headrace.membership.participant import Proposal
+from headrace.membership.view import Member, View, joined, without
+from headrace.store.fence import Fence
+from headrace.store.membership import RedisMembership
+
+KEYS = Keyspace()
+
+
+def member(node_id: int, incarnation: str = "a") -> Member:
+    return Member(node_id=node_id, incarnation=incarnation, process=f"pid {node_id}", host="here", port=9092)
+
+
+@pytest.fixture
+async def client(any_redis: RedisServer) -> Any:
+    async with redis.asyncio.from_url(any_redis.url) as made:
+        await made.flushall()
+        yield made
+
+
+@pytest.fixture
+def beside(client: Any) -> RedisMembership:
+    return RedisMembership(client, Fence(0))
+
+
+async def changed(beside: RedisMembership, *members: Member) -> View:
+    view, _, _ = await beside.beat(member(9, "onlooker"), 1, None)
+    expected = 0 if view is None else view.number
+    return await beside.change(Proposal(expected, expected + 1, members))
+
+
+async def test_of_two_proposals_one_is_taken_and_both_see_which(beside: RedisMembership) -> None:
+    first = await beside.change(Proposal(0, 1, (member(1),)))
+    again = await beside.change(Proposal(0, 1, (member(2),)))
+    assert again == first == View(first.number, (member(1),))
+    both = await beside.change(Proposal(first.number, first.number + 1, joined(first.members, member(2))))
+    late = await beside.change(Proposal(first.number, first.number + 1, without(first.members, [member(1)])))
+    assert late == both == View(both.number, (member(1), member(2)))
+    assert both.number > first.number
+
+
+async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: RedisMembership, client: Any) -> None:
+    first = await changed(beside, member(1))
+    await client.flushall()
+    second = await beside.change(Proposal(0, first.number + 5_000, (member(1),)))
+    assert second.number >= first.number + 5_000
+    assert int(await client.get(KEYS.epoch)) == second.number
+
+
+async def test_who_is_not_in_the_view_has_no_heartbeats_in_it(beside: RedisMembership, client: Any) -> None:
+    await changed(beside, member(1), member(2))
+    for each in (1, 2):
+        await beside.beat(member(each), 7, None)
+    await changed(beside, member(2))
+    assert await client.hgetall(KEYS.heartbeats) == {b"2:a": b"7"}
+
+
+async def test_changes_of_topics_are_told_where_there_is_a_view(open_storage: Any, client: Any) -> None:
+    storage = await open_storage(1)
+    await storage.documents.save({("kind", "one"): b"1"})
+    assert not await client.exists(KEYS.changes)
+    beside = RedisMembership(client, storage.fence)
+    view = await changed(beside, member(1))
+    beside.enter(view.number)
+    last = await beside.last_change()
+    await storage.documents.save({("kind", "one"): b"2", ("other", "two"): b"3"})
+    await beside.publish({"headrace:t:0": 5})
+    await beside.publish({"headrace:t:0": 4})
+    found = [change for _, change in await beside.changes(last, 10)]
+    assert [(each.kind, each.name) for each in found] == [("documents", "kind other"), ("leaders", "headrace:t:0 5")]
+    assert await beside.leaders() == {"headrace:t:0": 5}
