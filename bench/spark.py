@@ -119,6 +119,19 @@ def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]
 
     yield row("archive, whole run", load, records, best(archive, rounds), load.archive_target)
 
+    def parquet_sink() -> None:
+        """What Spark itself would do of it: its own file sink, which only readers of its log see right after a kill."""
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+            source = spark.readStream.format("headrace").option("redis", storage.url).option("subscribe", load.topic)
+            wanted = {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "2000000"}
+            rows = source.options(**wanted).load()
+            sink = rows.writeStream.format("parquet").option("compression", "zstd")
+            sink = sink.option("checkpointLocation", f"{folder}/c").trigger(availableNow=True)
+            query = sink.start(f"{folder}/t")
+            query.awaitTermination()
+
+    yield row("Spark's Parquet sink", load, records, best(parquet_sink, rounds), None)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -134,8 +147,8 @@ def run(options: argparse.Namespace) -> None:
     count = options.records or (200_000 if options.quick else 2_000_000)
     rounds = options.rounds or (2 if options.quick else 5)
     loads = [
-        Load("100 B", "bench-100", 100, count, 2_000_000, 300_000),
-        Load("1 KiB", "bench-1024", 1024, count // 5, 600_000, 100_000),
+        Load("100 B", "bench-100", 100, count, 2_500_000, 1_000_000),
+        Load("1 KiB", "bench-1024", 1024, count // 5, 600_000, 200_000),
     ]
     print(describe(spark=version("pyspark"), master="local[2]", best_of=f"{rounds} rounds"), end="\n\n", flush=True)
     with bare_storage() as storage:
