@@ -165,3 +165,18 @@ def test_a_project_is_not_written_over_something(broker: Server, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
         project.create(tmp_path / "new", "nowhere", broker.kafka)
+
+
+def test_a_failure_is_one_line_of_what_spark_says() -> None:
+    said = [
+        "2026-11-22 04:34:17: Flow 'spark_catalog.default.a' has FAILED.",
+        "Traceback (most recent call last):",
+        '  File "client/cluster.py", line 192, in _topics',
+        "headrace.spark.errors.UnknownTopic: no topic 'nowhere' at 127.0.0.1:41447",
+        " SQLSTATE: 38000",
+        "pyspark.errors.exceptions.connect.StreamingQueryException: [STREAM_FAILED] Query terminated",
+        "Thread State: RUNNABLE",
+    ]
+    assert report.failure(said) == "no topic 'nowhere' at 127.0.0.1:41447"
+    assert report.failure([*said[:3], *said[4:]]) == "[STREAM_FAILED] Query terminated"
+    assert report.failure(["killed"]) == "killed"

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -19,21 +20,13 @@ from pyarrow import dataset
 
 from headrace.testing import Server, server
 
-VIEW = """
-CREATE TEMPORARY VIEW doubled AS
-SELECT CAST(id AS STRING) AS key, CAST(2 * price AS STRING) AS value FROM STREAM(orders_silver);
-"""
-SINK = """
-from pyspark import pipelines as dp
-from pyspark.sql import SparkSession
-
-dp.create_sink("totals", "headrace", {{"kafka.bootstrap.servers": "{servers}", "topic": "totals"}})
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "spark-pipelines.md").read_text("utf-8")
 
 
-@dp.append_flow(target="totals")
-def to_totals():
-    return SparkSession.active().readStream.table("doubled")
-"""
+def written_in_the_guide(language: str) -> str:
+    """The guide's one piece of code in a language."""
+    [code] = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return str(code)
 
 
 @pytest.fixture
@@ -78,14 +71,16 @@ def spark_connects_port() -> Iterator[None]:
 
 
 @pytest.mark.spark
+@pytest.mark.pipelines
 @pytest.mark.timeout(1200)
 def test_a_new_project_runs_at_once_and_a_second_time(broker: Server, tmp_path: Path) -> None:
     produce(broker, *(json.dumps({"id": n, "price": n / 2}) for n in range(100)))
     folder = tmp_path / "orders"
     made = headrace("init", str(folder), "--topic", "orders", "--bootstrap", broker.kafka)
     assert "orders_bronze, _silver (2 columns from a sample), _gold" in made.stdout, made.stderr
-    (folder / "transformations" / "sink.py").write_text(SINK.format(servers=broker.kafka))
-    (folder / "transformations" / "doubled.sql").write_text(VIEW)
+    sink = written_in_the_guide("python").replace("127.0.0.1:9092", broker.kafka)
+    (folder / "transformations" / "sink.py").write_text(sink)
+    (folder / "transformations" / "doubled.sql").write_text(written_in_the_guide("sql"))
 
     first = headrace("run", str(folder))
     assert first.returncode == 0, first.stderr

@@ -1,7 +1,5 @@
 """`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
 
-import re
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +14,7 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline.report import Flow
     from headrace.spark.plan import TopicPartition
 
-_LAST_LINES = 30
-_RAISED = re.compile(r"[\w.]+(?:Exception|Error): (?P<message>.+)")
+_LAST_LINES = 200
 _SPARK = [4, 2]
 """The oldest that Headrace is tested with."""
 
@@ -99,11 +96,11 @@ def run(
 
     try:
         runner.prepare(folder)
-        ended = runner.start(folder, arguments, told=tell, dry=dry_run)
+        ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
     except SparkError as error:
         raise CommandFailed(str(error)) from None
     if ended.status:
-        raise CommandFailed(f"the pipeline failed: {_reason(said)} (--verbose shows everything that Spark says)")
+        raise CommandFailed(f"the pipeline failed: {report.failure(said)} (--verbose shows everything that Spark says)")
     if dry_run or ended.log is None or not ended.log.is_file():
         return
     with ended.log.open(encoding="utf-8", errors="replace") as lines:
@@ -111,15 +108,10 @@ def run(
     _show(flows, check.ends(folder, {partition.topic for flow in flows for partition in flow.positions}))
 
 
-def _reason(said: Sequence[str]) -> str:
-    """What a Python program that ended by an exception says last of it: the class is left out, and what follows."""
-    raised = next((match for line in reversed(said) if (match := _RAISED.match(line))), None)
-    if raised is not None:
-        return raised["message"]
-    return said[-1] if said else "it ended without a word"
-
-
 def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
+    if not flows:
+        click.echo("nothing new to read")
+        return
     rows = [
         (
             flow.name,

@@ -1,13 +1,15 @@
 """What a run did, from Spark's event log: rows per flow, how long, and where it stands in its topics."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.spark.plan import TopicPartition
 
 _PROGRESS: Final = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
+_RAISED: Final = re.compile(r"(?:headrace\.spark[\w.]*\.\w+|[\w.]+(?:Exception|Error)): (?P<message>.+)")
 _QUERY: Final = "sql.streaming.queryId"
 
 
@@ -34,6 +36,15 @@ class Flow:
         if not known:
             return None
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
+
+
+def failure(said: Sequence[str]) -> str:
+    """What the last exception in a run's output says, in one line without its class: ours, if there is one of ours."""
+    raised = [match for line in said if (match := _RAISED.match(line))]
+    ours = [match for match in raised if match[0].startswith("headrace.")]
+    if raised:
+        return str((ours or raised)[-1]["message"])
+    return said[-1] if said else "it ended without a word"
 
 
 def flows(lines: Iterable[str]) -> list[Flow]:

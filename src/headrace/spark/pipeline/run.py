@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,9 @@ def prepare(folder: Path) -> None:
         raise NoProject("\n".join(found))
 
 
-def start(folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False) -> Ended:
+def start(
+    folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
+) -> Ended:
     """Run the project by `spark-pipelines` and wait for it.
 
     Pipelines run through Spark Connect. The server that `spark-pipelines` would start by itself is found on port 15002
@@ -59,12 +62,15 @@ def start(folder: Path, arguments: Sequence[str], *, told: Callable[[str], None]
         arguments: passed on, such as `--full-refresh-all`.
         told: given each line of Spark's output.
         dry: only validate; `arguments` do not count then.
+        verbose: the JVM logs its warnings and errors to standard error.
     """
     conf = environment.settings(folder) | connect.settings()
     events = _local(conf[environment.EVENTS])
     if events is not None:
         events.mkdir(parents=True, exist_ok=True)
-    spark = session.create(folder.name, master=conf.pop("spark.master", "local[*]"), conf=conf)
+    with chdir(folder):  # where Spark's own command runs, so where relative paths begin and Derby leaves its log
+        master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
+        spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
     try:
         variables = {**os.environ, **connect.variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
