@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+import redis
 from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
+
+from headrace.keyspace.keys import Keyspace
+from headrace.metrics.archive import KIND, ArchiveTold, State
 
 from .conftest import records
 
@@ -36,6 +41,16 @@ def settings_for(storage: BareStorage, topic: str, table: Path, **more: object) 
     return ArchiveSettings(topics=(topic,), table=str(table), redis=storage.url, **more)  # type: ignore[arg-type]
 
 
+def told_of(storage: BareStorage, topic: str) -> ArchiveTold:
+    """What the archive of a topic last told of itself."""
+    with redis.Redis.from_url(storage.url) as connection:
+        documents = connection.hvals(Keyspace().documents(KIND))
+    (found,) = [
+        each for each in (msgspec.json.decode(text, type=ArchiveTold) for text in documents) if each.topic == topic
+    ]
+    return found
+
+
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
@@ -54,6 +69,11 @@ def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareS
     )
     assert (first.rows, first.lag, first.topics["job-once"].fences) == (1500, 0, {0: 500, 1: 500, 2: 500})
     assert [progress.lag for progress in seen] == [1500, 900, 300, 0]
+    told = told_of(storage, "job-once")
+    assert (told.state, told.rows, told.lag, told.unreadable) == (State.DONE, 1500, 0, 0)
+    assert [commit.rows for commit in told.commits] == [600, 600, 300]
+    assert told.files == len(DeltaTable(scratch / "t").file_uris())
+    assert told.fresh_ms is not None
     storage.append(topic, 1, records(5, 500))
     # No checkpoint was kept: the table says where to go on.
     second = run(settings_for(storage, "job-once", scratch / "t"), once=True, spark=spark)

@@ -4,17 +4,20 @@ Counters are plain integers, so reading them is nearly free, and is done whether
 are behind is looked up for each position: while there are many of them, only while a page is open.
 """
 
+import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
+import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.clusters import Clusters
 from headrace.broker.standings import lag_of
+from headrace.console.metrics import in_pieces
 from headrace.groups.lag import to_come
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.states import GroupState, in_words
@@ -23,6 +26,7 @@ EVERY_MS = 2_000
 KEPT = 300
 """Samples: ten minutes."""
 _NAN = float("nan")
+_log = structlog.get_logger("headrace.console")
 _FREE = 500
 """Positions whose lag is looked up even when no page is open."""
 _MOST_SERIES = 4_000
@@ -115,6 +119,7 @@ class Sampler:
         self._clock = clock
         self._connections = connections
         self._timer: Timer | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._at_ms = 0
         self.topics: dict[Key, _Traffic] = {}
         self.groups: dict[Key, _Group] = {}
@@ -131,39 +136,51 @@ class Sampler:
     def start(self) -> None:
         """Look, and look again every `EVERY_MS`."""
         self._at_ms = self._clock.ticks_ms()
-        self._look()
+        for _ in self._look():
+            pass
         self._later()
 
     def stop(self) -> None:
         """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _later(self) -> None:
         self._timer = self._clock.call_at(self._clock.ticks_ms() + EVERY_MS, self._tick)
 
     def _tick(self) -> None:
-        self._look()
+        self._looking = asyncio.get_running_loop().create_task(self._look_in_pieces(), name="console sampler")
+
+    async def _look_in_pieces(self) -> None:
+        """Look, and let others have the loop in between."""
+        try:
+            await in_pieces(self._look())
+        except Exception:
+            # A bug of ours: pages stand still for two seconds more, and the log says why.
+            _log.exception("the console could not look at the server")
         self._later()
         for look in tuple(self.looks):
             look()
 
-    def _look(self) -> None:
+    def _look(self) -> Iterator[None]:
         now_ms = self._clock.ticks_ms()
         seconds = max(0.001, (now_ms - self._at_ms) / 1000)
         self._at_ms = now_ms
-        self._look_at_topics(seconds)
-        self._look_at_groups()
+        yield from self._look_at_topics(seconds)
+        yield from self._look_at_groups()
         self.connections.add(self._connections())
         self._known = True
 
     # Topics
 
-    def _look_at_topics(self, seconds: float) -> None:
-        before, self.topics = self.topics, {}
+    def _look_at_topics(self, seconds: float) -> Iterator[None]:
+        before = dict(self.topics)
+        found: dict[Key, _Traffic] = {}
         totals = [0.0, 0.0, 0.0, 0.0]
         for cluster, broker in self._clusters:
-            for live in broker.topics:
+            for live in list(broker.topics):
                 key = cluster, live.topic.name
                 traffic = before.pop(key, None)
                 counted = live.counted
@@ -176,11 +193,13 @@ class Sampler:
                 rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
                 traffic.counted = values
                 traffic.records_in, traffic.records_out, traffic.bytes_in, traffic.bytes_out = rates
-                if len(self.topics) < _MOST_SERIES:
+                if len(found) < _MOST_SERIES:
                     traffic.incoming.add(rates[0])
                     traffic.outgoing.add(rates[1])
                 totals = [total + rate for total, rate in zip(totals, rates, strict=True)]
-                self.topics[key] = traffic
+                found[key] = traffic
+                yield
+        self.topics = found
         for key in before:
             self._tell(True, *key, "topic", "deleted")
         for ring, total in zip((self.records_in, self.records_out, self.bytes_in, self.bytes_out), totals, strict=True):
@@ -188,8 +207,9 @@ class Sampler:
 
     # Groups
 
-    def _look_at_groups(self) -> None:
-        before, self.groups = self.groups, {}
+    def _look_at_groups(self) -> Iterator[None]:
+        before = dict(self.groups)
+        groups: dict[Key, _Group] = {}
         runners = [
             (cluster, broker, runner) for cluster, broker in self._clusters for runner in broker.groups.runners()
         ]
@@ -210,13 +230,15 @@ class Sampler:
             lag = lag_of(broker, runner.positions) if look else None
             if lag is not None:
                 total += lag
-            if len(self.groups) < _MOST_SERIES:
+            if len(groups) < _MOST_SERIES:
                 found.lag.add(_NAN if lag is None else lag)
             if few or key in self.watched:
                 _look_at_partitions(broker, runner.positions, found.lags)
             else:
                 found.lags.clear()
-            self.groups[key] = found
+            groups[key] = found
+            yield
+        self.groups = groups
         for key in before:
             self._tell(True, *key, "group", "deleted")
         self.lag.add(total)
