@@ -12,7 +12,7 @@ def top(series: Sequence[Values]) -> float:
     if most <= 1:
         return 1.0
     power = 10.0 ** (len(str(int(most))) - 1)
-    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= most)
+    return next(step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= most)
 
 
 def line(values: Values, width: int, height: int, most: float, count: int) -> str:

@@ -22,6 +22,11 @@ def count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
+def many(number: int, what: str) -> str:
+    """`1 topic`, `2 topics`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def short(value: float | None) -> str:
     """A number in four or five characters: 999, 12.3k, 4.5M."""
     if value is None:
