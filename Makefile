@@ -108,7 +108,7 @@ test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storag
 	$(PYTEST) --crash-rounds $(ROUNDS) tests/spark/test_archive_crashes.py $(ARGS)
 
 test-crash-spark: $(VENV)/.dev ## Kill a query's driver, JVM, workers, server and Valkey in turn, and count what it read; some minutes
-	$(PYTEST) tests/spark/test_crash_reading.py -m matrix $(ARGS)
+	$(PYTEST) tests/spark/test_crash_reading.py tests/spark/test_cold.py -m matrix $(ARGS)
 
 test-pipelines: $(VENV)/.dev ## Run a declared pipeline by our command and by Spark's own
 	$(PYTEST) -m pipelines tests/pipeline $(ARGS)

@@ -1,12 +1,15 @@
 """Records that are in the archive only, read with those that are in Redis, by driver and tasks."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 import redis
 from tests.harness.archive import Archiver
 from tests.harness.storage import BareStorage
+from tests.harness.wire import Wire, opened
+from tests.harness.wire import batch as wire_batch
 
 from headrace.keyspace import archives
 from headrace.keyspace.keys import Keyspace
@@ -15,11 +18,15 @@ from headrace.spark.errors import DataLoss, StorageUnavailable
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.testing import InProcessServer
 from headrace.topics.archive import STARTS, start_id
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
 from .test_source_reads import Reads, checkpoint, flat, reads  # noqa: F401  # fixtures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Cold:
@@ -125,3 +132,35 @@ def test_spark_reads_across_the_border(cold: Cold, reads: Reads, tmp_path: Path)
     assert reads.offsets(name, startingTimestamp=str(DAY + 50), endingTimestamp=str(DAY + 130)) == everything[50:130]
     batches = reads.stream(str(tmp_path / "checkpoint"), name, startingOffsets="earliest", maxOffsetsPerTrigger="70")
     assert (flat(batches), [len(batch) for batch in batches]) == (everything, [70, 70, 60])
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(600)
+def test_archived_trimmed_and_read_back(spark: "SparkSession", tmp_path: Path) -> None:
+    """The whole way: a server, the archive, retention, and what a Kafka client and Spark read then."""
+    from headrace.spark.archive import ArchiveSettings, run  # noqa: PLC0415
+
+    with InProcessServer(headrace_cache_bytes=0) as server:
+        with Wire(server.kafka) as wire:
+            wire.create("whole", remote_storage_enable="true", retention_ms=-1, local_retention_ms=1)
+            for number in range(30):
+                made = wire_batch(*[b"%d" % (number * 10 + n) for n in range(10)], timestamp=DAY + number * 10, step=1)
+                assert wire.produce("whole", made).error_code == 0
+        settings = ArchiveSettings(topics=("whole",), table=str(tmp_path / "table"), redis=server.storage)
+        rows = 0
+        while rows < 300:  # what is acknowledged may come to Redis a moment later
+            rows += run(settings, once=True, spark=spark).rows
+        while True:
+            server.clock.advance(minutes=6)
+            with Wire(server.kafka) as wire:
+                if wire.offset("whole", -4, version=8).offset == 300:
+                    break
+        with Wire(server.kafka) as wire:
+            assert wire.offset("whole", -2).offset == 0
+            found = opened(wire.fetch("whole", 0).records)
+        assert [(one.offset, one.timestamp, one.value) for one in found] == [
+            (n, DAY + n, b"%d" % n) for n in range(300)
+        ]
+        for place in ({"redis": server.storage}, {"kafka.bootstrap.servers": server.kafka}):
+            frame = spark.read.format("headrace").options(subscribe="whole", **place).load()
+            assert sorted(row.offset for row in frame.select("offset").collect()) == [*range(300)]
