@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 import structlog
 from tests.harness.memory import MemoryStorage
@@ -11,7 +12,7 @@ from headrace.broker.log import LogPartition
 from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Sync
+from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Leave, Leaving, Sync
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -220,3 +221,23 @@ async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
     assert await table.request("a", DeleteGroup(token=object())) == DeleteGroupResult()
     await table.request("c", commit(3))
     assert table.names() == ["b", "c"]
+
+
+async def test_what_is_told_of_a_join_does_not_go_through_all_members(table: GroupTable, clock: ManualClock) -> None:
+    """Each line once, for who came and who left, also where one comes and goes between two looks."""
+    with structlog.testing.capture_logs() as logged:
+        joined = await stable(table, clock)
+        others = [
+            asyncio.ensure_future(table.request("g", msgspec.structs.replace(join(), new_member_id=f"c-{number}")))
+            for number in range(2, 6)
+        ]
+        await asyncio.sleep(0)
+        leave = Leave(token=object(), members=(Leaving(member_id="c-3", instance_id=None, reason="enough"),))
+        await table.request("g", leave)
+        clock.advance(60_000)
+        await asyncio.gather(*others)
+    assert joined.member_id == "c-1"
+    lines = [(line["event"], line["member"]) for line in logged if line["event"].startswith("member")]
+    assert [member for event, member in lines if event == "member joined"] == ["c-1", "c-2", "c-3", "c-4", "c-5"]
+    assert ("member left", "c-3") in lines
+    assert len(lines) == len({*lines})

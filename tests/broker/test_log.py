@@ -1,18 +1,21 @@
 """One partition: what is readable, what happens when Redis is lost in the middle of an append."""
 
 import asyncio
+import contextlib
+from itertools import pairwise
 
 import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
+from headrace.broker.ports import Lost
 from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, OutOfOrderSequence, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, Appended, StoredBatch
+from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
 
 
 def batch(count: int = 1, timestamp: int = 1_000) -> Append:
@@ -216,3 +219,33 @@ async def test_another_owner_knows_the_producers(
     assert results == [Appended(0, duplicate=True)]
     assert other.leader_epoch > partition.leader_epoch
     assert other.end_of_epoch(partition.leader_epoch) == (partition.leader_epoch, 1)
+
+
+async def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often(
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    open_log = storage.logs.open
+
+    async def opening(stream: str, lost: Lost, *, create: bool = False, view: int = 0) -> OpenedLog:
+        tried.append(clock.ticks_ms())
+        return await open_log(stream, lost, create=create, view=view)
+
+    monkeypatch.setattr(storage.logs, "open", opening)
+    partition.append(batch(), lambda _: None)
+    storage.unavailable = True
+    storage.logs.answer()
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+        clock.advance(10)
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses == [50, 100, 200, 400, 800, 1_600, 2_000, 2_000, 2_000]
+    storage.unavailable = False
+    clock.advance(2_000)
+    results: list[Appended | Exception] = []
+    while not results:
+        await asyncio.sleep(0)
+        with contextlib.suppress(StorageUnavailable):
+            partition.append(batch(), results.append)
+            storage.logs.answer()
+    assert isinstance(results[0], Appended)

@@ -195,6 +195,7 @@ class Runner:
         self._rewrite = True
         self._writing = None
         self.machine, effects = ConsumerGroup.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self._teller = GroupTeller(self.name, self.machine)
         self._carry_out(effects)
 
     def _refuse_all(self) -> None:

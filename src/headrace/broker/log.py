@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from headrace.broker import offsets
+from headrace.broker.backoff import Backoff
 from headrace.broker.budget import ReadAhead, ReadBudget, bytes_of
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.clock import Clock
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
 
 _MOST_BATCHES = 4096
-_RETRY_S = 0.05
-_FULL_RETRY_S = 0.5
-"""How long a log that Redis refused for want of room is left alone before it is opened anew."""
+_RETRY_MS, _MOST_RETRY_MS = 50, 2_000
+"""How soon a log is tried again that cannot be opened anew, at first and at last."""
+_FULL_RETRY_MS = 500
+"""How long one that Redis refused for want of room is left alone at first."""
 _log = structlog.get_logger("headrace.log")
 
 
@@ -209,17 +211,19 @@ class LogPartition:
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
     async def _recover(self, reason: Exception) -> None:
-        if isinstance(reason, StorageFull):
+        full = isinstance(reason, StorageFull)
+        tries = Backoff(self._clock, _FULL_RETRY_MS if full else _RETRY_MS, _MOST_RETRY_MS)
+        if full:
             # Of a full storage every log tells the same: a line that comes again is counted, not written.
             _log.warning("records are refused", reason=str(reason))
-            await asyncio.sleep(_FULL_RETRY_S)
+            await tries.pause()
         told = ""
         while True:
             try:
                 opened = await self._storage.open(self.stream, self._lost, view=self._view)
                 break
             except (StorageUnavailable, StorageFull):
-                await asyncio.sleep(_RETRY_S)
+                await tries.pause()
             except (Fenced, UnknownTopic) as error:
                 # Another server has it, or it was deleted: this partition takes nothing any more.
                 self._doubt = error
@@ -231,7 +235,7 @@ class LogPartition:
                 if str(error) != told:
                     told = str(error)
                     _log.exception("partition cannot be opened", topic=self.topic, partition=self.index)
-                await asyncio.sleep(_FULL_RETRY_S)
+                await tries.pause()
         self._recovery = None
         self._take_over(opened)
 

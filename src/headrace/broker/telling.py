@@ -28,11 +28,13 @@ def tells_requests(log: Any) -> bool:
 
 
 class GroupTeller:
-    """Compares a group before and after each event; a comparison of two numbers where nothing has changed."""
+    """Looks at a group after each event: two numbers where nothing has changed, else who came and who went."""
 
     def __init__(self, name: str, machine: ConsumerGroup) -> None:
+        """From what is there now on."""
         self._name = name
-        self._members = machine.who()
+        machine.classic.take_moved()
+        self._instances = machine.instances()
         self._seen = machine.size, machine.generations
 
     def look(self, machine: ConsumerGroup, event: Event) -> None:
@@ -41,13 +43,15 @@ class GroupTeller:
         if seen == self._seen:
             return
         self._seen = seen
-        before, self._members = self._members, machine.who()
-        for member in self._members.keys() - before.keys():
-            client, host = self._members[member]
+        came, went = machine.classic.take_moved()
+        if machine.balanced or self._instances:
+            before, self._instances = self._instances, machine.instances()
+            came |= {place: (name, "") for place, name in self._instances.items() if place not in before}
+            went |= {place: (name, "") for place, name in before.items() if place not in self._instances}
+        for member, (client, host) in came.items():
             reason = event.reason if isinstance(event, Join) and event.reason else None
             self._tell("member joined", machine, member, client, host, reason)
-        for member in before.keys() - self._members.keys():
-            client, host = before[member]
+        for member, (client, host) in went.items():
             what, reason = _ending(event, member)
             self._tell(what, machine, member, client, host, reason)
 

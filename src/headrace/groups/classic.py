@@ -27,7 +27,7 @@ from headrace.groups.events import (
     TimerFired,
 )
 from headrace.groups.member import Member
-from headrace.groups.membership import Membership, OtherDoors
+from headrace.groups.membership import Membership, Moved, OtherDoors
 from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
 from headrace.groups.now import Now
 from headrace.groups.positions import Positions
@@ -216,9 +216,9 @@ class ClassicGroup:
         """The number of the present generation; 0 before the first."""
         return self._group.generation
 
-    def who(self) -> dict[str, tuple[str, str]]:
-        """Member id -> the client's id and host."""
-        return {name: (member.client_id, member.client_host) for name, member in self._group.members.items()}
+    def take_moved(self) -> Moved:
+        """Who has come and who has gone since this was asked last."""
+        return self._group.take_moved()
 
     @property
     def size(self) -> int:

@@ -208,12 +208,9 @@ class ConsumerGroup:
         """How many members and instances there are."""
         return self.classic.size + sum(section.size for section in self.balanced.values())
 
-    def who(self) -> dict[str, tuple[str, str]]:
-        """Member id, or topic and instance -> the client's id and host, the latter empty for instances."""
-        found = self.classic.who()
-        for topic, section in self.balanced.items():
-            found |= {f"{topic}/{name}": (name, "") for name in section.shares()}
-        return found
+    def instances(self) -> dict[str, str]:
+        """Topic and instance -> the instance's name."""
+        return {f"{topic}/{name}": name for topic, section in self.balanced.items() for name in section.names}
 
     @property
     def generations(self) -> int:

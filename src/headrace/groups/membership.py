@@ -6,7 +6,7 @@ liveness) do that. Nothing here is slower than one pass over the members, and wh
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.groups.effects import JoinMember
 from headrace.groups.errors import GroupError
@@ -59,6 +59,13 @@ class NoOtherDoors:
         return False
 
 
+class Moved(NamedTuple):
+    """Members by id, with their client's id and host."""
+
+    came: dict[str, tuple[str, str]]
+    went: dict[str, tuple[str, str]]
+
+
 class Membership:
     """Members, pending members, state and generation of one classic group."""
 
@@ -81,6 +88,8 @@ class Membership:
         """Somebody came during the present initial delay."""
         self.subscribed: frozenset[str] | None = frozenset()
         """Topics the members of this generation read; None when that cannot be told."""
+        self._moved: dict[str, tuple[str, str] | None] = {}
+        """Ids that came or went since they were asked for -> the client's id and host before; None: it was not in."""
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
         self.metadata_bytes = 0
@@ -144,6 +153,7 @@ class Membership:
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
+        self._moved.setdefault(member.member_id, None)
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
         self._count(member.protocols, 1)
@@ -152,6 +162,7 @@ class Membership:
     def remove(self, member_id: str) -> Member:
         """Take a member out. The caller has answered what it waits for."""
         member = self.members.pop(member_id)
+        self._moved.setdefault(member_id, (member.client_id, member.client_host))
         if member.held_join is not None:
             self._waiting_joins -= 1
         if member.instance_id is not None:
@@ -163,6 +174,16 @@ class Membership:
         if member_id in self._stored:
             self._departed.append(member_id)
         return member
+
+    def take_moved(self) -> Moved:
+        """Who has come and who has gone since this was asked last."""
+        moved, self._moved = self._moved, {}
+        members = self.members
+        came = [members[name] for name, before in moved.items() if before is None and name in members]
+        return Moved(
+            {member.member_id: (member.client_id, member.client_host) for member in came},
+            {name: before for name, before in moved.items() if before is not None and name not in members},
+        )
 
     def replace(self, old_id: str, member: Member) -> None:
         """Put a static member's new life in the place of the old one, leadership and pending sync included."""

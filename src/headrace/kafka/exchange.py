@@ -10,7 +10,7 @@ from headrace.access.principal import Principal
 from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
 from headrace.kafka.codec.headers import encode_response_header
-from headrace.kafka.codec.outcome import FINDERS
+from headrace.kafka.codec.outcome import FINDERS, FINDERS_IN_PIECES
 from headrace.kafka.login import Login
 from headrace.metrics.counters import ListenerCounters
 
@@ -139,16 +139,19 @@ class Exchange(msgspec.Struct, eq=False):
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
-        self._send(response, response.encode(self.version if version is None else version))
+        body = response.encode(self.version if version is None else version)
+        self._send(body, FINDERS[type(response)](response))
 
     async def answer_in_pieces(self, response: Any) -> None:
         """As `answer`, letting others go first while a long answer is encoded."""
         body: list[Any] = []
-        await self.broker.lane.pace().drain(response.encode_in_pieces(self.version, body))
-        self._send(response, body)
+        pace = self.broker.lane.pace()
+        await pace.drain(response.encode_in_pieces(self.version, body))
+        errors: set[int] = set()
+        await pace.drain(FINDERS_IN_PIECES[type(response)](response, errors))
+        self._send(body, errors)
 
-    def _send(self, response: Any, body: list[Any]) -> None:
-        errors = FINDERS[type(response)](response)
+    def _send(self, body: list[Any], errors: set[int] | None) -> None:
         if errors:
             self.outlet.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)

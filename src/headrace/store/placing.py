@@ -438,6 +438,12 @@ def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> E
             if length == log.entries + count:
                 return None
             if not isinstance(length, Exception):
+                _log.warning(
+                    "a log has other entries than were placed there: somebody else wrote to it; it is opened anew",
+                    stream=log.name,
+                    entries=length,
+                    expected=log.entries + count,
+                )
                 return StorageUnavailable(
                     f"{log.name} has {length} entries instead of {log.entries + count}: somebody else wrote to it"
                 )

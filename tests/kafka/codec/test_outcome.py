@@ -11,7 +11,7 @@ from tests.kafka.codec.conftest import MessagesOf
 
 from headrace.kafka.codec.messages import TABLES
 from headrace.kafka.codec.notation import MessageTable
-from headrace.kafka.codec.outcome import FINDERS
+from headrace.kafka.codec.outcome import FINDERS, FINDERS_IN_PIECES
 
 RESPONSES = [table for table in TABLES if table.root.name.endswith("Response")]
 
@@ -33,4 +33,8 @@ def walked(value: Any) -> Iterator[int]:
 @given(data=st.data())
 def test_every_error_code_is_found_once(table: MessageTable, messages_of: MessagesOf, data: st.DataObject) -> None:
     response = data.draw(messages_of(table, table.versions.high))
-    assert FINDERS[type(response)](response) == (set(walked(response)) - {0} or None)
+    wanted = set(walked(response)) - {0}
+    assert FINDERS[type(response)](response) == (wanted or None)
+    found: set[int] = set()
+    assert all(step is None for step in FINDERS_IN_PIECES[type(response)](response, found))
+    assert found == wanted

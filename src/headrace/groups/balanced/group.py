@@ -6,6 +6,8 @@ heartbeat). `section` is what they work on. The group that it belongs to (`group
 for durability and timers by the same turn.
 """
 
+from collections.abc import Iterable
+
 from headrace.groups import timers
 from headrace.groups.balanced import balancing, joining, serving
 from headrace.groups.balanced.events import (
@@ -210,6 +212,11 @@ class BalancedGroup:
     def size(self) -> int:
         """How many instances there are."""
         return len(self._section.instances)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Every instance, in the order in which they joined."""
+        return self._section.instances
 
     def shares(self) -> dict[str, list[int]]:
         """Instance -> the partitions it holds, in the order in which they joined."""

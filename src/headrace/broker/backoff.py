@@ -1,0 +1,27 @@
+"""Trying again, less and less often: what does not work is mostly the same for many partitions at once."""
+
+import asyncio
+
+from headrace.broker.clock import Clock
+
+
+class Backoff:
+    """Pauses, each twice as long as the one before, up to a bound."""
+
+    def __init__(self, clock: Clock, first_ms: int, most_ms: int) -> None:
+        """The first pause and the longest one, by the clock's ticks."""
+        self._clock = clock
+        self._next_ms = first_ms
+        self._most_ms = most_ms
+
+    async def pause(self) -> None:
+        """Wait until the next try."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(
+            self._clock.ticks_ms() + self._next_ms, lambda: None if over.done() else over.set_result(None)
+        )
+        self._next_ms = min(2 * self._next_ms, self._most_ms)
+        try:
+            await over
+        finally:
+            timer.cancel()
