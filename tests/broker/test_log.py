@@ -227,7 +227,7 @@ async def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often(
     tried: list[int] = []
     open_log = storage.logs.open
 
-    async def opening(stream: str, lost: Lost, *, create: bool = False, view: int = 0) -> OpenedLog:
+    async def opening(stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         tried.append(clock.ticks_ms())
         return await open_log(stream, lost, create=create, view=view)
 
