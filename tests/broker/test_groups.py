@@ -7,7 +7,7 @@ import pytest
 import structlog
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.groups import GroupTable
+from headrace.broker.groups import GroupTable, Mirror
 from headrace.broker.log import LogPartition
 from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
@@ -176,6 +176,17 @@ async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
     assert turns >= len(names)
     while any(storage.groups.stored[name].stored.positions for name in names if name in storage.groups.stored):
         await asyncio.sleep(0)
+
+
+async def test_positions_that_are_still_to_be_shown_of_a_deleted_topic_hold_up_nobody() -> None:
+    mirror = Mirror(lambda _: None)
+    mirror.show("g", {TopicPartition("t", index): Position(offset=5) for index in range(1_000)})
+    turns = 0
+    shown = asyncio.ensure_future(mirror.settle())
+    while not shown.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 1_000
 
 
 async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(

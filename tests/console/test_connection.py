@@ -54,6 +54,8 @@ class Served:
         self.limits = ConnectionLimits(most, most_per_host)
         sock = socket.create_server(("127.0.0.1", 0))
         sock.setblocking(False)
+        # Of connections too: with megabytes of the kernel's between, what a client takes shows in bursts only.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 << 10)
         self.port = sock.getsockname()[1]
         self.listener = HttpListener(self.app, sock, clock=self.clock, limits=self.limits)
         self.listener.pressed = lambda: self.pressed

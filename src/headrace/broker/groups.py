@@ -69,6 +69,8 @@ class Mirror:
                 (group, place), offset = self._pending.popitem()
                 partition = self._partition_of(place)
                 if partition is None:
+                    # Its topic was deleted; there may be as many of them as a topic has partitions, in every group.
+                    await asyncio.sleep(0)
                     continue
                 try:
                     await partition.mirror_position(group, offset)
