@@ -5,22 +5,19 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import redis.asyncio
+from tests.harness.basket import Basket
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
-from headrace.broker.cache import Buffer
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import GroupChange, Position, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.keyspace.keys import Keyspace
-from headrace.records.batch import peek
 from headrace.records.build import build
-from headrace.records.walk import records
 from headrace.store.groups import RedisGroups
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
@@ -31,40 +28,6 @@ BEGINNING = Start(StartKind.TRIM_HORIZON)
 TIMEOUT_MS = 30_000
 HOUR_MS = 3_600_000
 MOST_OFFSETS = 50
-
-
-class Basket:
-    """A sink that keeps (partition, offset, value), up to a number of records."""
-
-    def __init__(self, limit: int = 10**9) -> None:
-        self.limit = limit
-        self.kept: list[tuple[int, int, bytes]] = []
-
-    def room(self) -> int:
-        return 1 << 20 if len(self.kept) < self.limit else 0
-
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
-        assert not_before_ms is None
-        assert peek(batches[0]).base_offset <= offset
-        for batch in batches:
-            header = peek(batch)
-            assert header.size == len(batch), "not a whole batch"
-            for record in records(batch, header.base_offset):
-                if record.offset < offset:
-                    continue
-                if len(self.kept) >= self.limit:
-                    return offset
-                self.kept.append((partition.index, record.offset, record.value or b""))
-                offset = record.offset + 1
-        return offset
-
-    @property
-    def values(self) -> list[bytes]:
-        return [value for _, _, value in self.kept]
-
-    @property
-    def offsets(self) -> list[int]:
-        return [offset for _, offset, _ in self.kept]
 
 
 class FailingGroups(RedisGroups):

@@ -16,6 +16,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
+from headrace.broker.reading import fitting
 from headrace.broker.snapshots import Snapshots
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
@@ -355,9 +356,9 @@ class LogPartition:
         if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, self.local_start):
             old = await cold.read(offset, max(self.local_start, stored[0].base_offset if stored else 0), limit)
             if old:
-                return _fitting(old, limit)
+                return fitting(old, limit)
             stored = stored or await self._stored(max(offset, self.local_start), limit)
-        chunks, total = _fitting(stored, limit)
+        chunks, total = fitting(stored, limit)
         taken = len(chunks)
         if taken:
             self._keep_ahead(stored[taken - 1], stored[taken:], limit)
@@ -484,20 +485,3 @@ class LogPartition:
         if self._recovery is not None:
             self._recovery.cancel()
         self._watchers.tell(0)
-
-
-def _fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
-    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
-
-    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
-    """
-    chunks: list[Buffer] = []
-    total, following = 0, -1
-    for found in stored:
-        size = len(found.batch)
-        if chunks and (total + size > limit or found.base_offset > following):
-            break
-        chunks.append(found.batch)
-        total += size
-        following = found.next_offset
-    return chunks, total

@@ -1,4 +1,4 @@
-"""Reads a partition piece by piece into a sink: a door's half-built answer, which says how much it still wants."""
+"""Reads a partition piece by piece into a sink: a half-built answer of an API, which says how much it still wants."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -7,6 +7,7 @@ from typing import Protocol
 from headrace.broker.cache import Buffer
 from headrace.broker.partition import Partition
 from headrace.records.batch import ATTRIBUTES_AT
+from headrace.topics.model import StoredBatch
 
 _COUNT_AT = 57
 _COUNT = Struct(">i")
@@ -74,3 +75,20 @@ def count_records(batches: list[Buffer], *, dense: bool) -> int:
 def codecs(batches: list[Buffer]) -> Iterator[int]:
     """The compression of each batch, by its number."""
     return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
+
+
+def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
+    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
+
+    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
+    """
+    chunks: list[Buffer] = []
+    total, following = 0, -1
+    for found in stored:
+        size = len(found.batch)
+        if chunks and (total + size > limit or found.base_offset > following):
+            break
+        chunks.append(found.batch)
+        total += size
+        following = found.next_offset
+    return chunks, total
