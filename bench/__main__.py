@@ -6,9 +6,9 @@ import sys
 from importlib import import_module
 
 BENCHES = {
-    "kafka": "produce, consume, requests and latency through the Kafka door",
+    "kafka": "produce, consume, requests and latency through the Kafka listener",
     "native": "native topics beside log topics and redis-benchmark's XADD",
-    "oci": "messages in and out through the OCI door",
+    "oci": "messages in and out through the OCI API",
     "groups": "a group of two and one of a thousand: from joining to assigned",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, memory when idle, and the help of the command line",

@@ -1,4 +1,4 @@
-"""Through the Kafka door: how much can be produced and consumed, how many requests there can be, how late records are.
+"""Through the Kafka listener: what can be produced and consumed, how many requests there can be, how late records are.
 
 The load comes from confluent-kafka in processes of its own. Beside each figure stands, from the same run, what the
 same load does to a broker that does nothing (the ceiling of client and loopback), and what the embedded Valkey does

@@ -1,4 +1,4 @@
-"""Through the OCI door: PutMessages and GetMessages, many messages a request and one, and how late answers are.
+"""Through the OCI API: PutMessages and GetMessages, many messages a request and one, and how late answers are.
 
 The load comes from bare HTTP over a few kept connections, in a process of its own; the cost of Oracle's SDK stands
 beside it. Everything is stored when it is answered, as always.

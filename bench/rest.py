@@ -1,4 +1,4 @@
-"""The load generator of the OCI door: HTTP over bare sockets, several connections in one process, or Oracle's SDK.
+"""The load generator of the OCI API: HTTP over bare sockets, several connections in one process, or Oracle's SDK.
 
 Requests are written beforehand as far as they can be, so that the client costs little. Each answer is looked at: that
 it is 200, that no entry failed, and how many messages it holds.

@@ -1,6 +1,6 @@
 """A Redis program, a Kafka program and an OCI program on one stream: each writes, each reads what all have written.
 
-    headrace serve                       # prints where its doors are
+    headrace serve                       # prints where its APIs are
     python examples/one_stream_three_programs.py --kafka HOST:PORT --http URL --storage URL
 
 The stream is a native topic: a plain Redis Stream with an entry per record.
@@ -90,8 +90,8 @@ def oci_reads(client: "oci.streaming.StreamClient", stream_id: str, count: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for door in ("kafka", "http", "storage"):
-        parser.add_argument(f"--{door}", required=True)
+    for option in ("kafka", "http", "storage"):
+        parser.add_argument(f"--{option}", required=True)
     given = parser.parse_args()
     create(given.kafka)
     config = throw_away_config()

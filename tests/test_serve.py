@@ -83,7 +83,7 @@ def folder() -> Iterator[Path]:
 # Ready
 
 
-def test_one_line_says_where_every_door_answers(folder: Path) -> None:
+def test_one_line_says_where_every_listener_answers(folder: Path) -> None:
     begun = time.monotonic()
     with process("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", str(folder / "data")) as running:
         line = first_line(running)
@@ -179,7 +179,7 @@ def test_a_signal_ends_it_at_once_whoever_is_waiting(number: signal.Signals) -> 
 # Refused
 
 
-def test_the_oci_door_is_not_opened_to_other_machines_unverified(folder: Path) -> None:
+def test_the_oci_listener_is_not_opened_to_other_machines_unverified(folder: Path) -> None:
     data = ("--data", str(folder / "data"))
     line = refused(serve(*data, "--http", "0.0.0.0:0"), 1)
     assert line.startswith("headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse lets everybody in")

@@ -1,4 +1,4 @@
-"""Puts the server together: storage, broker, doors. The only place where `store` meets `broker`."""
+"""Puts the server together: storage, broker, APIs. The only place where `store` meets `broker`."""
 
 import asyncio
 import contextlib
@@ -49,8 +49,8 @@ from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci import exposure
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
-from headrace.oci.door import Door
 from headrace.oci.logins import PoolLogins
+from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.sockets import address_of, bind
@@ -103,9 +103,9 @@ async def serve(
     Args:
         options: where it keeps its data and where it listens.
         settings: the broker's settings.
-        oci: the OCI door's settings.
-        on_ready: called once every door answers.
-        clock: the time that every door goes by; None: the machine's.
+        oci: the OCI API's settings.
+        on_ready: called once every API answers.
+        clock: the time that every API goes by; None: the machine's.
         guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
         log_lines_lost: tells for the metrics how many lines of the log could not be written.
 
@@ -143,12 +143,12 @@ async def serve(
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
-            door = Door(clusters, oci)
-            await door.start()
-            stack.push_async_callback(door.stop)
+            service = OciService(clusters, oci)
+            await service.start()
+            stack.push_async_callback(service.stop)
             http.pressed = lambda: clusters.reads.short
             if brokers is not None:
-                await brokers.follow(clusters, door.catalog.reload)
+                await brokers.follow(clusters, service.catalog.reload)
             kafka = KafkaListener(
                 clusters.default,
                 max_request_bytes=settings.socket_request_max_bytes,
@@ -157,7 +157,7 @@ async def serve(
                 limits=limits,
                 logins=PoolLogins(
                     oci,
-                    door.catalog.pools.cluster_of,
+                    service.catalog.pools.cluster_of,
                     required=exposure.kafka_login_required(oci, kafka_socket.getsockname()[0]),
                 ),
             )
@@ -165,8 +165,8 @@ async def serve(
             clusters.removed.append(kafka.close_cluster)
             await kafka.start(kafka_socket)
             stack.push_async_callback(kafka.stop)
-            oci_app = OciApp(door, Authenticator(oci), counters)
-            # A path that is nobody's was most likely meant for the OCI door, whose clients want errors in its form.
+            oci_app = OciApp(service, Authenticator(oci), counters)
+            # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
             look = await stack.enter_async_context(redis.asyncio.from_url(options.redis or storage.url))
             connections: dict[str, Callable[[], int]] = {
                 kafka.name: lambda: len(kafka.connections),
@@ -189,12 +189,12 @@ async def serve(
             stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
-                ResetCall(door.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
+                ResetCall(service.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
                 *pages.routes,
             )
             health = partial(_health, storage)
-            doors = _http_doors(oci_app, console.create(health, mounts, otherwise=oci_app))
-            front.open(_traced(doors, door, tracing), health)
+            apis = _http_apis(oci_app, console.create(health, mounts, otherwise=oci_app))
+            front.open(_traced(apis, service, tracing), health)
             stack.push_async_callback(front.close)
             if guest is None:
                 settle_memory()
@@ -239,12 +239,12 @@ async def _clusters(
         yield storage, clusters, brokers
 
 
-def _http_doors(oci: OciApp, people: ASGIApp) -> ASGIApp:
-    """Both doors on one socket, told apart by the path."""
+def _http_apis(oci: OciApp, people: ASGIApp) -> ASGIApp:
+    """Both APIs on one socket, told apart by the path."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        door: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
-        await door(scope, receive, send)
+        app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
+        await app(scope, receive, send)
 
     return application
 
@@ -287,12 +287,12 @@ def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettin
     return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
 
 
-def _traced(doors: ASGIApp, oci: Door, tracing: "Tracing | None") -> ASGIApp:
-    """The doors, continuing the traces of requests when that is asked for."""
+def _traced(apis: ASGIApp, oci: OciService, tracing: "Tracing | None") -> ASGIApp:
+    """The APIs, continuing the traces of requests when that is asked for."""
     if tracing is None:
-        return doors
+        return apis
     oci.traceparent = tracing.traceparent_now
-    return tracing.http(doors)
+    return tracing.http(apis)
 
 
 def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None":

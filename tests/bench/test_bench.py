@@ -69,7 +69,7 @@ def test_requests_and_latency() -> None:
     assert "-" not in [cell for row in found for cell in row]
 
 
-def test_the_oci_door() -> None:
+def test_the_oci_listener() -> None:
     given = ["--megabytes", "1", "--requests", "100", "--seconds", "0.2", "--no-sdk"]
     found = rows(bench("oci", "--quick", *given))
     assert [row[0] for row in found] == [

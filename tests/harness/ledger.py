@@ -39,7 +39,7 @@ class Ledger:
         """Make the producer; nothing is sent yet.
 
         Args:
-            kafka: HOST:PORT of the Kafka door.
+            kafka: HOST:PORT of the Kafka listener.
             topic: where the records go; must have the partitions, or be created with them by the first record.
             partitions: they are filled in turn.
             value_bytes: length of every value, at least 8.

@@ -1,4 +1,4 @@
-"""The door's one translation table: total, and never a surprise."""
+"""The API's one translation table: total, and never a surprise."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Logging in on the wire (KIP-43, KIP-152): a door with virtual clusters behind it, and a list of who may go where."""
+"""Logging in on the wire (KIP-43, KIP-152): an API with virtual clusters behind it, and a list of who may go where."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ class Guests:
         return Admitted(Principal(username), self._pool)
 
 
-class Doors(msgspec.Struct):
+class Listeners(msgspec.Struct):
     """Addresses."""
 
     optional: str
@@ -64,7 +64,7 @@ class Doors(msgspec.Struct):
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Doors]:
+async def opened(url: str) -> AsyncIterator[Listeners]:
     async with contextlib.AsyncExitStack() as stack:
         admin = redis.asyncio.from_url(url)
         stack.push_async_callback(admin.aclose)
@@ -98,14 +98,14 @@ async def opened(url: str) -> AsyncIterator[Doors]:
             stack.push_async_callback(listener.stop)
             listeners[listener.name] = listener
         optional, required, without = addresses
-        yield Doors(optional, required, without, listeners)
+        yield Listeners(optional, required, without, listeners)
 
 
 @pytest.fixture(scope="module")
-def doors() -> Iterator[Doors]:
+def listeners() -> Iterator[Listeners]:
     """In a thread with a loop of its own: the tests' clients block."""
     ready = threading.Event()
-    found: list[Doors] = []
+    found: list[Listeners] = []
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
@@ -126,8 +126,8 @@ def doors() -> Iterator[Doors]:
 
 
 @pytest.fixture(params=["optional", "required"])
-def address(request: pytest.FixtureRequest, doors: Doors) -> str:
-    return str(getattr(doors, request.param))
+def address(request: pytest.FixtureRequest, listeners: Listeners) -> str:
+    return str(getattr(listeners, request.param))
 
 
 def versions(client: Wire) -> None:
@@ -176,17 +176,17 @@ def test_the_name_chooses_the_cluster_of_the_connection(address: str, version: i
         assert client.produce("inside", batch(b"value")).error_code == 0
 
 
-def test_who_logged_in_is_the_principal_and_anonymous_before(doors: Doors) -> None:
-    with Wire(doors.required) as client:
+def test_who_logged_in_is_the_principal_and_anonymous_before(listeners: Listeners) -> None:
+    with Wire(listeners.required) as client:
         versions(client)
-        assert "User:ANONYMOUS" in doors.principals(doors.required)
+        assert "User:ANONYMOUS" in listeners.principals(listeners.required)
         login(client)
-        assert "User:jane" in doors.principals(doors.required)
-    with Wire(doors.required) as client:
+        assert "User:jane" in listeners.principals(listeners.required)
+    with Wire(listeners.required) as client:
         assert handshake(client, version=0) is Code.NONE
         client.send_frame(TOKEN)
         assert client.receive_frame() == b""
-        assert "User:jane" in doors.principals(doors.required)
+        assert "User:jane" in listeners.principals(listeners.required)
 
 
 def test_version_0_has_the_token_bare_after_it(address: str) -> None:
@@ -211,8 +211,8 @@ def test_everything_may_be_sent_ahead(address: str) -> None:
         assert topics(client) == ["inside"]
 
 
-def test_connections_are_for_one_cluster_each(doors: Doors) -> None:
-    with Wire(doors.optional) as anonymous, Wire(doors.optional) as jane:
+def test_connections_are_for_one_cluster_each(listeners: Listeners) -> None:
+    with Wire(listeners.optional) as anonymous, Wire(listeners.optional) as jane:
         login(jane)
         for _ in range(2):
             assert topics(anonymous) == ["outside"]
@@ -281,8 +281,8 @@ def test_between_handshake_and_token_nothing_else_may_come(address: str, other: 
         assert ended(client)
 
 
-def test_a_token_without_a_handshake_is_told_so(doors: Doors) -> None:
-    with Wire(doors.optional) as client:
+def test_a_token_without_a_handshake_is_told_so(listeners: Listeners) -> None:
+    with Wire(listeners.optional) as client:
         code, message = authenticate(client)
         assert code is Code.ILLEGAL_SASL_STATE
         assert message == "SaslAuthenticate comes once, after SaslHandshake"
@@ -297,8 +297,8 @@ def test_nobody_logs_in_twice(address: str) -> None:
         assert topics(client) == ["inside"]
 
 
-def test_nobody_logs_in_while_other_requests_are_under_way(doors: Doors) -> None:
-    with Wire(doors.optional) as client:
+def test_nobody_logs_in_while_other_requests_are_under_way(listeners: Listeners) -> None:
+    with Wire(listeners.optional) as client:
         client.send(fetch_request([("outside", 0, 0)], max_wait_ms=300, min_bytes=1), 12)
         client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert client.receive().error_code == 0
@@ -307,24 +307,24 @@ def test_nobody_logs_in_while_other_requests_are_under_way(doors: Doors) -> None
         assert topics(client) == ["inside"]
 
 
-def test_where_a_login_is_required_nothing_is_served_before(doors: Doors) -> None:
-    with Wire(doors.required) as client:
+def test_where_a_login_is_required_nothing_is_served_before(listeners: Listeners) -> None:
+    with Wire(listeners.required) as client:
         versions(client)
         with pytest.raises(ConnectionEnded):
             client.metadata()
-    with Wire(doors.required) as client, pytest.raises(ConnectionEnded):
+    with Wire(listeners.required) as client, pytest.raises(ConnectionEnded):
         authenticate(client)
 
 
-def test_strangers_get_little_memory(doors: Doors) -> None:
-    for address, size, fine in ((doors.required, 600 << 10, False), (doors.optional, 600 << 10, True)):
+def test_strangers_get_little_memory(listeners: Listeners) -> None:
+    for address, size, fine in ((listeners.required, 600 << 10, False), (listeners.optional, 600 << 10, True)):
         with Wire(address) as client:
             client.send_bytes(size.to_bytes(4, "big") + bytes(10))
             assert client.is_silent(0.2) is fine
 
 
-def test_where_nobody_can_log_in_a_handshake_changes_nothing(doors: Doors) -> None:
-    with Wire(doors.without) as client:
+def test_where_nobody_can_log_in_a_handshake_changes_nothing(listeners: Listeners) -> None:
+    with Wire(listeners.without) as client:
         assert handshake(client) is Code.ILLEGAL_SASL_STATE
         assert authenticate(client)[0] is Code.ILLEGAL_SASL_STATE
         assert topics(client) == ["outside"]
@@ -334,8 +334,8 @@ HEADS = [b"\0\x11\0\0", b"\0\x11\0\1", b"\0\x24\0\2", b"\0\x24\0\0", b"\0\x12\0\
 
 
 @given(st.lists(st.builds(bytes.__add__, st.sampled_from(HEADS), st.binary(max_size=40)), min_size=1, max_size=5))
-def test_garbage_gets_nobody_in_and_brings_nothing_down(doors: Doors, frames: list[bytes]) -> None:
-    with Wire(doors.required) as client:
+def test_garbage_gets_nobody_in_and_brings_nothing_down(listeners: Listeners, frames: list[bytes]) -> None:
+    with Wire(listeners.required) as client:
         with contextlib.suppress(OSError):
             for frame in frames:
                 client.send_frame(frame)
@@ -346,7 +346,7 @@ def test_garbage_gets_nobody_in_and_brings_nothing_down(doors: Doors, frames: li
                 received += chunk
         assert b"inside" not in received
         assert b"outside" not in received
-    with Wire(doors.required) as client:
+    with Wire(listeners.required) as client:
         login(client)
         assert topics(client) == ["inside"]
 

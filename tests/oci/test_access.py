@@ -1,4 +1,4 @@
-"""The door as a whole in its three ways of asking who is there, with Oracle's SDK and without it."""
+"""The API as a whole in its three ways of asking who is there, with Oracle's SDK and without it."""
 
 import http.client
 import json

@@ -76,21 +76,21 @@ def authenticator(mode: str, keys: Path | str = "") -> Authenticator:
     return Authenticator(OciSettings.of({"oci.auth": mode, "oci.auth.keys": str(keys)}))
 
 
-def ask(door: Authenticator, sent: Sent, *, signs_body: bool = True, later_ms: int = 0) -> Principal:
+def ask(gate: Authenticator, sent: Sent, *, signs_body: bool = True, later_ms: int = 0) -> Principal:
     dates = [value for name, value in sent.headers if name.lower() in {b"date", b"x-date"}]
     now = (date_ms(dates[0].decode()) if dates else 0) + later_ms
-    return admit(door, sent, signs_body=signs_body, now_ms=now)
+    return admit(gate, sent, signs_body=signs_body, now_ms=now)
 
 
-def admit(door: Authenticator, sent: Sent, *, signs_body: bool, now_ms: int) -> Principal:
-    principal = door.authenticate(sent.method, sent.target, sent.headers, signs_body=signs_body, now_ms=now_ms)
-    door.check_body(sent.headers, sent.body)
+def admit(gate: Authenticator, sent: Sent, *, signs_body: bool, now_ms: int) -> Principal:
+    principal = gate.authenticate(sent.method, sent.target, sent.headers, signs_body=signs_body, now_ms=now_ms)
+    gate.check_body(sent.headers, sent.body)
     return principal
 
 
-def refused(door: Authenticator, sent: Sent, **options: Any) -> None:
+def refused(gate: Authenticator, sent: Sent, **options: Any) -> None:
     with pytest.raises(OciError) as caught:
-        ask(door, sent, **options)
+        ask(gate, sent, **options)
     assert (caught.value.status, caught.value.code, caught.value.message) == (401, "NotAuthenticated", TEXT)
 
 
@@ -229,26 +229,26 @@ def test_without_a_header_nobody_is_known(keys: Path) -> None:
 
 
 def test_nothing_that_was_signed_may_be_changed(keys: Path, sdk: Sign) -> None:
-    door = authenticator("verify", keys)
+    gate = authenticator("verify", keys)
     sent = sdk("POST", "/20180418/streams?x=%2F", '{"a": 1}')
-    assert ask(door, sent) == SOMEBODY
+    assert ask(gate, sent) == SOMEBODY
     for name, value in (
         ("host", "127.0.0.1:8081"),
         ("content-type", "text/plain"),
         ("content-length", "9"),
         ("x-content-sha256", base64.b64encode(hashlib.sha256(b"").digest()).decode()),
     ):
-        refused(door, sent.with_header(name, value))
+        refused(gate, sent.with_header(name, value))
     for target in (b"/20180418/streams?x=/", b"/20180418/streams?x=%2F&y", b"//20180418/streams?x=%2F"):
         changed = sdk("POST", "/20180418/streams?x=%2F", '{"a": 1}')
         changed.target = target
-        refused(door, changed)
+        refused(gate, changed)
     changed = sdk("POST", "/20180418/streams", '{"a": 1}')
     changed.body = b'{"a": 2}'
-    refused(door, changed)
+    refused(gate, changed)
     changed = sdk("GET", "/20180418/streams")
     changed.method = "DELETE"
-    refused(door, changed)
+    refused(gate, changed)
 
 
 def test_a_request_is_good_for_five_minutes_either_way(keys: Path, sdk: Sign) -> None:
@@ -270,32 +270,32 @@ def test_the_signature_of_another_key_is_refused(keys: Path, private_key: rsa.RS
 
 
 def test_keys_are_read_when_needed_and_again_when_they_changed(tmp_path: Path, private_key: rsa.RSAPrivateKey) -> None:
-    door = authenticator("verify", tmp_path)
+    gate = authenticator("verify", tmp_path)
     sent = sign_by_hand(private_key, GO, GENERIC, "GET", "/")
-    refused(door, sent)
+    refused(gate, sent)
     path = put_key(tmp_path, private_key.public_key())
-    assert ask(door, sent) == SOMEBODY
+    assert ask(gate, sent) == SOMEBODY
     put_key(tmp_path, rsa.generate_private_key(65537, 2048).public_key())
     os.utime(path, ns=(1, 1))
-    refused(door, sent)
+    refused(gate, sent)
     put_key(tmp_path, private_key.public_key())
-    assert ask(door, sent) == SOMEBODY
+    assert ask(gate, sent) == SOMEBODY
     path.unlink()
-    refused(door, sent)
+    refused(gate, sent)
 
 
 def test_files_that_are_no_rsa_keys_verify_nothing(tmp_path: Path, private_key: rsa.RSAPrivateKey, pem: str) -> None:
-    door = authenticator("verify", tmp_path)
+    gate = authenticator("verify", tmp_path)
     sent = sign_by_hand(private_key, GO, GENERIC, "GET", "/")
     path = put_key(tmp_path, ec.generate_private_key(ec.SECP256R1()).public_key())
-    refused(door, sent)
+    refused(gate, sent)
     for number, content in enumerate((b"", b"garbage", pem.encode(), b"\xff" * 100), 1):
         path.write_bytes(content)
         os.utime(path, ns=(number, number))
-        refused(door, sent)
+        refused(gate, sent)
     path.unlink()
     path.mkdir()
-    refused(door, sent)
+    refused(gate, sent)
 
 
 def test_a_key_id_cannot_lead_out_of_the_directory(tmp_path: Path, private_key: rsa.RSAPrivateKey) -> None:
@@ -342,7 +342,7 @@ def test_garbage_is_never_anything_but_a_401(
 def test_a_good_request_with_one_byte_changed_is_never_anything_but_a_401(
     keys: Path, private_key: rsa.RSAPrivateKey, data: st.DataObject
 ) -> None:
-    door = authenticator("verify", keys)
+    gate = authenticator("verify", keys)
     sent = sign_by_hand(private_key, GO, WITH_BODY, "POST", "/20180418/streams", b'{"a": 1}')
     now = date_ms(sent.header("date"))
     signed = [index for index, (name, _) in enumerate(sent.headers) if name.lower() not in {b"accept", b"x-date"}]
@@ -352,7 +352,7 @@ def test_a_good_request_with_one_byte_changed_is_never_anything_but_a_401(
     changed = value[:position] + data.draw(st.binary(min_size=1, max_size=1)) + value[position + 1 :]
     sent.headers[index] = (name, changed)
     try:
-        principal = admit(door, sent, signs_body=True, now_ms=now)
+        principal = admit(gate, sent, signs_body=True, now_ms=now)
     except OciError as error:
         assert error.status == 401  # noqa: PT017
     else:

@@ -72,9 +72,9 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def test_in_verify_mode_the_token_has_to_be_one_of_the_users(tokens: Path) -> None:
-    door = logins("verify", tokens)
+    gate = logins("verify", tokens)
     for user, token in (("acme/jane", "first;>{("), ("acme/jane", "second"), ("acme/default/joe", "hashed one")):
-        assert door.admit(f"{user}/{POOL}", token).broker is CLUSTER
+        assert gate.admit(f"{user}/{POOL}", token).broker is CLUSTER
     for user, token in (
         ("acme/jane", "First;>{("),
         ("acme/jane", ""),
@@ -86,26 +86,26 @@ def test_in_verify_mode_the_token_has_to_be_one_of_the_users(tokens: Path) -> No
         ("#", "user"),
     ):
         name = f"{user}/{POOL}" if "/" in user else f"acme/{user}/{POOL}"
-        assert str(refused(door, name, token)) == "Authentication failed: invalid username or password"
+        assert str(refused(gate, name, token)) == "Authentication failed: invalid username or password"
 
 
 def test_a_wrong_token_says_nothing_of_whether_the_pool_is_there(tokens: Path) -> None:
-    door = logins("verify", tokens)
+    gate = logins("verify", tokens)
     wrong, nowhere = f"acme/jane/{POOL}", "acme/jane/ocid1.streampool.oc1.local.bbbb"
-    told = {str(refused(door, wrong, "x")), str(refused(door, nowhere, "x")), str(refused(door, nowhere, "second"))}
+    told = {str(refused(gate, wrong, "x")), str(refused(gate, nowhere, "x")), str(refused(gate, nowhere, "second"))}
     assert len(told) == 1
 
 
 def test_the_file_is_read_again_when_it_changed(tokens: Path) -> None:
-    door = logins("verify", tokens)
+    gate = logins("verify", tokens)
     name = f"acme/jane/{POOL}"
-    assert door.admit(name, "second").broker is CLUSTER
+    assert gate.admit(name, "second").broker is CLUSTER
     tokens.write_text("acme/jane third\n")
     os.utime(tokens, ns=(1, 1))
-    refused(door, name, "second")
-    assert door.admit(name, "third").broker is CLUSTER
+    refused(gate, name, "second")
+    assert gate.admit(name, "third").broker is CLUSTER
     tokens.unlink()
-    refused(door, name, "third")
+    refused(gate, name, "third")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe acme/jane token"])

@@ -103,7 +103,7 @@ def test_slashes_of_an_endpoint(api: Api, stream: str) -> None:
         assert api.call("GET", f"/streams/{stream}", base=base).status == 200
 
 
-def test_the_other_door_keeps_its_paths(api: Api) -> None:
+def test_the_other_listener_keeps_its_paths(api: Api) -> None:
     assert api.call("GET", "/healthz", base="").json["status"] == "ok"
     assert api.call("POST", "/healthz", base="").status == 405
 

@@ -86,6 +86,6 @@ def test_any_path_is_an_operation_or_an_error_of_ours(path: str) -> None:
             find(method, f"/20180418/{path}")
 
 
-def test_which_paths_are_this_doors() -> None:
+def test_which_paths_are_this_listeners() -> None:
     assert all(map(is_ours, ["/20180418", "/20180418/x", "//20180418//streams"]))
     assert not any(map(is_ours, ["/", "", "/healthz", "/20180418x", "/x/20180418", "/2018041"]))

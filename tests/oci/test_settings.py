@@ -1,4 +1,4 @@
-"""Settings of the OCI door, given like the broker's."""
+"""Settings of the OCI API, given like the broker's."""
 
 import pytest
 

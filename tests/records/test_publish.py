@@ -1,4 +1,4 @@
-"""Messages of a REST door into batches: C and Python build the same, and C leaves to others what is not plain."""
+"""Messages of a REST API into batches: C and Python build the same, and C leaves to others what is not plain."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The broker: what every door talks to. It owns the topics, the groups and their timers, and no protocol."""
+"""The broker: what every API talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -193,7 +193,7 @@ class Broker:
         live.append(index, batch, self.clock.now_ms(), done, zstd_allowed=zstd_allowed, most_bytes=most_bytes)
 
     def wake(self) -> None:
-        """Answer the fetches that what was appended is enough for; a door calls it before it answers the appends."""
+        """Answer the fetches that what was appended is enough for; an API calls it before it answers the appends."""
         self._wakeups.run()
 
     def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:

@@ -1,7 +1,7 @@
 """Virtual clusters: several brokers over one storage, each with topics and groups of its own.
 
 The default cluster is always there and is what a client sees that chooses none. Others are made by name, such as one
-for each stream pool of the OCI door. Producer ids, the budget of cached tails and the advertised addresses are common.
+for each stream pool of the OCI API. Producer ids, the budget of cached tails and the advertised addresses are common.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Balanced groups as doors use them: cursors in, records and cursors out.
+"""Balanced groups as APIs use them: cursors in, records and cursors out.
 
 The rules are `headrace.groups.balanced`'s. Here is what they cannot do themselves: find out where a group is to start,
 read what they say is to be read, and tell them before the answer goes out what went into it.
@@ -239,7 +239,7 @@ class Instances:
         end = (await self._find_offset(partition, Special.LATEST)).offset
         if start.kind is StartKind.LATEST:
             return StoredStart(end, start.kind)
-        assert start.time_ms is not None, "AT_TIME without a time: the door lets none pass"
+        assert start.time_ms is not None, "AT_TIME without a time: the API lets none pass"
         found = await self._find_offset(partition, start.time_ms)
         if found.offset >= 0:
             return StoredStart(found.offset, start.kind)

@@ -1,6 +1,6 @@
 """How a connection that has no request of its own for it says who it is for, and which virtual cluster it gets.
 
-A port between doors: one knows the protocol of logging in, another whose names and passwords they are.
+A port between APIs: one knows the protocol of logging in, another whose names and passwords they are.
 """
 
 from typing import Protocol

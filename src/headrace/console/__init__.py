@@ -1,1 +1,1 @@
-"""The door for people: pages, health, metrics."""
+"""For people: pages, health, metrics."""

@@ -27,7 +27,7 @@ def create(
 
     Args:
         health: asks the server how it is; called once per request, must bound its own waiting.
-        mounts: routes of other HTTP doors.
+        mounts: routes of other HTTP APIs.
         otherwise: answers HTTP requests for paths that are nobody's; None: in plain text.
     """
 

@@ -166,9 +166,9 @@ class Demo:
             http, http_used = addresses.choose(options.http, addresses.HTTP)
         except ValueError as error:
             raise DemoFailed(str(error)) from None
-        for used, address, door in ((kafka_used, addresses.KAFKA, "Kafka"), (http_used, addresses.HTTP, "HTTP")):
+        for used, address, listener in ((kafka_used, addresses.KAFKA, "Kafka"), (http_used, addresses.HTTP, "HTTP")):
             if used:
-                self._board.say(f"{address} is in use: the {door} door takes a free port", "yellow")
+                self._board.say(f"{address} is in use: the {listener} listener takes a free port", "yellow")
         arguments = ["serve", "--data", str(options.data), "--kafka", kafka, "--http", http]
         return Child("server", "headrace", arguments, self._hear, self.log("server"), read_ready_line)
 

@@ -1,4 +1,4 @@
-"""Looks at the consumer groups through the Kafka door, as any Kafka tool does."""
+"""Looks at the consumer groups through the Kafka listener, as any Kafka tool does."""
 
 import contextlib
 import logging

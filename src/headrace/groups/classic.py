@@ -27,7 +27,7 @@ from headrace.groups.events import (
     TimerFired,
 )
 from headrace.groups.member import Member
-from headrace.groups.membership import Membership, Moved, OtherDoors
+from headrace.groups.membership import Membership, Moved, OtherApis
 from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
 from headrace.groups.now import Now
 from headrace.groups.positions import Positions
@@ -48,7 +48,7 @@ class ClassicGroup:
         settings: GroupSettings,
         positions: Positions | None = None,
         deadlines: Deadlines | None = None,
-        others: OtherDoors | None = None,
+        others: OtherApis | None = None,
     ) -> None:
         """A group of its own, or the classic part of one: then positions and timers are shared.
 
@@ -127,11 +127,11 @@ class ClassicGroup:
             turn.save(*self._group.unsettled_changes())
 
     def watch_positions(self, turn: Turn) -> None:
-        """See when positions may expire: another door has begun or ceased to keep some."""
+        """See when positions may expire: another API has begun or ceased to keep some."""
         committing.schedule_retention(self._group, self._positions, self._settings, turn)
 
     def end_if_nothing(self, turn: Turn) -> None:
-        """Go, if nothing is left: another door has just ceased to use the group."""
+        """Go, if nothing is left: another API has just ceased to use the group."""
         if committing.is_nothing(self._group, self._positions):
             turn.save(DropGroup())
             self._die(turn)

@@ -115,7 +115,7 @@ def is_nothing(group: Membership, positions: Positions) -> bool:
 def _unused_since(group: Membership, partition: TopicPartition, position: Position) -> int | None:
     """Since when nobody needs a position (ms): Kafka's rule, but never from before its own commit.
 
-    Never where another door keeps its positions. A simple consumer's group has no members to go by, so each commit
+    Never where another API keeps its positions. A simple consumer's group has no members to go by, so each commit
     counts for itself. An empty group's positions count from when it emptied. A stable group's members need the topics
     they subscribe to and no others.
     """

@@ -1,4 +1,4 @@
-"""What can go wrong with groups. A closed set, without Kafka's code numbers: each door has one table for it."""
+"""What can go wrong with groups. A closed set, without Kafka's code numbers: each API has one table for it."""
 
 from enum import Enum, auto
 

@@ -1,8 +1,8 @@
-"""A consumer group as all doors see it: one name, one set of positions, used in the classic way or in the balanced one.
+"""A consumer group as all APIs see it: one name, one set of positions, used in the classic way or in the balanced one.
 
 The classic part is Kafka's group. Each balanced section shares out one topic among OCI's instances. Only one way has
 members at a time; who comes by the other is refused until they have gone. Positions are the same for all, so a group
-can stop on one door and go on through another.
+can stop on one API and go on through another.
 """
 
 from collections.abc import Hashable, Mapping
@@ -35,7 +35,7 @@ from headrace.groups.turn import Deadlines, Turn
 
 
 class Sections(dict[str, BalancedGroup]):
-    """The balanced sections by topic, as the classic part sees them (`membership.OtherDoors`)."""
+    """The balanced sections by topic, as the classic part sees them (`membership.OtherApis`)."""
 
     def is_kept(self, topic: str) -> bool:
         """Whether there is a section of the topic."""

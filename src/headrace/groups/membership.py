@@ -26,7 +26,7 @@ def size_of(protocols: Protocols) -> int:
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
-class OtherDoors(Protocol):
+class OtherApis(Protocol):
     """What a classic group must know of those who use the same group in another way."""
 
     def is_kept(self, topic: str) -> bool:
@@ -44,7 +44,7 @@ class OtherDoors(Protocol):
         """Whether any topic is read."""
 
 
-class NoOtherDoors:
+class NoOtherApis:
     """Nobody else uses the group."""
 
     any_kept = False
@@ -69,8 +69,8 @@ class Moved(NamedTuple):
 class Membership:
     """Members, pending members, state and generation of one classic group."""
 
-    def __init__(self, others: OtherDoors | None = None) -> None:
-        self.others: OtherDoors = NoOtherDoors() if others is None else others
+    def __init__(self, others: OtherApis | None = None) -> None:
+        self.others: OtherApis = NoOtherApis() if others is None else others
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None

@@ -1,1 +1,1 @@
-"""The Kafka door: codec (sans-io), one file per API, the listener."""
+"""The Kafka protocol: codec (sans-io), one file per API, the listener."""

@@ -43,7 +43,7 @@ _LEAST_BEGUN = 2
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client of the Kafka door."""
+    """A client of the Kafka listener."""
 
     def __init__(self, listener: "KafkaListener") -> None:
         self.broker: Broker = listener.broker
@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"
-        self._door = listener
+        self._listener = listener
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
         self._head = b""  # the first bytes of a frame, cut off by the end of a read
@@ -85,16 +85,16 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._transport.set_write_buffer_limits(high=_UNWRITTEN)
-        self._door.admit(self)
-        if self._door.telling:
+        self._listener.admit(self)
+        if self._listener.telling:
             tell_opened(self.client_host, peer, self.listener)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
-        if self._door.telling and not self._closed:
+        if self._listener.telling and not self._closed:
             tell_ended(self.client_host, exc)
         self._closed = True
-        self._door.forget(self)
+        self._listener.forget(self)
         held = self._held
         for exchange in self._waiting:
             held += exchange.held
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._transport.close()
             # What it has still to take goes on leaving, but not for ever.
-            self._door.end_later(self)
+            self._listener.end_later(self)
             tell = _log.debug if expected else _log.warning
             tell("connection closed", client=self.client_host, reason=reason)
 
@@ -189,9 +189,10 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         while end - position >= 4 and not self._closed:
             size: int = _SIZE.unpack_from(scratch, position)[0]
-            if not 0 < size <= self._door.max_request_bytes:
+            if not 0 < size <= self._listener.max_request_bytes:
                 self.close(
-                    f"a frame of {size} bytes: wanted 1 to {self._door.max_request_bytes} (socket.request.max.bytes)"
+                    f"a frame of {size} bytes: wanted 1 to "
+                    f"{self._listener.max_request_bytes} (socket.request.max.bytes)"
                 )
                 return
             if end - position < 4 + min(size, _LEAST_BEGUN):
@@ -307,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if request is None:
             self._begin(exchange)
-            self._door.refuse_api_versions(exchange)
+            self._listener.refuse_api_versions(exchange)
             return
         exchange.owned = owned
         # Whether `exchange.principal` may have what `api.needed(request, exchange)` tells would be asked here.
@@ -437,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
             took = int((now - exchange.began) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
-            if self._door.telling:
+            if self._listener.telling:
                 tell_answered(exchange, now)
         self._order.due_bytes -= answered
         self._waiting_bytes -= served

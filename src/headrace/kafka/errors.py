@@ -1,4 +1,4 @@
-"""The Kafka door's one translation table: our errors to the protocol's codes.
+"""The Kafka protocol's one translation table: our errors to the protocol's codes.
 
 Code numbers: Kafka protocol guide, "Error codes". A test proves the table total over `topics.errors` and
 `groups.errors`.
@@ -11,7 +11,7 @@ from headrace.topics import errors as topics
 
 
 class Code(IntEnum):
-    """The error codes this door gives."""
+    """The error codes this listener gives."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

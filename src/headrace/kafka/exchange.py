@@ -81,7 +81,7 @@ class Exchange(msgspec.Struct, eq=False):
 
     @property
     def broker(self) -> "Broker":
-        """The broker behind this door."""
+        """The broker behind this listener."""
         return self.outlet.broker
 
     async def reserve(self, size: int) -> None:

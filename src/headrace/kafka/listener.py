@@ -1,4 +1,4 @@
-"""The Kafka door's listener: a bound socket, its connections, and what they share."""
+"""The Kafka listener: a bound socket, its connections, and what they share."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What this door speaks: every API file registers itself here with one line.
+"""What this listener speaks: every API file registers itself here with one line.
 
 ApiVersions and `docs/kafka-apis.md` are built from these registrations, so what is advertised is what is written. Each
 says what it needs of whoever calls it; there is no default.

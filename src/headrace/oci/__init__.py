@@ -1,1 +1,1 @@
-"""The OCI Streaming door: Oracle's REST API over the same log, for its unmodified SDKs and command line."""
+"""The OCI Streaming API: Oracle's REST API over the same log, for its unmodified SDKs and command line."""

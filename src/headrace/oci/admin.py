@@ -78,13 +78,13 @@ def is_in(call: Call, compartment: str, asked: str) -> bool:
     """Whether a resource's compartment is the one asked for."""
     if compartment:
         return compartment == asked
-    return call.door.settings.pools == "shared" or asked == call.principal.tenancy
+    return call.service.settings.pools == "shared" or asked == call.principal.tenancy
 
 
 def wanted(call: Call, records: Iterable[R], query: ListQuery, ocid: Callable[[R], str]) -> Page[R]:
     """A page of the records that a query means; raises OciError 400 for a page token that is none."""
     state = query.lifecycle_state.upper() if query.lifecycle_state is not None else None
-    state_of = call.door.catalog.state_of
+    state_of = call.service.catalog.state_of
     chosen = [
         record
         for record in records
@@ -111,7 +111,7 @@ def changed(call: Call, request: WorkRequestRecord | str, record: Record | None 
     headers = {}
     if record is not None:
         headers["etag"] = record.etag
-    settings = call.door.settings
+    settings = call.service.settings
     if settings.work_requests:
         unique = request if isinstance(request, str) else request.id
         headers["opc-work-request-id"] = ocids.make(ocids.WORK_REQUEST, settings.region, unique)
@@ -120,7 +120,7 @@ def changed(call: Call, request: WorkRequestRecord | str, record: Record | None 
 
 def messages_endpoint(call: Call) -> str:
     """Where messages are put and got: as set, or where this client found us."""
-    return call.door.settings.messages_endpoint or call.endpoint
+    return call.service.settings.messages_endpoint or call.endpoint
 
 
 def host_of(url: str) -> str:

@@ -1,4 +1,4 @@
-"""The way of a request through the door, as an ASGI application: route, read, authenticate, run, answer.
+"""The way of a request through the API, as an ASGI application: route, read, authenticate, run, answer.
 
 Plain ASGI, no framework: PutMessages and GetMessages come thousands of times a second. Every answer is JSON in Oracle's
 form, every failure an error body with a code, and nothing that a client sends ends in a trace.
@@ -22,13 +22,13 @@ from headrace.broker.telling import tells_requests
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
 from headrace.oci.call import Answer, Call
-from headrace.oci.door import Door
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
 from headrace.oci.openapi import describe
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Match, Router
+from headrace.oci.service import OciService
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Scope = MutableMapping[str, Any]
@@ -52,7 +52,7 @@ DROP = "headrace.drop"
 """The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
 
 LISTENER = "HTTP"
-"""What the listener of this door, and of people's, is called where listeners are told apart."""
+"""What the listener of this API, and of people's, is called where listeners are told apart."""
 _OPERATION = "headrace.operation"
 """Where the scope has the operation's name, as soon as it is known."""
 _NONE = "none"
@@ -87,26 +87,26 @@ class Authenticator(Protocol):
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path belongs to this door."""
+    """Whether a path belongs to this API."""
     rest = path.lstrip("/")
     return rest.startswith(BASE) and rest[len(BASE) : len(BASE) + 1] in {"", "/"}
 
 
 class OciApp:
-    """The door as an ASGI application, for the paths that `is_ours` says."""
+    """The API as an ASGI application, for the paths that `is_ours` says."""
 
     def __init__(
-        self, door: Door, authenticator: Authenticator | None = None, counters: Counters | None = None
+        self, service: OciService, authenticator: Authenticator | None = None, counters: Counters | None = None
     ) -> None:
         """Take every registered operation.
 
         Args:
-            door: what they work on.
+            service: what they work on.
             authenticator: who sent a request; None: nobody asks.
             counters: the server's; None: nobody looks.
         """
         operations.load()
-        self._door = door
+        self._service = service
         self._authenticator = authenticator
         self._telling = tells_requests(_log)
         self._router = Router(OPERATIONS.values())
@@ -143,7 +143,7 @@ class OciApp:
             counted.failed((answer.body["code"],))
         content = b"" if answer.body is None else _json(answer.body)
         large = len(content) > _LARGE
-        reads = self._door.broker.reads
+        reads = self._service.broker.reads
         if large:
             reads.take(len(content))
         try:
@@ -181,7 +181,7 @@ class OciApp:
                 raw_path + b"?" + query if query else raw_path,
                 scope["headers"],
                 signs_body=operation.signs_body,
-                now_ms=self._door.clock.now_ms(),
+                now_ms=self._service.clock.now_ms(),
             )
             if principal is not ANONYMOUS:
                 bind_contextvars(user=principal.name)
@@ -192,7 +192,7 @@ class OciApp:
         if size <= _LARGE:
             content = await _body(receive, size)
             return await self._do(scope, receive, headers, match, principal, content)
-        bodies = self._door.bodies
+        bodies = self._service.bodies
         granted = await bodies.acquire(size, size)
         try:
             content = await _body(receive, size)
@@ -220,9 +220,9 @@ class OciApp:
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
         if len(content) > _MOST_KEPT and operation.name not in MOST_BODY_OF:
             raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {operation.name}")
-        injected = self._door.faults.of(operation.name, headers.get(FAULT_HEADER))
+        injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
-            self._door,
+            self._service,
             path=match.path,
             query=_query(operation, query),
             headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
@@ -232,10 +232,10 @@ class OciApp:
             injected=injected,
         )
         # Whether `principal` may have what `operation.needed(call)` tells would be asked here.
-        if self._door.limits is not None:
-            self._door.limits.call(operation.name, principal.tenancy, self._door.clock.ticks_ms())
+        if self._service.limits is not None:
+            self._service.limits.call(operation.name, principal.tenancy, self._service.clock.ticks_ms())
         if injected.delay_ms:
-            await self._door.sleep(injected.delay_ms)
+            await self._service.sleep(injected.delay_ms)
         if injected.error is not None:
             raise injected.error
         try:

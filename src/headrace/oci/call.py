@@ -1,4 +1,4 @@
-"""One request to the door and its answer, as an operation sees them."""
+"""One request to the API and its answer, as an operation sees them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,17 +9,17 @@ from headrace.access.principal import Principal
 from headrace.oci.faults import NONE, Injected
 
 if TYPE_CHECKING:
-    from headrace.oci.door import Door
+    from headrace.oci.service import OciService
 
 
 class Call:
     """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
 
-    __slots__ = ("body", "door", "endpoint", "headers", "injected", "path", "principal", "query")
+    __slots__ = ("body", "endpoint", "headers", "injected", "path", "principal", "query", "service")
 
     def __init__(
         self,
-        door: "Door",
+        service: "OciService",
         *,
         path: Mapping[str, str],
         query: Any,
@@ -29,19 +29,19 @@ class Call:
         endpoint: str,
         injected: Injected = NONE,
     ) -> None:
-        """Put together by the door.
+        """Put together by the API.
 
         Args:
-            door: what operations work on.
+            service: what operations work on.
             path: path parameters, decoded.
             query: the operation's struct of query parameters.
             headers: its struct of request headers.
             body: the decoded body, None without one.
             principal: who asks.
-            endpoint: the URL by which this client reached the door, such as `http://127.0.0.1:8080`.
+            endpoint: the URL by which this client reached the API, such as `http://127.0.0.1:8080`.
             injected: faults that were asked for.
         """
-        self.door = door
+        self.service = service
         self.path = path
         self.query = query
         self.headers = headers

@@ -1,4 +1,4 @@
-"""The OCI door's errors: a status, a code and a message, as Oracle's API words them.
+"""The OCI API's errors: a status, a code and a message, as Oracle's API words them.
 
 Codes: Oracle Cloud Infrastructure API reference, "API Errors". Consumers match some messages by regular expression, so
 those are constants here and tests hold them to the letter.

@@ -7,8 +7,8 @@ from uuid import uuid4
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.live import LiveTopic
 from headrace.oci.cursors import LONGEST_NAME, InstanceCursor, of_group
-from headrace.oci.door import Door
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid
+from headrace.oci.service import OciService
 from headrace.oci.times import ms_of
 
 
@@ -42,17 +42,17 @@ def new_instance_name() -> str:
     return str(uuid4())
 
 
-def read_instance(door: Door, topic: LiveTopic, token: str) -> GroupCursor:
+def read_instance(service: OciService, topic: LiveTopic, token: str) -> GroupCursor:
     """An instance's cursor. Raises OciError 400, also for a single reader's."""
-    cursor = door.read_cursor(topic, token)
+    cursor = service.read_cursor(topic, token)
     if not isinstance(cursor, InstanceCursor):
         raise invalid(CURSOR_INVALID)
     return cursor.cursor()
 
 
-def sign_instance(door: Door, topic: LiveTopic, cursor: GroupCursor) -> str:
+def sign_instance(service: OciService, topic: LiveTopic, cursor: GroupCursor) -> str:
     """The token of an instance's cursor."""
-    return door.signer.sign(of_group(topic.topic.id, door.cursor_expiry_ms(), cursor))
+    return service.signer.sign(of_group(topic.topic.id, service.cursor_expiry_ms(), cursor))
 
 
 _PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {

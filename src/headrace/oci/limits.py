@@ -80,7 +80,7 @@ class Bucket:
 
 
 class Limits:
-    """Every bucket of the door."""
+    """Every bucket of the API."""
 
     def __init__(self) -> None:
         self._buckets: dict[Hashable, Bucket] = {}

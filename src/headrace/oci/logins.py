@@ -34,7 +34,7 @@ class PoolLogins:
         """As `oci.auth` says.
 
         Args:
-            settings: the OCI door's settings.
+            settings: the OCI API's settings.
             cluster_of_pool: the virtual cluster of a pool that is there, by its OCID; None for others.
             required: whether nothing is served without it.
         """

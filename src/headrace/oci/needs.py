@@ -19,7 +19,7 @@ def live_stream(operation: Operation) -> Rule:
     """An operation on the topic of the stream in the path, for its messages."""
 
     def topic(call: Call) -> Iterable[Resource]:
-        broker, live = call.door.stream(call.path["streamId"])
+        broker, live = call.service.stream(call.path["streamId"])
         yield Resource(ResourceType.TOPIC, live.topic.name, broker.cluster)
 
     return Rule(operation=operation, type=ResourceType.TOPIC, resources=topic)
@@ -29,8 +29,8 @@ def stream(operation: Operation) -> Rule:
     """An operation on the stream in the path as a resource, which may have been deleted."""
 
     def topic(call: Call) -> Iterable[Resource]:
-        record = call.door.catalog.streams.get(call.path["streamId"])
-        yield Resource(ResourceType.TOPIC, record.name, call.door.catalog.pools.cluster_name(record.pool))
+        record = call.service.catalog.streams.get(call.path["streamId"])
+        yield Resource(ResourceType.TOPIC, record.name, call.service.catalog.pools.cluster_name(record.pool))
 
     return Rule(operation=operation, type=ResourceType.TOPIC, resources=topic)
 
@@ -65,7 +65,7 @@ def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
     """An operation on a group of the stream in the path."""
 
     def resources(call: Call) -> Iterable[Resource]:
-        broker, _ = call.door.stream(call.path["streamId"])
+        broker, _ = call.service.stream(call.path["streamId"])
         yield Resource(ResourceType.GROUP, name(call), broker.cluster)
 
     return Rule(operation=operation, type=ResourceType.GROUP, resources=resources)
@@ -75,8 +75,8 @@ def group_of_cursor() -> Rule:
     """Reading as a member of the group whose cursor is given; a single reader's cursor has none."""
 
     def resources(call: Call) -> Iterable[Resource]:
-        broker, topic = call.door.stream(call.path["streamId"])
-        cursor = call.door.read_cursor(topic, call.query.cursor)
+        broker, topic = call.service.stream(call.path["streamId"])
+        cursor = call.service.read_cursor(topic, call.query.cursor)
         if isinstance(cursor, InstanceCursor):
             yield Resource(ResourceType.GROUP, cursor.group, broker.cluster)
 
@@ -88,7 +88,7 @@ def pool(operation: Operation) -> Rule:
 
     def cluster(call: Call) -> Iterable[Resource]:
         yield Resource(
-            ResourceType.CLUSTER, CLUSTER_NAME, call.door.catalog.pools.get(call.path["streamPoolId"]).cluster
+            ResourceType.CLUSTER, CLUSTER_NAME, call.service.catalog.pools.get(call.path["streamPoolId"]).cluster
         )
 
     return Rule(operation=operation, type=ResourceType.CLUSTER, resources=cluster)

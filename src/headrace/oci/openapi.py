@@ -1,4 +1,4 @@
-"""The door's OpenAPI description, built from the registrations. Pure."""
+"""The API's OpenAPI description, built from the registrations. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
 MOST_BATCH = 64 << 20
-"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this door has limits of
+"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
 its own, and a mebibyte of messages of one byte takes more as records than as messages."""
 LEFT_OUT_MS = 1000
 """What messages that are left out on purpose are told to wait."""

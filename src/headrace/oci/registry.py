@@ -1,4 +1,4 @@
-"""What this door offers: every operation registers itself here with one decorator.
+"""What this API offers: every operation registers itself here with one decorator.
 
 Routing, `docs/oci-operations.md` and the OpenAPI description are built from these registrations. Each says what it
 needs of whoever calls it; there is no default.

@@ -55,7 +55,7 @@ class _Node:
 
 
 class Router:
-    """Every path of the door."""
+    """Every path of the API."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Node()

@@ -145,7 +145,7 @@ static inline PyObject *take(Buffer *buffer)
 extern PyTypeObject headrace_messages_type;
 void headrace_messages_prepare(void);
 
-/* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI door's PutMessages. */
+/* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI API's PutMessages. */
 enum { LARGE_BODY = 256 << 10 };
 
 /* _publish.c */

@@ -1,4 +1,4 @@
-/* The way in of a REST door: a body of messages in JSON and base64 becomes record batches in one pass.
+/* The way in of a REST API: a body of messages in JSON and base64 becomes record batches in one pass.
  * Bodies of any other shape than the usual one are left to others: None. */
 
 #include "_base64.h"

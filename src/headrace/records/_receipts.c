@@ -1,4 +1,4 @@
-/* The answer of a REST door to a body of messages: an entry for each, in their order. pure_publish.py says the same. */
+/* The answer of a REST API to a body of messages: an entry for each, in their order. pure_publish.py says the same. */
 
 #include "_compiled.h"
 

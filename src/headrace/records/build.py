@@ -1,4 +1,4 @@
-"""A record batch made from records: for doors whose clients do not make batches themselves, for tests and benches."""
+"""A record batch made from records: for APIs whose clients do not make batches themselves, for tests and benches."""
 
 from collections.abc import Iterable, Iterator
 from struct import Struct

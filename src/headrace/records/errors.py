@@ -1,4 +1,4 @@
-"""What can be wrong with a record batch. The broker and the doors translate these; nothing else leaves this room."""
+"""What can be wrong with a record batch. The broker and the APIs translate these; nothing else leaves this room."""
 
 
 class BatchError(Exception):

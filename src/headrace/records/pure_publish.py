@@ -1,4 +1,4 @@
-"""What `_compiled` does for messages that a REST door publishes, without it: nothing about bodies, and the answer."""
+"""What `_compiled` does for messages that a REST API publishes, without it: nothing about bodies, and the answer."""
 
 from struct import Struct
 

@@ -1,4 +1,4 @@
-"""Messages of a REST door shared out among partitions and built into batches.
+"""Messages of a REST API shared out among partitions and built into batches.
 
 `native.publish` does the same in one pass over a body of the usual shape, and says None for any other.
 """

@@ -1,4 +1,4 @@
-"""The records of a batch one by one: for what must look inside, such as a timestamp search or a door that shows them.
+"""The records of a batch one by one: for what must look inside, such as a timestamp search or an API that shows them.
 
 Batches are the log's: checked when they came. Their records were not; a batch that cannot be read is CorruptBatch.
 """

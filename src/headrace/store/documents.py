@@ -9,7 +9,7 @@ from headrace.store.scripts import Scripts
 
 
 class RedisDocuments:
-    """Small values that the doors keep: one hash for each kind."""
+    """Small values that the APIs keep: one hash for each kind."""
 
     def __init__(self, scripts: Scripts, keyspace: Keyspace, fence: Fence) -> None:
         self._scripts = scripts

@@ -1,4 +1,4 @@
-"""A real server in a thread of the test's process: sockets, storage and doors as ever, and a clock that can be moved.
+"""A real server in a thread of the test's process: sockets, storage and APIs as ever, and a clock that can be moved.
 
 with InProcessServer(num_partitions=3) as s:
     producer = Producer({"bootstrap.servers": s.kafka})
@@ -45,7 +45,7 @@ class InProcessServer:
             data: where its data lies, kept afterwards; None: a temporary directory, removed by `close`.
             redis: URL of an external Redis; None: the embedded Valkey.
             clock: the time it goes by; None: a new clock.
-            given: settings of the broker (Kafka's names) or the OCI door, underscores for dots: `num_partitions=3`.
+            given: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
 
         Raises:
             TypeError: no such setting.
@@ -66,12 +66,12 @@ class InProcessServer:
 
     @property
     def kafka(self) -> str:
-        """HOST:PORT of the Kafka door."""
+        """HOST:PORT of the Kafka listener."""
         return self._known.kafka
 
     @property
     def http(self) -> str:
-        """URL of the HTTP doors, the OCI door's too."""
+        """URL of the HTTP APIs, the OCI API's too."""
         return self._known.http
 
     @property
@@ -98,7 +98,7 @@ class InProcessServer:
         return self._ready
 
     def start(self) -> None:
-        """Start, and wait until every door answers; the ports are those of the first start.
+        """Start, and wait until every API answers; the ports are those of the first start.
 
         Raises:
             ServerFailed: it runs already.

@@ -29,7 +29,7 @@ class OciClients:
     """Makes clients for one server. Each of these has a compartment of its own, which is nothing but a name."""
 
     def __init__(self, endpoint: str, compartment_id: str | None = None) -> None:
-        """For the door at `endpoint`; `compartment_id` None: a new one."""
+        """For the API at `endpoint`; `compartment_id` None: a new one."""
         self.endpoint = endpoint
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
         self.config = dict(throw_away_config())

@@ -75,12 +75,12 @@ class Server:
 
     @property
     def kafka(self) -> str:
-        """HOST:PORT of the Kafka door."""
+        """HOST:PORT of the Kafka listener."""
         return self._known.kafka
 
     @property
     def http(self) -> str:
-        """URL of the HTTP doors."""
+        """URL of the HTTP APIs."""
         return self._known.http
 
     @property
@@ -268,7 +268,7 @@ def server(
         redis: URL of an external Redis; None: the embedded Valkey.
         arguments: further arguments of `serve`.
         environment: further variables of its environment.
-        settings: settings of the broker (Kafka's names) or the OCI door, underscores for dots: `num_partitions=3`.
+        settings: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
 
     Raises:
         ServerFailed: it did not start, or did not stop cleanly.

@@ -20,7 +20,7 @@ def sweep(kafka: str) -> None:
     """Remove all topics, then all groups: members that a test forgot to close are made to leave.
 
     Args:
-        kafka: HOST:PORT of the Kafka door.
+        kafka: HOST:PORT of the Kafka listener.
 
     Raises:
         AssertionError: the server refuses to remove something.

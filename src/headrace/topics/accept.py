@@ -39,8 +39,8 @@ def accept(
         config: the topic's configuration.
         now_ms: milliseconds since the epoch.
         zstd_allowed: false for Produce requests below version 7 (KIP-110).
-        most_bytes: the batch's bound in place of `max.message.bytes`, for a door that has limits of its own.
-        header: what `records.batch.check` said of the batch, where the door has asked it already.
+        most_bytes: the batch's bound in place of `max.message.bytes`, for an API that has limits of its own.
+        header: what `records.batch.check` said of the batch, where the API has asked it already.
 
     Raises:
         MessageTooLarge, CorruptBatch, UnsupportedFormat, InvalidRecord, UnsupportedCompression, InvalidTimestamp.

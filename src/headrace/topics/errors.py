@@ -1,4 +1,4 @@
-"""What can go wrong with topics and partitions. Each door has one table that translates these."""
+"""What can go wrong with topics and partitions. Each API has one table that translates these."""
 
 
 class TopicError(Exception):

@@ -1,4 +1,4 @@
-"""A group that no door used for the topic's retention time disappears."""
+"""A group that no API used for the topic's retention time disappears."""
 
 import pytest
 from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log

@@ -1,4 +1,4 @@
-"""What can go wrong with an instance's request. A closed set: each door has one table for it."""
+"""What can go wrong with an instance's request. A closed set: each API has one table for it."""
 
 from enum import Enum, auto
 

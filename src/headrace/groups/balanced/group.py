@@ -107,7 +107,7 @@ class BalancedGroup:
 
         Args:
             turn: the present one.
-            used_ms: when another door last used the topic in this group.
+            used_ms: when another API last used the topic in this group.
         """
         section = self._section
         section.used_ms = max(section.used_ms, used_ms)
@@ -119,14 +119,14 @@ class BalancedGroup:
         return False
 
     def follow(self, index: int) -> None:
-        """A position was committed through another door: it counts as this section's, too."""
+        """A position was committed through another API: it counts as this section's, too."""
         section = self._section
         if index < len(section.holdings) and section.holdings[index].start is not None:
             section.holdings[index].start = None
             section.changed()
 
     def position_removed(self, index: int) -> None:
-        """A position was deleted through another door: the partition begins anew, and nothing is missed."""
+        """A position was deleted through another API: the partition begins anew, and nothing is missed."""
         section = self._section
         if index < len(section.holdings):
             section.holdings[index].start = BEGINNING

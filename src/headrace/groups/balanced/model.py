@@ -1,7 +1,7 @@
-"""What balanced groups and their doors share: where a group starts, and the cursor an instance carries.
+"""What balanced groups and their APIs share: where a group starts, and the cursor an instance carries.
 
 Source of the terms: OCI Streaming's CreateGroupCursor, GetMessages and GetGroup. An offset in here is always the next
-one to read, as in Kafka; a door that shows the last one committed subtracts.
+one to read, as in Kafka; an API that shows the last one committed subtracts.
 """
 
 from enum import Enum
@@ -29,7 +29,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class GroupCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance brings with each request. A door signs and encodes it; the group trusts it."""
+    """What an instance brings with each request. An API signs and encodes it; the group trusts it."""
 
     group: str
     instance: str

@@ -114,7 +114,7 @@ class Section:
         self._changed = self._moved = False
 
     def use(self, topic: TopicFacts, now_ms: int) -> None:
-        """A door uses the section. When it did is stored coarsely: a request must not cost a write."""
+        """An API uses the section. When it did is stored coarsely: a request must not cost a write."""
         if topic.retention_ms != self.retention_ms:
             self.retention_ms = topic.retention_ms
             self._changed = True
@@ -142,7 +142,7 @@ class Section:
         return (self.holdings[index].start or BEGINNING).offset if position is None else position.offset
 
     def has_position(self, index: int) -> bool:
-        """Whether the group has a position in a partition, by whichever door."""
+        """Whether the group has a position in a partition, by whichever API."""
         return self._positions.get(self.partition(index)) is not None
 
     def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:

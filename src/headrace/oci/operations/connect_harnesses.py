@@ -82,7 +82,7 @@ async def create_connect_harness(call: Call) -> Answer:
     """Make a connect harness: an OCID for the names of Kafka Connect's own topics."""
     details: CreateConnectHarnessDetails = call.body
     token = TokenUse.of(call.headers.opc_retry_token, "CreateConnectHarness", call.principal.name, details)
-    record, request = await call.door.catalog.create_harness(
+    record, request = await call.service.catalog.create_harness(
         token, details.name, details.compartment_id, details.freeform_tags or {}, details.defined_tags or {}
     )
     return changed(call, request, record, _harness(call, record))
@@ -99,7 +99,7 @@ async def create_connect_harness(call: Call) -> Answer:
 )
 async def get_connect_harness(call: Call) -> Answer:
     """Tell about a connect harness. One that was deleted is told as DELETED for 90 days."""
-    record = call.door.catalog.harnesses.get(call.path["connectHarnessId"])
+    record = call.service.catalog.harnesses.get(call.path["connectHarnessId"])
     return Answer(_harness(call, record), {"etag": record.etag})
 
 
@@ -116,7 +116,7 @@ async def get_connect_harness(call: Call) -> Answer:
 async def list_connect_harnesses(call: Call) -> Answer:
     """List the connect harnesses of a compartment, deleted ones included."""
     query: ListConnectHarnessesQuery = call.query
-    records = [each for each in call.door.catalog.harnesses.all() if each.compartment == query.compartment_id]
+    records = [each for each in call.service.catalog.harnesses.all() if each.compartment == query.compartment_id]
     page = wanted(call, records, query, lambda record: _ocid(call, record))
     return Answer([_summary(call, record) for record in page.items], page.headers)
 
@@ -136,7 +136,7 @@ async def update_connect_harness(call: Call) -> Answer:
     """Change a connect harness' tags."""
     details: UpdateConnectHarnessDetails = call.body
     fields = given(freeform_tags=details.freeform_tags, defined_tags=details.defined_tags)
-    record, request = await call.door.catalog.update_harness(
+    record, request = await call.service.catalog.update_harness(
         call.path["connectHarnessId"], call.headers.if_match, fields
     )
     return changed(call, request, record, _harness(call, record))
@@ -154,7 +154,7 @@ async def update_connect_harness(call: Call) -> Answer:
 )
 async def delete_connect_harness(call: Call) -> Answer:
     """Delete a connect harness."""
-    request = await call.door.catalog.delete_harness(call.path["connectHarnessId"], call.headers.if_match)
+    request = await call.service.catalog.delete_harness(call.path["connectHarnessId"], call.headers.if_match)
     return changed(call, request)
 
 
@@ -171,14 +171,14 @@ async def delete_connect_harness(call: Call) -> Answer:
 )
 async def change_connect_harness_compartment(call: Call) -> Answer:
     """Move a connect harness to another compartment."""
-    _, request = await call.door.catalog.update_harness(
+    _, request = await call.service.catalog.update_harness(
         call.path["connectHarnessId"], call.headers.if_match, {"compartment": call.body.compartment_id}
     )
     return changed(call, request)
 
 
 def _ocid(call: Call, record: HarnessRecord) -> str:
-    return ocids.make(ocids.CONNECT_HARNESS, call.door.settings.region, record.id)
+    return ocids.make(ocids.CONNECT_HARNESS, call.service.settings.region, record.id)
 
 
 def _summary(call: Call, record: HarnessRecord) -> ConnectHarnessSummary:
@@ -186,7 +186,7 @@ def _summary(call: Call, record: HarnessRecord) -> ConnectHarnessSummary:
         name=record.name,
         id=_ocid(call, record),
         compartment_id=record.compartment,
-        lifecycle_state=call.door.catalog.state_of(record),
+        lifecycle_state=call.service.catalog.state_of(record),
         time_created=text_of(record.created_ms),
         freeform_tags=record.freeform_tags,
         defined_tags=record.defined_tags,

@@ -33,13 +33,13 @@ async def consumer_commit(call: Call) -> Answer:
 
     400 "Trying to commit unreserved partition ..." when it lost one of them meanwhile; nothing is committed then.
     """
-    broker, topic = call.door.stream(call.path["streamId"])
-    cursor = read_instance(call.door, topic, call.query.cursor)
+    broker, topic = call.service.stream(call.path["streamId"])
+    cursor = read_instance(call.service, topic, call.query.cursor)
     try:
         following = await broker.instances.commit(topic, cursor)
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=True) from None
-    return Answer(Cursor(sign_instance(call.door, topic, following)))
+    return Answer(Cursor(sign_instance(call.service, topic, following)))
 
 
 @operation(
@@ -53,10 +53,10 @@ async def consumer_commit(call: Call) -> Answer:
 )
 async def consumer_heartbeat(call: Call) -> Answer:
     """Keep the instance in its group and its partitions for it. Nothing is committed, no other cursor is spoilt."""
-    broker, topic = call.door.stream(call.path["streamId"])
-    cursor = read_instance(call.door, topic, call.query.cursor)
+    broker, topic = call.service.stream(call.path["streamId"])
+    cursor = read_instance(call.service, topic, call.query.cursor)
     try:
         following = await broker.instances.heartbeat(topic, cursor)
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=True) from None
-    return Answer(Cursor(sign_instance(call.door, topic, following)))
+    return Answer(Cursor(sign_instance(call.service, topic, following)))

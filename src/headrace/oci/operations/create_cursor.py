@@ -58,11 +58,13 @@ async def create_cursor(call: Call) -> Answer:
     the future: messages from then on are read.
     """
     details: CreateCursorDetails = call.body
-    broker, topic = call.door.stream(call.path["streamId"])
+    broker, topic = call.service.stream(call.path["streamId"])
     partition = _partition(topic, details.partition)
     offset, not_before_ms = await _place(broker, partition, details)
-    cursor = PartitionCursor(topic.topic.id.bytes, call.door.cursor_expiry_ms(), partition.index, offset, not_before_ms)
-    return Answer(Cursor(call.door.signer.sign(cursor)))
+    cursor = PartitionCursor(
+        topic.topic.id.bytes, call.service.cursor_expiry_ms(), partition.index, offset, not_before_ms
+    )
+    return Answer(Cursor(call.service.signer.sign(cursor)))
 
 
 def _partition(topic: LiveTopic, text: str) -> Partition:

@@ -52,7 +52,7 @@ async def create_group_cursor(call: Call) -> Answer:
     taken too. `commitOnGet` is true unless given.
     """
     details: CreateGroupCursorDetails = call.body
-    broker, topic = call.door.stream(call.path["streamId"])
+    broker, topic = call.service.stream(call.path["streamId"])
     group = check_name(details.group_name, "field groupName")
     instance = details.instance_name
     instance = new_instance_name() if instance is None else check_name(instance, "field instanceName")
@@ -64,4 +64,4 @@ async def create_group_cursor(call: Call) -> Answer:
         )
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=False) from None
-    return Answer(Cursor(sign_instance(call.door, topic, cursor)))
+    return Answer(Cursor(sign_instance(call.service, topic, cursor)))

@@ -65,14 +65,14 @@ async def get_messages(call: Call) -> Answer:
     as are such of more than 16 MiB and batches that open to more than 128 MiB.
     """
     query: GetMessagesQuery = call.query
-    door = call.door
-    broker, topic = door.stream(call.path["streamId"])
-    cursor = door.read_cursor(topic, query.cursor)
-    if door.limits is not None:
+    service = call.service
+    broker, topic = service.stream(call.path["streamId"])
+    cursor = service.read_cursor(topic, query.cursor)
+    if service.limits is not None:
         reader = cursor.partition if isinstance(cursor, PartitionCursor) else (cursor.group, cursor.instance)
-        door.limits.read(cursor.stream, reader, door.clock.ticks_ms())
+        service.limits.read(cursor.stream, reader, service.clock.ticks_ms())
     name = topic.topic.name
-    count, size = query.limit or MOST_MESSAGES, door.settings.get_bytes
+    count, size = query.limit or MOST_MESSAGES, service.settings.get_bytes
     # As much as it may grow to: the batches that are read, and the messages in JSON. When memory is short it is less,
     # and the answer too.
     wanted = size + size * 4 // 3 + count * (_AROUND_MESSAGE + len(name))
@@ -80,7 +80,7 @@ async def get_messages(call: Call) -> Answer:
     try:
         share = min(granted, wanted)
         most = max(1, count * share // wanted), max(1, size * share // wanted)
-        sink = MessageSink(name, *most, door.openings, topic.tracer)
+        sink = MessageSink(name, *most, service.openings, topic.tracer)
         if isinstance(cursor, PartitionCursor):
             following = await _read_partition(call, broker, topic, cursor, sink)
         else:
@@ -100,7 +100,7 @@ async def _read_group(call: Call, broker: Broker, topic: LiveTopic, cursor: Inst
         following = await broker.instances.get(topic, cursor.cursor(), sink, most)
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=True) from None
-    return sign_instance(call.door, topic, following)
+    return sign_instance(call.service, topic, following)
 
 
 async def _read_partition(
@@ -116,8 +116,8 @@ async def _read_partition(
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
         offset = await read(partition, offset, sink)
-    following = PartitionCursor(cursor.stream, call.door.cursor_expiry_ms(), cursor.partition, offset, not_before_ms)
-    return call.door.signer.sign(following)
+    following = PartitionCursor(cursor.stream, call.service.cursor_expiry_ms(), cursor.partition, offset, not_before_ms)
+    return call.service.signer.sign(following)
 
 
 async def _start(broker: Broker, partition: Partition, cursor: PartitionCursor) -> tuple[int, int | None]:

@@ -58,13 +58,13 @@ async def get_group(call: Call) -> Answer:
     next one to read.
     """
     stream_id = call.path["streamId"]
-    broker, topic = call.door.stream(stream_id)
+    broker, topic = call.service.stream(stream_id)
     name = check_name(call.path["groupName"], "groupName")
     try:
         reservations = broker.instances.describe(topic, name)
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=False) from None
-    shown = call.door.settings.committed_offset
+    shown = call.service.settings.committed_offset
     return Answer(Group(stream_id, name, [_reservation(each, shown) for each in reservations]))
 
 
@@ -87,7 +87,7 @@ def _reservation(found: Reservation, shown: str) -> PartitionReservation:
 async def update_group(call: Call) -> Answer:
     """Set the whole group to another place. Cursors that instances hold go on from there with their next get."""
     details: UpdateGroupDetails = call.body
-    broker, topic = call.door.stream(call.path["streamId"])
+    broker, topic = call.service.stream(call.path["streamId"])
     name = check_name(call.path["groupName"], "groupName")
     start = start_of(details.type, details.time)
     try:

@@ -87,20 +87,20 @@ async def put_messages(call: Call) -> Answer:
     Messages of one partition are stored together or not at all. When some partitions fail the answer is 200 all the
     same, with `error` and `errorMessage` in their entries; when all do it is 503, or 429 if they were throttled.
     """
-    broker, topic = call.door.stream(call.path["streamId"])
-    door = call.door
+    broker, topic = call.service.stream(call.path["streamId"])
+    service = call.service
     left_out = call.injected.entries
-    seed = door.random.getrandbits(64)
+    seed = service.random.getrandbits(64)
     count = len(topic.partitions)
     now_ms = broker.clock.now_ms()
     large = len(call.body) > LARGE_BODY
     reading = partial(_shares, call.body, count, now_ms, seed, left_out)
     shares = await asyncio.to_thread(reading) if large else reading()
-    parent = door.traceparent()
+    parent = service.traceparent()
     if parent is not None:
         # Whoever reads the messages goes on with their writer's trace.
         shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
-    publication = Publication(broker, topic, shares, door.limits)
+    publication = Publication(broker, topic, shares, service.limits)
     await publication.send()
     return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())
 

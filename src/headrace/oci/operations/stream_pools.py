@@ -148,7 +148,7 @@ async def create_stream_pool(call: Call) -> Answer:
     details: CreateStreamPoolDetails = call.body
     private = details.private_endpoint_details or PrivateEndpoint()
     token = TokenUse.of(call.headers.opc_retry_token, "CreateStreamPool", call.principal.name, details)
-    record, request = await call.door.catalog.create_pool(
+    record, request = await call.service.catalog.create_pool(
         token,
         details.name,
         details.compartment_id,
@@ -175,7 +175,7 @@ async def create_stream_pool(call: Call) -> Answer:
 )
 async def get_stream_pool(call: Call) -> Answer:
     """Tell about a stream pool. One that was deleted is told as DELETED for 90 days."""
-    record = call.door.catalog.pools.get(call.path["streamPoolId"])
+    record = call.service.catalog.pools.get(call.path["streamPoolId"])
     return Answer(_pool(call, record), {"etag": record.etag})
 
 
@@ -193,7 +193,7 @@ async def list_stream_pools(call: Call) -> Answer:
     """List the stream pools of a compartment, the default pool and deleted ones included."""
     query: ListStreamPoolsQuery = call.query
     asked = query.compartment_id
-    records = [each for each in call.door.catalog.pools.all() if is_in(call, each.compartment, asked)]
+    records = [each for each in call.service.catalog.pools.all() if is_in(call, each.compartment, asked)]
     page = wanted(call, records, query, lambda record: _ocid(call, record))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)
 
@@ -219,7 +219,7 @@ async def update_stream_pool(call: Call) -> Answer:
         defined_tags=details.defined_tags,
         security_attributes=details.security_attributes,
     )
-    record, request = await call.door.catalog.update_pool(
+    record, request = await call.service.catalog.update_pool(
         call.path["streamPoolId"], call.headers.if_match, _cluster_settings(details.kafka_settings), fields
     )
     return changed(call, request, record, _pool(call, record))
@@ -237,7 +237,7 @@ async def update_stream_pool(call: Call) -> Answer:
 )
 async def delete_stream_pool(call: Call) -> Answer:
     """Delete a stream pool and its streams. A compartment's default pool stays."""
-    request = await call.door.catalog.delete_pool(call.path["streamPoolId"], call.headers.if_match)
+    request = await call.service.catalog.delete_pool(call.path["streamPoolId"], call.headers.if_match)
     return changed(call, request)
 
 
@@ -254,14 +254,14 @@ async def delete_stream_pool(call: Call) -> Answer:
 )
 async def change_stream_pool_compartment(call: Call) -> Answer:
     """Move a stream pool and its streams to another compartment."""
-    request = await call.door.catalog.move_pool(
+    request = await call.service.catalog.move_pool(
         call.path["streamPoolId"], call.headers.if_match, call.body.compartment_id
     )
     return changed(call, request)
 
 
 def _ocid(call: Call, record: PoolRecord) -> str:
-    return ocids.make(ocids.STREAM_POOL, call.door.settings.region, record.id)
+    return ocids.make(ocids.STREAM_POOL, call.service.settings.region, record.id)
 
 
 def _key(details: CustomEncryptionKeyDetails | None) -> str | None:
@@ -287,7 +287,7 @@ def _summary(call: Call, record: PoolRecord, asked: str | None) -> StreamPoolSum
         id=_ocid(call, record),
         compartment_id=shown_compartment(call, record.compartment, asked),
         name=record.name,
-        lifecycle_state=call.door.catalog.state_of(record),
+        lifecycle_state=call.service.catalog.state_of(record),
         time_created=text_of(record.created_ms),
         is_private=bool(record.subnet),
         freeform_tags=record.freeform_tags,
@@ -311,8 +311,8 @@ def _pool(call: Call, record: PoolRecord) -> StreamPool:
 
 
 def _shown_settings(call: Call, record: PoolRecord) -> ShownKafkaSettings:
-    broker = call.door.catalog.pools.broker_of(record)
-    servers = _bootstrap_servers(call, call.door.broker)
+    broker = call.service.catalog.pools.broker_of(record)
+    servers = _bootstrap_servers(call, call.service.broker)
     if broker is None:
         return _settings_left(servers, record.kafka_settings)
     settings = broker.settings

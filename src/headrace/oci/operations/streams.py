@@ -91,7 +91,7 @@ _Place = tuple[str, PoolRecord | None]
 def _wanted(call: Call) -> _Place:
     """The stream to make, and where."""
     details: CreateStreamDetails = call.body
-    pools = call.door.catalog.pools
+    pools = call.service.catalog.pools
     if details.stream_pool_id is not None:
         return details.name, pools.get(details.stream_pool_id)
     return details.name, pools.known_default_of(details.compartment_id or "")
@@ -100,16 +100,16 @@ def _wanted(call: Call) -> _Place:
 def _moved(call: Call) -> _Place | None:
     """The stream in another pool, where it is to move there."""
     pool_id = call.body.stream_pool_id
-    return None if pool_id is None else (_record(call).name, call.door.catalog.pools.get(pool_id))
+    return None if pool_id is None else (_record(call).name, call.service.catalog.pools.get(pool_id))
 
 
 def _moved_to_compartment(call: Call) -> _Place:
     """The stream in the default pool of another compartment."""
-    return _record(call).name, call.door.catalog.pools.known_default_of(call.body.compartment_id)
+    return _record(call).name, call.service.catalog.pools.known_default_of(call.body.compartment_id)
 
 
 def _record(call: Call) -> StreamRecord:
-    return call.door.catalog.streams.get(call.path["streamId"])
+    return call.service.catalog.streams.get(call.path["streamId"])
 
 
 @operation(
@@ -129,7 +129,7 @@ async def create_stream(call: Call) -> Answer:
     partitions = int(details.partitions)
     if partitions < 1:
         raise invalid("Invalid field partitions: at least one is needed")
-    record, request = await call.door.catalog.create_stream(
+    record, request = await call.service.catalog.create_stream(
         details.name,
         partitions,
         details.retention_in_hours or 24,
@@ -180,7 +180,7 @@ async def list_streams(call: Call) -> Answer:
     """
     query: ListStreamsQuery = call.query
     _one_of(query.compartment_id, query.stream_pool_id, "query parameter")
-    catalog = call.door.catalog
+    catalog = call.service.catalog
     asked = query.compartment_id
     if asked is not None:
         # What is in every compartment would stay on all of their lists for 90 days.
@@ -211,7 +211,7 @@ async def update_stream(call: Call) -> Answer:
     """Change a stream's tags, or move it to another pool: with its messages, without its groups' positions."""
     details: UpdateStreamDetails = call.body
     fields = given(freeform_tags=details.freeform_tags, defined_tags=details.defined_tags)
-    record, request = await call.door.catalog.update_stream(
+    record, request = await call.service.catalog.update_stream(
         call.path["streamId"], call.headers.if_match, details.stream_pool_id, fields
     )
     return changed(call, request, record, _stream(call, record))
@@ -229,7 +229,7 @@ async def update_stream(call: Call) -> Answer:
 )
 async def delete_stream(call: Call) -> Answer:
     """Delete a stream and its messages, at once and for Kafka too."""
-    request = await call.door.catalog.delete_stream(call.path["streamId"], call.headers.if_match)
+    request = await call.service.catalog.delete_stream(call.path["streamId"], call.headers.if_match)
     return changed(call, request)
 
 
@@ -246,21 +246,21 @@ async def delete_stream(call: Call) -> Answer:
 )
 async def change_stream_compartment(call: Call) -> Answer:
     """Move a stream to another compartment, into the default pool of that."""
-    request = await call.door.catalog.move_stream(
+    request = await call.service.catalog.move_stream(
         call.path["streamId"], call.headers.if_match, call.body.compartment_id
     )
     return changed(call, request)
 
 
 def _summary(call: Call, record: StreamRecord, asked: str | None) -> StreamSummary:
-    door = call.door
+    service = call.service
     return StreamSummary(
         name=record.name,
-        id=door.catalog.streams.ocid(record.id),
+        id=service.catalog.streams.ocid(record.id),
         partitions=record.partitions,
         compartment_id=shown_compartment(call, record.compartment, asked),
-        stream_pool_id=ocids.make(ocids.STREAM_POOL, door.settings.region, record.pool),
-        lifecycle_state=door.catalog.state_of(record),
+        stream_pool_id=ocids.make(ocids.STREAM_POOL, service.settings.region, record.pool),
+        lifecycle_state=service.catalog.state_of(record),
         time_created=text_of(record.created_ms),
         messages_endpoint=messages_endpoint(call),
         freeform_tags=record.freeform_tags,

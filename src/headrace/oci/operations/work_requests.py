@@ -105,7 +105,7 @@ class ListWorkRequestsQuery(PageQuery, rename="camel"):
 )
 async def get_work_request(call: Call) -> Answer:
     """Tell about a work request, until seven days after its end."""
-    return Answer(_shown(call, call.door.catalog.work_request(call.path["workRequestId"]), None))
+    return Answer(_shown(call, call.service.catalog.work_request(call.path["workRequestId"]), None))
 
 
 @operation(
@@ -124,7 +124,7 @@ async def list_work_requests(call: Call) -> Answer:
     asked = query.compartment_id
     records = [
         each
-        for each in call.door.catalog.work_requests()
+        for each in call.service.catalog.work_requests()
         if (asked is None or is_in(call, each.compartment, asked))
         and (query.work_request_id is None or query.work_request_id == _ocid(call, each))
         and (query.resource_id is None or query.resource_id in {_of(call, *resource) for resource in each.resources})
@@ -152,7 +152,7 @@ async def list_work_requests(call: Call) -> Answer:
 )
 async def list_work_request_errors(call: Call) -> Answer:
     """List what went wrong in a work request: nothing."""
-    call.door.catalog.work_request(call.path["workRequestId"])
+    call.service.catalog.work_request(call.path["workRequestId"])
     page = _page(call, [])
     return Answer(WorkRequestErrorCollection([]), page.headers)
 
@@ -169,8 +169,8 @@ async def list_work_request_errors(call: Call) -> Answer:
 )
 async def list_work_request_logs(call: Call) -> Answer:
     """List what happened in a work request, the latest first."""
-    request = call.door.catalog.work_request(call.path["workRequestId"])
-    now_ms = call.door.clock.now_ms()
+    request = call.service.catalog.work_request(call.path["workRequestId"])
+    now_ms = call.service.clock.now_ms()
     steps = [
         (request.accepted_ms, f"{request.operation} was accepted"),
         (lifecycle.started_ms(request), f"{request.operation} has started"),
@@ -198,11 +198,11 @@ def _ocid(call: Call, request: WorkRequestRecord) -> str:
 
 
 def _of(call: Call, kind: str, unique: str) -> str:
-    return ocids.make(kind, call.door.settings.region, unique)
+    return ocids.make(kind, call.service.settings.region, unique)
 
 
 def _shown(call: Call, request: WorkRequestRecord, asked: str | None) -> WorkRequest:
-    now_ms = call.door.clock.now_ms()
+    now_ms = call.service.clock.now_ms()
     status = lifecycle.status_of(request, now_ms)
     done = status == "SUCCEEDED"
     action = _DONE[request.operation.partition("_")[0]] if done else "IN_PROGRESS"

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """Every resource of the door. Times are those of the clusters' clock."""
+    """Every resource of the API. Times are those of the clusters' clock."""
 
     def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
         self.settings = settings

@@ -47,7 +47,7 @@ class Streams:
         self._unwanted: set[str] = set()
         """Made just now and taken back: nothing is to be kept of them."""
         self._asked: set[str] = set()
-        """Being deleted through this door."""
+        """Being deleted through this API."""
         self._lost: dict[str, StreamRecord] = {}
         """Deleted, and not written down yet."""
         self._writing: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""The door itself: what operations work on, and the way of a request through them. The ASGI part is `asgi`."""
+"""The API itself: what operations work on, and the way of a request through them. The ASGI part is `asgi`."""
 
 import asyncio
 import secrets
@@ -22,7 +22,7 @@ _SECRETS = "oci.secrets"
 _CURSORS = "cursors"
 
 
-class Door:
+class OciService:
     """What the operations of one server share."""
 
     signer: Signer
@@ -69,7 +69,7 @@ class Door:
         await self.catalog.stop()
 
     async def sleep(self, ms: int) -> None:
-        """Wait by the door's clock."""
+        """Wait by the API's clock."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake() -> None:

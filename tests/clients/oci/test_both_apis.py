@@ -1,4 +1,4 @@
-"""What goes in through one door comes out of the other: records, topics and groups are the same."""
+"""What goes in through one API comes out of the other: records, topics and groups are the same."""
 
 import base64
 import datetime as dt
@@ -114,7 +114,7 @@ def test_a_tombstone_is_an_empty_value(kafka: Confluent, client: Client, stream:
     assert [(message.key, message.value) for message in found] == [("aw==", ""), ("", "")]
 
 
-def test_times_find_the_records_of_both_doors(
+def test_times_find_the_records_of_both_apis(
     kafka: Confluent, client: Client, stream: Any, headrace_clock: MovableClock
 ) -> None:
     put(client, stream.id, "of OCI")
@@ -201,7 +201,7 @@ def test_kafka_tools_reset_an_oci_group(
 
 
 @pytest.mark.parametrize("library", KAFKA_CLIENTS, ids=lambda library: library.name)
-def test_a_group_goes_on_through_the_other_door(
+def test_a_group_goes_on_through_the_other_api(
     library: Any, headrace_kafka: str, client: Client, stream: Any, headrace_clock: MovableClock
 ) -> None:
     put(client, stream.id, *(str(number) for number in range(30)))
@@ -223,7 +223,9 @@ def test_a_group_goes_on_through_the_other_door(
     assert again.values() == ["30", "31"]
 
 
-def test_both_doors_at_once_are_kept_apart(headrace_kafka: str, client: Client, stream: Any, kafka: Confluent) -> None:
+def test_both_apis_at_once_are_kept_apart(
+    headrace_kafka: str, client: Client, stream: Any, kafka: Confluent
+) -> None:
     put(client, stream.id, *(str(number) for number in range(10)))
     reader = GroupReader(client, stream.id, "readers", "A")
     assert reader.values(4) == ["0", "1", "2", "3"]
