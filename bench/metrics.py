@@ -47,7 +47,9 @@ class _Full:
     """A server with this many topics, without the server."""
 
     def __init__(self, topics: int) -> None:
-        partition = [SimpleNamespace(index=number, log_start=0, log_end=1_000) for number in range(_PARTITIONS)]
+        partition = [
+            SimpleNamespace(index=number, leader=None, log_start=0, log_end=1_000) for number in range(_PARTITIONS)
+        ]
         self.topics = [
             SimpleNamespace(
                 topic=SimpleNamespace(name=f"topic-{number}"), counted=TopicCounters(), partitions=partition

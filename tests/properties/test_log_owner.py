@@ -353,8 +353,8 @@ class LogMachine(RuleBasedStateMachine):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are opened again at once."""
-    monkeypatch.setattr(logs, "_RETRY_S", 0.001)
-    monkeypatch.setattr(logs, "_FULL_RETRY_S", 0.001)
+    for name in ("_RETRY_MS", "_FULL_RETRY_MS", "_MOST_RETRY_MS"):
+        monkeypatch.setattr(logs, name, 1)
 
 
 @pytest.mark.parametrize("journal", [False, True], ids=["", "journal"])

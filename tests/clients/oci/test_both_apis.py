@@ -223,9 +223,7 @@ def test_a_group_goes_on_through_the_other_api(
     assert again.values() == ["30", "31"]
 
 
-def test_both_apis_at_once_are_kept_apart(
-    headrace_kafka: str, client: Client, stream: Any, kafka: Confluent
-) -> None:
+def test_both_apis_at_once_are_kept_apart(headrace_kafka: str, client: Client, stream: Any, kafka: Confluent) -> None:
     put(client, stream.id, *(str(number) for number in range(10)))
     reader = GroupReader(client, stream.id, "readers", "A")
     assert reader.values(4) == ["0", "1", "2", "3"]
