@@ -77,11 +77,11 @@ def test_one_that_ends_while_the_journal_is_read_is_told_as_what_happened(
 ) -> None:
     ended = []
 
-    async def overtaken(connection: Connection, epoch: int, journal: Journal, size: int) -> Journal | None:
+    async def overtaken(connection: Connection, epoch: int, journal: Journal, size: int, *, empty: bool) -> Journal | None:
         about: bytes = await connection.call("INFO", "server")
         ended.append(int(about.partition(b"process_id:")[2].split()[0]))
         os.kill(ended[-1], signal.SIGKILL)
-        return await replay(connection, epoch, journal, size)
+        return await replay(connection, epoch, journal, size, empty=empty)
 
     monkeypatch.setattr("headrace.store.storage.replay", overtaken)
     with pytest.raises(StartError) as refused:

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.spark
 def test_several_topics_and_what_it_answers_scrapes(
     storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name, partitions in (("scraped", 2), ("beside", 1)):
+    for name, partitions in (("scraped", 2), ("unscraped", 1)):
         topic = storage.create_topic(name, partitions=partitions)
         for partition in range(partitions):
             storage.append(topic, partition, records(30))
-    asked = ["archive", "--topic", "scraped,beside", "--table", str(tmp_path / "{topic}"), "--redis", storage.url]
+    asked = ["archive", "--topic", "scraped,unscraped", "--table", str(tmp_path / "{topic}"), "--redis", storage.url]
     assert main.run([*asked, "--once", "--metrics", "127.0.0.1:0"]) == 0
     said = capfd.readouterr().err
     assert re.search(r"^\S+ starting Spark$", said, re.MULTILINE)
@@ -31,7 +31,7 @@ def test_several_topics_and_what_it_answers_scrapes(
     assert re.search(r"archived 90 \(\+90 at [\d,]+/s, 0\.0 MB in 3 files\), lag 0, 2 tables$", said, re.MULTILINE)
     assert re.search(r"^archived 90 records in .* s, 2 tables$", said, re.MULTILINE)
     assert "Traceback" not in said
-    assert [DeltaTable(tmp_path / name).count() for name in ("scraped", "beside")] == [60, 30]
+    assert [DeltaTable(tmp_path / name).count() for name in ("scraped", "unscraped")] == [60, 30]
     address = re.search(r"^metrics at http://(\S+)/metrics$", said, re.MULTILINE)
     assert address is not None, said
     # It answers for as long as the process runs.
