@@ -110,8 +110,8 @@ test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storag
 test-crash-spark: $(VENV)/.dev ## Kill a query's driver, JVM, workers, server and Valkey in turn, and count what it read; some minutes
 	$(PYTEST) tests/spark/test_crash_reading.py tests/spark/test_cold.py -m matrix $(ARGS)
 
-test-pipelines: $(VENV)/.dev ## Run a declared pipeline by our command and by Spark's own
-	$(PYTEST) -m pipelines tests/pipeline $(ARGS)
+test-pipelines: $(VENV)/.dev ## Run declared pipelines, the examples, and sinks that are killed: Spark started several times over
+	$(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them

@@ -77,7 +77,9 @@ def test_one_that_ends_while_the_journal_is_read_is_told_as_what_happened(
 ) -> None:
     ended = []
 
-    async def overtaken(connection: Connection, epoch: int, journal: Journal, size: int, *, empty: bool) -> Journal | None:
+    async def overtaken(
+        connection: Connection, epoch: int, journal: Journal, size: int, *, empty: bool
+    ) -> Journal | None:
         about: bytes = await connection.call("INFO", "server")
         ended.append(int(about.partition(b"process_id:")[2].split()[0]))
         os.kill(ended[-1], signal.SIGKILL)

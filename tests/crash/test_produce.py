@@ -164,6 +164,8 @@ def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
     with Server(tmp_path / "data", ["--set", "num.partitions=3"]) as first:
         with Ledger(first.kafka, "kept", partitions=3, **BATCHES["100 B"]) as ledger:
             keep_sending(ledger, chance.randrange(500, 1_500))
+            # What waits for Valkey itself, were it stopped now, would keep its log's journal from being used.
+            ledger.settle()
             os.kill(pid := first.storage_pid, signal.SIGSTOP)
             keep_sending(ledger, 20)
             first.kill()

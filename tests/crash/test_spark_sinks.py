@@ -21,7 +21,7 @@ from tests.harness.processes import kill_session, of_session
 
 from headrace.testing import Server, server
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.pipelines]
 
 STEPS = ("write", "written", "commit", "committed")
 VICTIMS = ("everything", "jvm", "python")

@@ -72,6 +72,7 @@ def hour(flight: Flight) -> dt.datetime:
 
 
 @pytest.mark.spark
+@pytest.mark.pipelines
 @pytest.mark.timeout(600)
 def test_five_pipelines_on_the_flights(broker: Server, tmp_path: Path) -> None:
     counts, filling = fill(broker.kafka)
