@@ -1,12 +1,12 @@
 """What clients are told when the archive is not as it should be: an error for what is there, nothing skipped."""
 
 import importlib.util
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from deltalake import DeltaTable
 from tests.harness.wire import Wire, batches
 
@@ -40,13 +40,14 @@ def test_a_file_that_was_swapped_and_vacuumed_under_a_reader(archived: Kept) -> 
     assert archived.read(0, 60) == archived.written
 
 
-def test_a_file_that_is_missing(archived: Kept, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_missing(archived: Kept) -> None:
     first = min(files(archived), key=_first_offset)
     first.rename(first.with_suffix(".away"))
-    with caplog.at_level(logging.ERROR):
+    with structlog.testing.capture_logs() as logged:
         assert archived.error(5) == STORAGE_ERROR
-    assert f"{archived.name}" in caplog.text
-    assert "is missing" in caplog.text
+    told = [line for line in logged if line["log_level"] == "error"]
+    assert [line["topic"] for line in told] == [archived.name]
+    assert "is missing" in str(told[0]["reason"])
     assert archived.error(25) == 0
     assert archived.starts() == (0, 40)
     first.with_suffix(".away").rename(first)
@@ -101,9 +102,7 @@ def test_files_that_are_no_archives(archived: Kept) -> None:
     assert archived.read(40, 20) == archived.written[40:]
 
 
-def test_a_server_without_the_extra_says_what_to_install(
-    archived: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_without_the_extra_says_what_to_install(archived: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
 
     def without(name: str, *more: Any) -> Any:
@@ -112,9 +111,9 @@ def test_a_server_without_the_extra_says_what_to_install(
     archived.server.stop()
     monkeypatch.setattr("headrace.lake.catalog.importlib.util.find_spec", without)
     archived.server.start()
-    with caplog.at_level(logging.ERROR):
+    with structlog.testing.capture_logs() as logged:
         assert archived.error(0) == STORAGE_ERROR
-    assert "pip install 'headrace[lake]'" in caplog.text
+    assert "pip install 'headrace[lake]'" in str([line.get("reason") for line in logged])
     assert archived.read(40, 20) == archived.written[40:]
     monkeypatch.undo()
     assert archived.read(0, 60) == archived.written

@@ -25,7 +25,7 @@ Start = Callable[..., Awaitable[Owner]]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_RETRY_S", 0.001)
+    monkeypatch.setattr(logs, "_RETRY_MS", 1)
 
 
 @pytest.fixture
