@@ -8,6 +8,7 @@ import redis.asyncio
 from hypothesis import settings
 
 from headrace.store.storage import RedisStorage
+from headrace.testing.inprocess import log_to_logging
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
@@ -19,6 +20,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("headrace", deadline=None)
 settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
 settings.load_profile("headrace")
+# Before any test: `capture_logs` leaves a structlog behind that counts as set up, and `caplog` would see nothing after it.
+log_to_logging()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
