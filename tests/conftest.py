@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("headrace", deadline=None)
 settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
 settings.load_profile("headrace")
-# Before any test: `capture_logs` leaves a structlog behind that counts as set up, and `caplog` would see nothing after it.
+# Before any test: `capture_logs` leaves a structlog behind that counts as set up; `caplog` would see nothing after it.
 log_to_logging()
 
 

@@ -120,6 +120,7 @@ def test_redis_cli_prints_what_is_promised(shell: Shell) -> None:
         assert lines(shell.run(command)) == lines(output)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.usefixtures("produced")
 def test_spark_prints_what_is_promised(shell: Shell) -> None:

@@ -40,6 +40,7 @@ def test_an_unknown_bench_is_refused() -> None:
     assert "unrecognized arguments: speed" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_throughput(codec: str) -> None:
     given = ["--parts", "throughput", "--sizes", "100", "--batches", "16KB", "--megabytes", "0.3", "--codecs", codec]
@@ -48,6 +49,7 @@ def test_throughput(codec: str) -> None:
     assert "-" not in [cell for row in found for cell in row]
 
 
+@pytest.mark.long
 def test_metrics() -> None:
     found = rows(bench("metrics", "--quick", "--rounds", "1", "--against", str(ROOT / "src")))
     assert [row[0] for row in found] == [
@@ -57,11 +59,13 @@ def test_metrics() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_several_load_generators_share_the_work() -> None:
     given = ["--parts", "throughput", "--sizes", "100", "--batches", "1MB", "--megabytes", "0.3", "--processes", "2"]
     assert len(rows(bench("kafka", "--quick", *given))) == 3
 
 
+@pytest.mark.long
 def test_requests_and_latency() -> None:
     given = ["--parts", "requests,latency", "--requests", "200", "--rates", "500", "--lingers", "0"]
     found = rows(bench("kafka", "--quick", "--seconds", "0.2", *given))
@@ -69,6 +73,7 @@ def test_requests_and_latency() -> None:
     assert "-" not in [cell for row in found for cell in row]
 
 
+@pytest.mark.long
 def test_the_oci_listener() -> None:
     given = ["--megabytes", "1", "--requests", "100", "--seconds", "0.2", "--no-sdk"]
     found = rows(bench("oci", "--quick", *given))
@@ -78,6 +83,7 @@ def test_the_oci_listener() -> None:
     assert "-" not in [cell for row in found for cell in row]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "arguments", "first"),
     [
@@ -94,6 +100,7 @@ def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
     assert rows(bench(name, "--quick", *arguments))[0][0] == first
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark() -> None:
     found = rows(bench("spark", "--records", "30000", "--rounds", "1", "--sizes", "100"))

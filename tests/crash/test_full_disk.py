@@ -4,6 +4,7 @@ The server's directory is a small file system of its own. That takes a namespace
 """
 
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.crash
 DISK_BYTES = 400 << 20
 PATIENCE_S = 60
 REQUESTS = ("nothing", "create", "delete", "commit", "retention", "expiry", "stop")
+SAMPLE = {("create", "journal"), ("retention", "no journal")}
 SETTINGS = {
     "log.retention.check.interval.ms": 100, "producer.id.expiration.ms": 5_000, "num.partitions": 1,
 }  # fmt: skip
@@ -40,9 +43,14 @@ def _namespaces() -> bool:
     return unshare is not None and _mounts(unshare)
 
 
+def cases() -> list[Any]:
+    """Every request with the journal and without; a sample is in `make test`."""
+    every = itertools.product(REQUESTS, ("journal", "no journal"))
+    return [pytest.param(*case, marks=() if case in SAMPLE else (pytest.mark.long,)) for case in every]
+
+
 @pytest.mark.skipif(not _namespaces(), reason="this machine lets nobody mount a file system of their own")
-@pytest.mark.parametrize("journal", ["journal", "no journal"])
-@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize(("request_", "journal"), cases())
 def test_no_acknowledged_record_is_lost(request_: str, journal: str) -> None:
     command = ["unshare", "-rm", sys.executable, "-m", "tests.crash.test_full_disk", request_, journal]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

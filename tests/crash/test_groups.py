@@ -41,7 +41,7 @@ class Member:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "heartbeat.interval.ms": 200,
-                "session.timeout.ms": 10_000,
+                "session.timeout.ms": 6_000,  # the least that the server lets a member ask for
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 2,

@@ -46,6 +46,7 @@ def living(place: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_every_figure_agrees(place: Path) -> None:
@@ -64,7 +65,7 @@ def test_every_figure_agrees(place: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_interrupted_it_leaves_no_process_behind(place: Path, number: signal.Signals) -> None:
     with start(place, "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rate", "1000") as demo:
         assert demo.stdout is not None
@@ -77,6 +78,7 @@ def test_interrupted_it_leaves_no_process_behind(place: Path, number: signal.Sig
     assert living(place) == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_without_its_server_it_fails_and_leaves_no_process_behind(place: Path) -> None:

@@ -1,7 +1,7 @@
 """The archive's crash matrix: whoever is killed, at every step, each record is in the table once.
 
-A real server with its Valkey, a real Spark; counted by pyarrow and by DuckDB. A sample in `make test`, all of it by
-`make test-archive`.
+A real server with its Valkey, a real Spark; counted by pyarrow and by DuckDB. `make test-long` takes a sample of it,
+`make test-archive` all.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tests.harness.wire import Wire
 
 from headrace.testing import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
 STEPS = ("started", "files written", "table committed", "group committed")
 VICTIMS = ("driver", "jvm", "worker", "storage")

@@ -137,6 +137,7 @@ def test_a_listener_commits_the_end_of_every_batch(broker: Server, spark: "Spark
         spark.streams.removeListener(other)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_the_command_archives_a_topic_and_its_group(broker: Server, scratch: Path) -> None:
     make_topic(broker, "command", {0: 30, 1: 0})

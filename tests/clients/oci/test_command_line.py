@@ -81,6 +81,7 @@ def details_of(**fields: object) -> str:
     return shlex.quote(json.dumps(fields))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_every_command(line: CommandLine) -> None:
     use_messages_cursors_and_groups(line)
