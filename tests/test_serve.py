@@ -99,6 +99,20 @@ def test_one_line_says_where_every_listener_answers(folder: Path) -> None:
         assert (rest, running.returncode) == ("", 0)
 
 
+def test_more_listeners_stand_behind_it(folder: Path) -> None:
+    two = ("--set", "listeners=PLAINTEXT://127.0.0.1:0,SECOND://[::1]:0")
+    protocols = ("--set", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT")
+    with process(*two, *protocols, "--http", "127.0.0.1:0", "--data", str(folder / "data")) as running:
+        line = first_line(running)
+        told = Addresses.parse(line)
+        second = told.listeners["SECOND"]
+        assert line == f"ready kafka={told.kafka} http={told.http} storage={told.storage} listener.SECOND={second}\n"
+        for address, host in ((told.kafka, "127.0.0.1"), (second.replace("[::1]", "::1"), "::1")):
+            with Wire(address) as client:
+                (broker,) = client.metadata().brokers
+            assert (broker.host, str(broker.port)) == (host, address.rsplit(":", 1)[1])
+
+
 def test_on_every_interface_it_answers_on_loopback_too(folder: Path) -> None:
     everywhere = ("--kafka", "0.0.0.0:0", "--http", "0.0.0.0:0", "--set", "headrace.insecure=true")
     with process(*everywhere, "--data", str(folder / "data")) as running:

@@ -19,12 +19,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
+from headrace.access.exposure import is_loopback
+from headrace.access.listeners import Protocol
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits
 from headrace.broker.leading import Leaders
+from headrace.broker.logins import Logins
 from headrace.broker.settings import BrokerSettings
 from headrace.brokers import Brokers, joined
 from headrace.console import app as console
@@ -43,17 +46,18 @@ from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.native import id_of
 from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
+from headrace.listening import Bound, KafkaListeners, Listening, open_listeners
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
-from headrace.oci import exposure
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
+from headrace.oci.exposure import kafka_login_required
 from headrace.oci.logins import PoolLogins
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
-from headrace.sockets import address_of, bind
+from headrace.sockets import address_of
 from headrace.stop import Stop
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
@@ -86,6 +90,8 @@ class Ready(msgspec.Struct, frozen=True):
     kafka: str
     http: str
     storage: str
+    listeners: dict[str, str] = {}
+    """HOST:PORT of the Kafka listeners beside the first, by name."""
 
 
 async def serve(
@@ -121,20 +127,19 @@ async def serve(
     cache = prepared(settings, guest=guest is not None)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
         async with contextlib.AsyncExitStack() as stack:
-            kafka_socket = bind(options.kafka, "kafka", stack)
-            http_socket = bind(options.http, "http", stack)
-            _check_exposure(http_socket, kafka_socket, oci, insecure=settings.headrace_insecure)
+            listening = open_listeners(options, settings, oci, stack)
+            http_socket = listening.http
             limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
             front = Front()
             http = await stack.enter_async_context(
-                _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), http_socket, limits)
+                _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), listening, limits)
             )
             tracing = _tracing(settings.headrace_traces_endpoint, stack)
             among = _clusters(
                 options,
                 settings,
                 clock or SystemClock(),
-                _advertised(options, kafka_socket),
+                listening.told,
                 cache,
                 stop,
                 counters.store,
@@ -149,27 +154,27 @@ async def serve(
             http.pressed = lambda: clusters.reads.short
             if brokers is not None:
                 await brokers.follow(clusters, service.catalog.reload)
-            kafka = KafkaListener(
-                clusters.default,
-                max_request_bytes=settings.socket_request_max_bytes,
-                max_idle_ms=settings.connections_max_idle_ms,
-                counters=counters,
-                limits=limits,
-                logins=PoolLogins(
-                    oci,
-                    service.catalog.pools.cluster_of,
-                    required=exposure.kafka_login_required(oci, kafka_socket.getsockname()[0]),
-                ),
+            kafka = KafkaListeners(
+                KafkaListener(
+                    clusters.default,
+                    max_request_bytes=settings.socket_request_max_bytes,
+                    max_idle_ms=settings.connections_max_idle_ms,
+                    name=bound.listener.name,
+                    counters=counters,
+                    limits=limits,
+                    logins=_logins(bound, oci, service),
+                    tls=listening.tls if bound.listener.protocol.encrypted else None,
+                )
+                for bound in listening.kafka
             )
             stack.callback(DelayWatch(counters.loop_delays).stop)
             clusters.removed.append(kafka.close_cluster)
-            await kafka.start(kafka_socket)
-            stack.push_async_callback(kafka.stop)
+            await kafka.start(listening.kafka, stack)
             oci_app = OciApp(service, Authenticator(oci), counters)
             # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
             look = await stack.enter_async_context(redis.asyncio.from_url(options.redis or storage.url))
             connections: dict[str, Callable[[], int]] = {
-                kafka.name: lambda: len(kafka.connections),
+                **kafka.connections,
                 LISTENER: lambda: http.connections,
             }
             data = None if options.redis else options.data
@@ -180,16 +185,17 @@ async def serve(
                 store=lambda: store_facts(look),
                 log_lines_lost=log_lines_lost,
                 error_name=error_name,
-                may_see=exposure.is_loopback,
+                may_see=is_loopback,
                 data=data,
                 most_series=settings.metrics_max_series,
             )
-            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, http_socket, stack)
+            url = f"{'https' if listening.https else 'http'}://{address_of(http_socket)}"
+            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, url, stack)
             front.ending.append(pages.close)
             stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
-                ResetCall(service.reset, exposure.is_loopback, on=settings.headrace_testing_reset).route,
+                ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
                 *pages.routes,
             )
             health = partial(_health, storage)
@@ -198,7 +204,8 @@ async def serve(
             stack.push_async_callback(front.close)
             if guest is None:
                 settle_memory()
-            on_ready(Ready(address_of(kafka_socket), f"http://{address_of(http_socket)}", storage.url))
+            first, *more = listening.addresses.items()
+            on_ready(Ready(first[1], url, storage.url, dict(more)))
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
             if brokers is not None:
@@ -211,7 +218,7 @@ async def _clusters(
     options: ServerOptions,
     settings: BrokerSettings,
     clock: Clock,
-    advertised: tuple[str, int],
+    advertised: dict[str, tuple[str, int]],
     cache: CacheBudget,
     stop: Stop,
     counted: StoreCounters,
@@ -252,32 +259,41 @@ def _http_apis(oci: OciApp, people: ASGIApp) -> ASGIApp:
 def _pages(
     clusters: Clusters,
     counters: Counters,
-    kafka: KafkaListener,
+    kafka: KafkaListeners,
     connections: dict[str, Callable[[], int]],
     look: redis.asyncio.Redis,
     data: Path | None,
     storage: str,
-    http: socket.socket,
+    http: str,
     stack: contextlib.AsyncExitStack,
 ) -> Pages:
     """The console; `stack` ends what it collects."""
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
     stack.callback(sampler.stop)
-    advertised = str(Address(*clusters.default.advertised["PLAINTEXT"]))
+    addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
     figures = Figures(
         clusters,
         counters,
         sampler,
         connections=connections,
-        addresses={kafka.name: advertised, LISTENER: f"http://{address_of(http)}"},
+        addresses={**addresses, LISTENER: http},
         clients=kafka.clients,
         store=lambda: store_facts(look),
         storage=without_password(storage),
         data=data,
         entries=Entries(),
     )
-    return Pages(figures, exposure.is_loopback)
+    return Pages(figures, is_loopback)
+
+
+def _logins(bound: Bound, oci: OciSettings, service: OciService) -> Logins | None:
+    """Who may log in at a listener."""
+    protocol = bound.listener.protocol
+    if protocol is Protocol.SSL:
+        return None
+    required = protocol.login or kafka_login_required(oci, bound.host)
+    return PoolLogins(oci, service.catalog.pools.cluster_of, required=required)
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
@@ -310,22 +326,16 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
     return tracing
 
 
-def _tell_clients(broker: Broker, kafka: tuple[str, int], storage: str) -> None:
+def _tell_clients(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
     """Where clients find the server, and those who may read it the storage."""
-    broker.advertised["PLAINTEXT"] = kafka
+    broker.advertised.update(kafka)
     broker.storage_url = without_password(storage)
 
 
-def _advertised(options: ServerOptions, bound: socket.socket) -> tuple[str, int]:
-    """Host and port that Kafka's clients are told."""
-    told = options.advertise or Address(options.kafka.host, bound.getsockname()[1])
-    return told.host, told.port
-
-
 @contextlib.asynccontextmanager
-async def _http(app: ASGIApp, bound: socket.socket, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
+async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
     """The HTTP listener. It answers before there is anything to serve, and to the last: how far the server is."""
-    listener = HttpListener(app, bound, limits=limits)
+    listener = HttpListener(app, listening.http, limits=limits, tls=listening.tls if listening.https else None)
     await listener.start()
     try:
         yield listener
@@ -337,7 +347,7 @@ def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, b
     """The names by which HTTP requests may call this server."""
     address = bound.getsockname()[0]
     own = [options.http.host, address, urlsplit(oci.messages_endpoint).hostname or ""]
-    if not exposure.is_loopback(address):
+    if not is_loopback(address):
         own.append(socket.gethostname())
     return Hosts(own, settings.headrace_http_hosts.split(","))
 
@@ -352,17 +362,6 @@ class Entries:
     def of_record(self, offset: int, sequence_bits: int) -> str:
         """See `Entries`."""
         return id_of(offset, sequence_bits)
-
-
-def _check_exposure(http: socket.socket, kafka: socket.socket, oci: OciSettings, *, insecure: bool) -> None:
-    """Who reaches a listener from another machine has to prove who it is, or it has to be meant otherwise."""
-    refusal = exposure.refusal(oci, http.getsockname()[0], kafka.getsockname()[0], insecure=insecure)
-    if refusal is not None:
-        raise StartError(refusal)
-    if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
-        raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
-    if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
-        raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from uuid import uuid4
 
 import redis.asyncio
@@ -83,13 +83,18 @@ class Brokers:
             await self._follower.stop()
 
 
+def _own(host: str) -> str:
+    """What others call this server that is told to be at `host`."""
+    return socket.gethostname() if host in _EVERYWHERE else host
+
+
 @contextlib.asynccontextmanager
 async def joined(
     storage: RedisStorage,
     url: str,
     settings: BrokerSettings,
     clock: Clock,
-    advertised: tuple[str, int],
+    advertised: Mapping[str, tuple[str, int]],
     lost: Callable[[str], None],
 ) -> AsyncIterator[Brokers]:
     """This server in the view of its keyspace, until the end of the context.
@@ -99,7 +104,7 @@ async def joined(
         url: of the same Redis.
         settings: `node.id` and how long a broker may be silent.
         clock: tells how long.
-        advertised: where Kafka's clients reach this server.
+        advertised: where the clients of each Kafka listener reach this server, the first listener first.
         lost: called with why this server can be no member any more.
 
     Raises:
@@ -107,13 +112,15 @@ async def joined(
     """
     client = redis.asyncio.from_url(url)
     beside = RedisMembership(client, storage.fence)
-    host, port = advertised
+    endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
+    _, host, port = endpoints[0]
     me = Member(
         node_id=settings.node_id,
         incarnation=uuid4().hex[:16],
         process=f"pid {os.getpid()} on {socket.gethostname()}",
-        host=socket.gethostname() if host in _EVERYWHERE else host,
+        host=host,
         port=port,
+        endpoints=tuple(endpoints) if len(endpoints) > 1 else (),
     )
     membership = Membership(
         beside,

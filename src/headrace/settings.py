@@ -15,13 +15,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace import profiles
+from headrace.access import listeners
+from headrace.access.listeners import DEFAULT, Listener, Protocol
+from headrace.addresses import Address
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
-    "BROKER_KEYS", "OCI_KEYS", "Address", "BrokerSettings", "OciSettings", "ServerOptions", "SettingsError",
+    "BROKER_KEYS", "OCI_KEYS", "Address", "BrokerSettings", "Listener", "OciSettings", "ServerOptions", "SettingsError",
     "StartError", "load",
 ]  # fmt: skip
 
@@ -36,27 +39,6 @@ class SettingsError(StartError):
     """The server is not to start like this. The message is one line: what was asked, what was found, what to try."""
 
 
-class Address(msgspec.Struct, frozen=True):
-    """A host and a TCP port. Port 0 asks the system for a free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Read `HOST:PORT` or `[IPV6]:PORT`; raises ValueError with what was expected."""
-        match = _HOST_PORT.fullmatch(text.strip())
-        if match is None or int(match["port"]) > 65535:
-            raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:9092, found {text!r}")
-        return cls(match["six"] or match["host"], int(match["port"]))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
-
-
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How this server process runs: where its data lies and where it listens."""
 
@@ -66,8 +48,12 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """URL of an external Redis or Valkey; None: start the embedded one."""
     kafka: Address
     http: Address
+    http_tls: bool = False
+    """Whether HTTP is served with TLS only."""
     advertise: Address | None
     """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
+    listeners: tuple[Listener, ...] = ()
+    """Those of the Kafka protocol, at least one: `listeners`, or one at `kafka`."""
     fsync: Literal["no", "always"]
     """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
     valkey: Path | None = None
@@ -149,6 +135,14 @@ def _memory(text: str) -> int:
     return size
 
 
+def _http_address(text: str) -> Address:
+    """Where HTTP is served, with or without a scheme."""
+    scheme, mark, rest = text.strip().rpartition("://")
+    if scheme.lower() not in {"", "http", "https"} or (mark and not scheme):
+        raise ValueError(f"expected HOST:PORT or https://HOST:PORT, found {text!r}")
+    return Address.parse(rest)
+
+
 def _directory(text: str) -> Path:
     if not text:
         raise ValueError("expected a directory, found nothing")
@@ -181,8 +175,8 @@ OPTIONS: tuple[Option, ...] = (
         name="http",
         metavar="HOST:PORT",
         default="127.0.0.1:8080",
-        parse=Address.parse,
-        doc="Where the OCI API and the pages are served; port 0 picks a free one.",
+        parse=_http_address,
+        doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS.",
     ),
     Option(
         name="advertise",
@@ -272,7 +266,29 @@ def load(
     settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
     broker = {name: value for name, value in settings.items() if not name.startswith(OCI_PREFIX)}
     oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
-    return _options(given), _broker_settings(broker), _oci_settings(oci)
+    settings_of_broker = _broker_settings(broker)
+    options = _with_listeners(_options(given), given, settings_of_broker)
+    return options, settings_of_broker, _oci_settings(oci)
+
+
+def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
+    """The options with the Kafka listeners that they and the settings ask for; raises SettingsError."""
+    if not settings.listeners:
+        for name in ("advertised.listeners", "listener.security.protocol.map"):
+            if name in settings.given:
+                raise SettingsError(f"{name} is about listeners: give listeners too, or use --advertise")
+        one = Listener(DEFAULT, Protocol.PLAINTEXT, options.kafka, options.advertise)
+        return msgspec.structs.replace(options, listeners=(one,))
+    for name, instead in (("kafka", "listeners"), ("advertise", "advertised.listeners")):
+        if name in given:
+            raise SettingsError(f"{given[name].where} and listeners say the same thing twice: put it into {instead}")
+    try:
+        found = listeners.parse(
+            settings.listeners, settings.listener_security_protocol_map, settings.advertised_listeners
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    return msgspec.structs.replace(options, listeners=found, kafka=found[0].address)
 
 
 def _shown(name: str, text: str, between: str) -> str:
@@ -441,6 +457,8 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
             values[option.field] = option.parse(source.text)
         except ValueError as error:
             raise SettingsError(f"{source.where}: {error}") from None
+    if "http" in given:
+        values["http_tls"] = given["http"].text.strip().lower().startswith("https://")
     return msgspec.convert(values, ServerOptions)
 
 

@@ -6,8 +6,17 @@ import socket
 from headrace.settings import Address, StartError
 
 
-def bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> socket.socket:
-    """A bound socket, before anything else is started: a busy port is the commonest mistake."""
+def bind(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
+    """A bound socket, before anything else is started: a busy port is the commonest mistake.
+
+    Args:
+        address: what to bind it to.
+        where: how another address is asked for, such as `--kafka HOST:PORT`.
+        stack: closes it.
+
+    Raises:
+        StartError: somebody else has that port, or there is no such address.
+    """
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -19,8 +28,7 @@ def bind(address: Address, option: str, stack: contextlib.AsyncExitStack) -> soc
         bound.setblocking(False)
     except OSError as error:
         raise StartError(
-            f"cannot listen on {address}: {error.strerror}; "
-            f"choose another address with --{option} HOST:PORT (port 0: a free one)"
+            f"cannot listen on {address}: {error.strerror}; choose another address with {where} (port 0: a free one)"
         ) from None
     return bound
 

@@ -13,6 +13,7 @@ from tests.harness.wire import Wire, batch
 from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api
 
+from headrace.access.exposure import is_loopback
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
 from headrace.console import metrics
@@ -21,7 +22,6 @@ from headrace.kafka.codec.messages import OffsetCommitRequest
 from headrace.kafka.errors import Code, error_name
 from headrace.metrics.counters import Counters
 from headrace.metrics.facts import StoreFacts
-from headrace.oci.exposure import is_loopback
 from headrace.testing import Server, server
 
 HOSTILE = ["plain", 'quote"d', "line\nbreak", "back\\slash", "bell\x07", "\u2028", "x" * 249, "Gruppe ÄÖÜ", "{}=,"]

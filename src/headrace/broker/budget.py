@@ -30,7 +30,7 @@ class ReadBudget:
         """
         self.limit = limit
         self.used = 0
-        self.pressed: Callable[[], None] | None = None
+        self.pressed: list[Callable[[], None]] = []
         """Called when somebody begins to wait: those who do not take their answers can be looked for."""
         self._waiting: deque[Waiter] = deque()
         self._ahead: dict[ReadAhead, None] = {}
@@ -95,8 +95,9 @@ class ReadBudget:
         self._waiting.append(waiter)
         if len(self._waiting) == 1:
             self._go_on()
-            if self._waiting and self.pressed is not None:
-                self.pressed()
+            if self._waiting:
+                for look in self.pressed:
+                    look()
         return waiter
 
     async def acquire(self, wanted: int, least: int = _LEAST_SHARE) -> int:

@@ -4,9 +4,11 @@ Values only: where they come from (flags, environment, file) is `headrace.settin
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
+from headrace.broker.security_settings import SECURITY_KEYS
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TOPIC_KEYS, TopicDefaults
 from headrace.topics.values import ConfigKey, ConfigType, InvalidSetting, Value, plain_text
@@ -323,6 +325,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Native topics: how many entries of a group Redis keeps as pending per partition. A member that commits "
         "less often reads on, but what it reads beyond is recorded only by its next commit (not in Kafka).",
     ),
+    *SECURITY_KEYS,
 )
 """Every setting of the broker; one that is not here stops the start."""
 
@@ -378,6 +381,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_http_hosts: str
     headrace_adopt_prefixes: str
     headrace_native_max_pending: int
+    listeners: str
+    advertised_listeners: str
+    listener_security_protocol_map: str
+    ssl_keystore_location: str
+    ssl_truststore_location: str
+    ssl_client_auth: Literal["none", "requested", "required"]
+    ssl_principal_mapping_rules: str
     topic_defaults: TopicDefaults
     given: dict[str, str]
     """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""

@@ -1,6 +1,5 @@
 """`headrace oci-config`: a profile with a throw-away key, with which Oracle's command line and SDKs work at once."""
 
-import os
 import re
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.output import print_json
 from headrace.oci.keys import KeyDirectory, fingerprint
 from headrace.oci.signatures import ApiKey
+from headrace.tls.files import write_private
 
 _MARK = "# Written by headrace oci-config: a throw-away key, for a Headrace server only."
 _LABEL = b"OCI_API_KEY\n"
@@ -142,7 +142,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
         raise CommandFailed(f"{config} is there, and not by headrace oci-config; name another directory")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A private key does not belong into anybody's repository, a throw-away one neither.
-    _write_private(directory / ".gitignore", b"*\n")
+    write_private(directory / ".gitignore", b"*\n")
     private = _private_key(key_file)
     public = private.public_key()
     who = ApiKey(who.tenancy, who.user, fingerprint(public))
@@ -156,7 +156,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
         f"region={region}",
         f"key_file={key_file}",
     )
-    _write_private(config, "".join(line + "\n" for line in lines).encode())
+    write_private(config, "".join(line + "\n" for line in lines).encode())
     return Profile(
         profile=profile,
         tenancy=who.tenancy,
@@ -182,15 +182,8 @@ def _private_key(path: Path) -> rsa.RSAPrivateKey:
             raise CommandFailed(f"{path} is no RSA private key without a password; name another directory")
         return key
     made = rsa.generate_private_key(65537, 2048)
-    _write_private(path, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + _LABEL)
+    write_private(path, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + _LABEL)
     return made
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, from the first byte on."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
 
 
 def _lines(written: Profile) -> list[str]:

@@ -88,7 +88,8 @@ def run(
         # Whoever waits for the ready line finds in the log what the start had to say.
         log.flush(_FLUSH_S)
         try:
-            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}")
+            more = "".join(f" listener.{name}={address}" for name, address in ready.listeners.items())
+            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}{more}")
         except OSError as error:
             # Nobody can read it, and whoever connects is served all the same.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +15,8 @@ from starlette.types import ASGIApp
 from headrace.broker.clock import Clock, SystemClock, Timer
 from headrace.broker.connections import ConnectionLimits
 from headrace.console.connection import Connection
+from headrace.tls.handshakes import TlsAcceptor
+from headrace.tls.peers import Tls
 
 _GRACE_S = 2
 """How long `stop` waits for answers under way. A browser's idle connection does not count."""
@@ -33,6 +36,7 @@ class HttpListener:
         *,
         clock: Clock | None = None,
         limits: ConnectionLimits | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Take over `sock`, bound and not yet listening; it is closed by `stop`.
 
@@ -41,6 +45,7 @@ class HttpListener:
             sock: where clients connect.
             clock: by which they have to be in time; None: the machine's.
             limits: how many connections there may be; None: as many as there are descriptors.
+            tls: what its connections begin with; None: they are not encrypted.
         """
         self._sock = sock
         self._clock = clock or SystemClock()
@@ -50,6 +55,9 @@ class HttpListener:
         self._connections: set[Connection] = set()
         self._look: Timer | None = None
         self.ticks_ms = self._clock.ticks_ms
+        self._tls = tls
+        self._acceptor: TlsAcceptor | None = None
+        self._protocol = type("_Connection", (Connection,), {"listener": self})
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -57,7 +65,7 @@ class HttpListener:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                http=type("_Connection", (Connection,), {"listener": self}),
+                http=self._protocol,
                 ws="none",
                 # Who says in a header where a request came from is not believed: there is no proxy known to us.
                 proxy_headers=False,
@@ -71,7 +79,13 @@ class HttpListener:
         """Requests are answered once this returns."""
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
-        await self._server.startup(sockets=[self._sock])
+        await self._server.startup(sockets=[self._sock] if self._tls is None else [])
+        if self._tls is not None:
+            # As uvicorn makes its protocols.
+            server = self._server
+            made = partial(self._protocol, config=server.config, server_state=server.server_state, app_state={})
+            self._acceptor = TlsAcceptor(self._tls.contexts, self._limits, "HTTP", made)
+            self._acceptor.start(self._sock)
         self._running = asyncio.create_task(self._server.main_loop(), name="http listener")
         self._look_later()
 
@@ -83,6 +97,8 @@ class HttpListener:
     def admit(self, connection: Connection, host: str) -> str:
         """Take a connection from an address in; why it is to be closed instead, empty: it is not."""
         self._connections.add(connection)
+        if self._acceptor is not None:
+            self._acceptor.through(connection.transport)
         return self._limits.admit(host)
 
     def forget(self, connection: Connection, host: str) -> None:
@@ -112,4 +128,6 @@ class HttpListener:
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
         self._running = None
+        if self._acceptor is not None:
+            await self._acceptor.stop()
         await self._server.shutdown(sockets=[self._sock])

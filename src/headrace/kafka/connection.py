@@ -73,18 +73,18 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: set[asyncio.Task[None]] = set()
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     # Life of the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The listener accepted a client."""
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         own = transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
-        self._transport.set_write_buffer_limits(high=_UNWRITTEN)
+        self.transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
             tell_opened(self.client_host, peer, self.listener)
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             self._closed = True
             self._flush()
-            self._transport.close()
+            self.transport.close()
             # What it has still to take goes on leaving, but not for ever.
             self._listener.end_later(self)
             tell = _log.debug if expected else _log.warning
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once, with a line in the log; answers that have not left are lost."""
         self._closed = True
         _log.warning("connection closed", client=self.client_host, reason=reason)
-        self._transport.abort()
+        self.transport.abort()
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         taking = self._held > 0 and self._order.write_paused and self.broker.reads.short
         if not sending and not taking:
             return None
-        return (frame.filled if frame is not None else 0), self._transport.get_write_buffer_size()
+        return (frame.filled if frame is not None else 0), self.transport.get_write_buffer_size()
 
     # Bytes in
 
@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
             except LoginRefused as refused:
                 self.close(f"login refused: {refused.reason}")
             else:
-                self._transport.write(_SIZE.pack(0))
+                self.transport.write(_SIZE.pack(0))
             return False
         key = int.from_bytes(frame[:2], "big")
         if not self.login.admits(key):
@@ -419,7 +419,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._transport.is_closing():
+        if self.transport.is_closing():
             return
         out: list[Any] = []
         waiting = self._waiting
@@ -443,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         self._order.due_bytes -= answered
         self._waiting_bytes -= served
         self._memory.free(served)
-        write(self._transport, out)
+        write(self.transport, out)
         if self._order.write_paused:
             self._hold(held, answered)
         elif held:
@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._memory.wait(self)
                 return
             self._read_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def memory_free(self) -> None:
         """There is memory for requests again."""
@@ -483,7 +483,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_reading(self) -> None:
         if not self._read_paused and not self._closed:
             self._read_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it until it does."""

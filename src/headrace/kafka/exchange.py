@@ -132,10 +132,11 @@ class Exchange(msgspec.Struct, eq=False):
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:
-        """Node id, host and port of every broker that is alive, by node id."""
+        """Node id, host and port of every broker that is alive, by node id: of its listener of the same name."""
         broker = self.outlet.broker
         own = (broker.node_id, *self.advertised)
-        return sorted([own, *((each.node_id, each.host, each.port) for each in broker.ownership.others)])
+        others = ((each.node_id, each.at(self.outlet.listener)) for each in broker.ownership.others)
+        return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""

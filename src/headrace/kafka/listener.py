@@ -18,6 +18,8 @@ from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import RequestMemory
 from headrace.kafka.registry import APIS
 from headrace.metrics.counters import Counters
+from headrace.tls.handshakes import TlsAcceptor
+from headrace.tls.peers import Tls, principal_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -63,6 +65,7 @@ class KafkaListener:
         logins: Logins | None = None,
         counters: Counters | None = None,
         limits: ConnectionLimits | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -75,6 +78,7 @@ class KafkaListener:
             logins: who may log in, and to which virtual cluster; None: nobody can, and nobody has to.
             counters: the server's; None: nobody looks.
             limits: of the connections of all listeners; None: of this one's, as the settings say.
+            tls: what its connections begin with; None: they are not encrypted.
         """
         apis.load()
         self.telling = tells_requests(structlog.get_logger())
@@ -88,7 +92,8 @@ class KafkaListener:
         self.scratch_view = memoryview(self.scratch)
         self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
         self.memory = RequestMemory(broker.settings.queued_max_request_bytes)
-        self.memory.pressed = broker.reads.pressed = self._look_later
+        self.memory.pressed = self._look_later
+        broker.reads.pressed.append(self._look_later)
         self.connections: set[Connection] = set()
         settings = broker.settings
         self._limits = limits or ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
@@ -98,6 +103,8 @@ class KafkaListener:
         """When connections that were closed end at the latest."""
         self._look: Timer | None = None
         self._server: asyncio.Server | None = None
+        self._tls = tls
+        self._acceptor: TlsAcceptor | None = None
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
 
@@ -105,7 +112,12 @@ class KafkaListener:
         """Accept connections on a bound socket."""
         if self._max_idle_ms >= 0:
             self._sweep_later()
-        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), sock=sock, backlog=1024)
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(lambda: Connection(self), sock=sock, backlog=1024)
+        else:
+            self._acceptor = TlsAcceptor(self._tls.contexts, self._limits, self.name, lambda: Connection(self))
+            self._acceptor.start(sock)
 
     def _sweep_later(self) -> None:
         clock = self.broker.clock
@@ -131,9 +143,17 @@ class KafkaListener:
     def admit(self, connection: Connection) -> None:
         """Take a connection in, or close it: there are too many, or too many from its address."""
         self.connections.add(connection)
+        if self._acceptor is not None:
+            self._acceptor.through(connection.transport)
         reason = self._limits.admit(connection.client_host)
         if reason:
             connection.close(reason, expected=True)
+        elif self._tls is not None:
+            principal = principal_of(connection.transport, self._tls.mapping)
+            if principal is None:
+                connection.close("no rule of ssl.principal.mapping.rules fits the name in its certificate")
+            else:
+                connection.principal = principal
 
     def end_later(self, connection: Connection) -> None:
         """Drop a connection that was closed, if its client does not take what is left for it."""
@@ -185,6 +205,8 @@ class KafkaListener:
             self._sweep.cancel()
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            await self._acceptor.stop()
         for connection in tuple(self.connections):
             connection.close("the server stops", expected=True)
 

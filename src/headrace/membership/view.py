@@ -18,6 +18,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Where Kafka's clients reach it, and ..."""
     port: int
     """... at which port."""
+    endpoints: tuple[tuple[str, str, int], ...] = ()
+    """Where it has several listeners: the name, the host and the port of each."""
+
+    def at(self, listener: str) -> tuple[str, int] | None:
+        """Host and port of its listener of that name; None: it has none."""
+        if not self.endpoints:
+            return self.host, self.port
+        return next(((host, port) for name, host, port in self.endpoints if name == listener), None)
 
 
 class View(msgspec.Struct, frozen=True):

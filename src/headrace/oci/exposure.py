@@ -1,68 +1,35 @@
-"""Who can reach the listeners, and whether that goes with how they check who asks: one rule for both. Pure."""
+"""What the OCI API's ways of asking who somebody is take, and where Kafka clients have to log in by them. Pure."""
 
-import ipaddress
-
+from headrace.access.exposure import is_loopback
 from headrace.oci.settings import OciSettings
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a socket that is bound to this address (an address, not a name)."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def refusal(settings: OciSettings, http_host: str, kafka_host: str, *, insecure: bool) -> str | None:
-    """Why the listeners are not to be opened like this, and what to do about it; None: they may be.
+def missing(settings: OciSettings, kafka_hosts: list[str]) -> str | None:
+    """What is missing for `oci.auth` to be done, and what to do about it; None: nothing.
 
     Args:
         settings: the OCI API's settings.
-        http_host: the address that the HTTP listener is bound to.
-        kafka_host: the address that the Kafka listener is bound to.
-        insecure: `headrace.insecure`: that everybody gets in is meant.
+        kafka_hosts: the addresses of listeners without SASL of their own.
     """
-    login_required = kafka_login_required(settings, kafka_host)
-    if settings.auth == "verify":
-        if not settings.auth_keys:
-            return "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
-        if not settings.auth_tokens and login_required:
+    if settings.auth != "verify":
+        return None
+    if not settings.auth_keys:
+        return "oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+    for host in kafka_hosts:
+        if not settings.auth_tokens and kafka_login_required(settings, host):
             return (
-                f"Kafka clients have to log in at {kafka_host} with oci.auth=verify, and there are no tokens: "
+                f"Kafka clients have to log in at {host} with oci.auth=verify, and there are no tokens: "
                 "add --set oci.auth.tokens=FILE, or listen on loopback with --set oci.auth.kafka=optional"
             )
-    if insecure:
-        return None
-    if not is_loopback(http_host) and settings.auth != "verify":
-        return _open_to_others(
-            "http",
-            http_host,
-            f"oci.auth={settings.auth} lets everybody in",
-            "verify signatures with --set oci.auth=verify --set oci.auth.keys=DIR",
-        )
-    if not is_loopback(kafka_host) and not (settings.auth == "verify" and login_required):
-        return _open_to_others(
-            "kafka",
-            kafka_host,
-            "its clients need no password",
-            "require one with --set oci.auth=verify --set oci.auth.keys=DIR --set oci.auth.tokens=FILE",
-        )
     return None
 
 
-def _open_to_others(option: str, host: str, why: str, remedy: str) -> str:
-    return (
-        f"--{option} {host} is open to other machines, and {why}: listen on 127.0.0.1, or {remedy}, "
-        "or say that this is meant with --set headrace.insecure=true"
-    )
-
-
 def kafka_login_required(settings: OciSettings, kafka_host: str) -> bool:
-    """Whether Kafka clients have to log in.
+    """Whether Kafka clients have to log in at a listener without SASL of its own.
 
     Args:
         settings: the OCI API's settings.
-        kafka_host: the address that the Kafka listener is bound to.
+        kafka_host: the address that the listener is bound to.
     """
     if settings.auth_kafka == "auto":
         return settings.auth == "verify" and not is_loopback(kafka_host)

@@ -37,6 +37,7 @@ class InProcessServer:
         *,
         redis: str | None = None,
         clock: MovableClock | None = None,
+        https: bool = False,
         **given: object,
     ) -> None:
         """Prepare; nothing runs yet.
@@ -45,6 +46,7 @@ class InProcessServer:
             data: where its data lies, kept afterwards; None: a temporary directory, removed by `close`.
             redis: URL of an external Redis; None: the embedded Valkey.
             clock: the time it goes by; None: a new clock.
+            https: serve HTTP with TLS, which `ssl_keystore_location` is given for.
             given: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
 
         Raises:
@@ -57,7 +59,8 @@ class InProcessServer:
         self._data = data
         self._redis = redis
         self._sets = texts_of(given)
-        self._load(_ANY_PORT, _ANY_PORT)
+        self._http_scheme = "https://" if https else ""
+        self._load(_ANY_PORT, self._http_scheme + _ANY_PORT)
         self._ready: Ready | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,6 +71,11 @@ class InProcessServer:
     def kafka(self) -> str:
         """HOST:PORT of the Kafka listener."""
         return self._known.kafka
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """HOST:PORT of the Kafka listeners beside the first, by name."""
+        return self._known.listeners
 
     @property
     def http(self) -> str:
@@ -121,6 +129,9 @@ class InProcessServer:
         except BaseException:
             self._thread.join(_STOP_S)
             self._thread = None
+            if self._ready is None:
+                # It never ran: nobody will close it.
+                self.close()
             raise
         if self._temporary is not None and self._redis is None:
             self._guard = Guard(self.storage, self.data, Path(self._temporary.name))
@@ -168,11 +179,13 @@ class InProcessServer:
     ) -> tuple[settings.ServerOptions, settings.BrokerSettings, settings.OciSettings]:
         """The settings of a start; neither the environment nor a file has a say in tests."""
         data = None if self._data is None else str(self._data)
-        flags = {"data": data, "redis": self._redis, "kafka": kafka, "http": http}
+        # Settings may have listeners of their own.
+        told = None if any(each.startswith("listeners=") for each in self._sets) else kafka
+        flags = {"data": data, "redis": self._redis, "kafka": told, "http": http}
         return settings.load(flags, self._sets, environ={})
 
     def _run(self, started: "Future[Ready]") -> None:
-        kafka, http = _ANY_PORT, _ANY_PORT
+        kafka, http = _ANY_PORT, self._http_scheme + _ANY_PORT
         if self._ready is not None:
             kafka, http = self._ready.kafka, self._ready.http.removeprefix("http://")
 

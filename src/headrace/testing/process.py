@@ -42,15 +42,19 @@ class Addresses(msgspec.Struct, frozen=True):
     kafka: str
     http: str
     storage: str
+    listeners: dict[str, str] = {}
+    """HOST:PORT of the Kafka listeners beside the first, by name."""
 
     @classmethod
     def parse(cls, line: str) -> "Addresses":
-        """Read `ready kafka=HOST:PORT http=URL storage=URL`; raises ValueError."""
+        """Read `ready kafka=HOST:PORT http=URL storage=URL`, and `listener.NAME=HOST:PORT`; raises ValueError."""
         word, *pairs = line.split()
         values = dict(pair.split("=", 1) for pair in pairs)
-        if word != "ready" or values.keys() != {"kafka", "http", "storage"}:
+        known = {name: values.pop(name, None) for name in ("kafka", "http", "storage")}
+        if word != "ready" or None in known.values():
             raise ValueError(f"not a ready line: {line!r}")
-        return cls(**values)
+        more = {name.removeprefix("listener."): at for name, at in values.items() if name.startswith("listener.")}
+        return msgspec.convert({**known, "listeners": more}, cls)
 
 
 class Server:
@@ -77,6 +81,11 @@ class Server:
     def kafka(self) -> str:
         """HOST:PORT of the Kafka listener."""
         return self._known.kafka
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """HOST:PORT of the Kafka listeners beside the first, by name."""
+        return self._known.listeners
 
     @property
     def http(self) -> str:
@@ -144,7 +153,9 @@ class Server:
         kafka, http = "127.0.0.1:0", "127.0.0.1:0"
         if self._addresses is not None:
             kafka, http = self._addresses.kafka, self._addresses.http.removeprefix("http://")
-        place = ["--kafka", kafka, "--http", http, "--data", str(self.data)]
+        place = ["--http", http, "--data", str(self.data)]
+        if not any(each.startswith("listeners=") for each in self._arguments):
+            place += ["--kafka", kafka]
         return [sys.executable, "-m", "headrace", "serve", *place, *self._arguments]
 
     def stop(self) -> None:

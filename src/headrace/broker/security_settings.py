@@ -1,0 +1,70 @@
+"""The broker's settings of listeners, TLS and logins, under Kafka's names."""
+
+from headrace.topics.values import ConfigKey, ConfigType
+
+SECURITY_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="listeners",
+        type=ConfigType.LIST,
+        default="",
+        doc="Where the Kafka protocol is served, NAME://HOST:PORT, with commas between; instead of --kafka. Port 0 "
+        "picks a free one; no host means every address.",
+    ),
+    ConfigKey(
+        name="advertised.listeners",
+        type=ConfigType.LIST,
+        default="",
+        doc="The addresses that clients are told to connect to, NAME://HOST:PORT, for listeners that clients do not "
+        "reach by their own; instead of --advertise.",
+    ),
+    ConfigKey(
+        name="listener.security.protocol.map",
+        type=ConfigType.LIST,
+        default="PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        doc="What each listener speaks, NAME:PROTOCOL: PLAINTEXT; SSL, with TLS; SASL_PLAINTEXT, with a login; "
+        "SASL_SSL, with both.",
+    ),
+    ConfigKey(
+        name="ssl.keystore.location",
+        type=ConfigType.STRING,
+        default="",
+        doc="PEM file with the server's private key, without a passphrase, and the chain of its certificate, for "
+        "listeners with TLS. Read again when it changes.",
+    ),
+    ConfigKey(
+        name="ssl.keystore.type",
+        type=ConfigType.STRING,
+        default="PEM",
+        choices=("PEM",),
+        doc="The form of ssl.keystore.location (JKS in Kafka).",
+    ),
+    ConfigKey(
+        name="ssl.truststore.location",
+        type=ConfigType.STRING,
+        default="",
+        doc="PEM file with the certificates of the authorities whose clients' certificates are taken. Read again when "
+        "it changes.",
+    ),
+    ConfigKey(
+        name="ssl.truststore.type",
+        type=ConfigType.STRING,
+        default="PEM",
+        choices=("PEM",),
+        doc="The form of ssl.truststore.location (JKS in Kafka).",
+    ),
+    ConfigKey(
+        name="ssl.client.auth",
+        type=ConfigType.STRING,
+        default="none",
+        choices=("none", "requested", "required"),
+        doc="Whether clients need a certificate of their own at listeners with TLS; requested: they may have one.",
+    ),
+    ConfigKey(
+        name="ssl.principal.mapping.rules",
+        type=ConfigType.STRING,
+        default="DEFAULT",
+        doc="The principal of a client's certificate: DEFAULT, its distinguished name, or RULE:pattern/replacement/ "
+        "with L or U behind it for lower or upper case; the first that fits decides.",
+    ),
+)
+"""Part of `broker.settings.BROKER_KEYS`."""

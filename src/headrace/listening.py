@@ -1,0 +1,173 @@
+"""The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from headrace.access.exposure import Exposed, refusal
+from headrace.access.listeners import Listener
+from headrace.access.mapping import Mapping
+from headrace.addresses import Address
+from headrace.broker.settings import BrokerSettings
+from headrace.kafka.listener import KafkaListener
+from headrace.oci import exposure
+from headrace.oci.settings import OciSettings
+from headrace.settings import ServerOptions, StartError
+from headrace.sockets import address_of, bind
+from headrace.tls.contexts import TlsContexts, TlsFiles
+from headrace.tls.peers import Tls
+
+_OCI_LOGINS = "require a login with --set oci.auth=verify --set oci.auth.keys=DIR"
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A listener of the Kafka protocol, and the socket that it has."""
+
+    listener: Listener
+    socket: socket.socket
+
+    @property
+    def host(self) -> str:
+        """The address it is bound to."""
+        host: str = self.socket.getsockname()[0]
+        return host
+
+    @property
+    def told(self) -> tuple[str, int]:
+        """Host and port that its clients are told to connect to."""
+        told = self.listener.advertised or Address(self.listener.address.host, self.socket.getsockname()[1])
+        return told.host, told.port
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """Every socket, bound, and what TLS takes."""
+
+    kafka: tuple[Bound, ...]
+    http: socket.socket
+    https: bool
+    tls: Tls | None
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """HOST:PORT of each Kafka listener, by name; the first is the one that was asked for first."""
+        return {each.listener.name: address_of(each.socket) for each in self.kafka}
+
+    @property
+    def told(self) -> dict[str, tuple[str, int]]:
+        """What the clients of each Kafka listener are told."""
+        return {each.listener.name: each.told for each in self.kafka}
+
+
+def open_listeners(
+    options: ServerOptions, settings: BrokerSettings, oci: OciSettings, stack: contextlib.AsyncExitStack
+) -> Listening:
+    """Bind every socket; raises StartError, also for one that would let everybody in from elsewhere."""
+    where = "listeners" if settings.listeners else "--kafka HOST:PORT"
+    kafka = tuple(Bound(each, bind(each.address, where, stack)) for each in options.listeners)
+    http = bind(options.http, "--http HOST:PORT", stack)
+    https = options.http_tls
+    encrypted = [each.listener.name for each in kafka if each.listener.protocol.encrypted]
+    tls = _tls(settings, encrypted, https=https)
+    plain = [each.host for each in kafka if not (each.listener.protocol.login or each.listener.protocol.encrypted)]
+    refused = exposure.missing(oci, plain)
+    if refused is not None:
+        raise StartError(refused)
+    if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
+        raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
+    if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
+        raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
+    exposed = [_http(http, oci, https=https), *(_kafka(each, settings, oci) for each in kafka)]
+    refused = refusal(exposed, insecure=settings.headrace_insecure)
+    if refused is not None:
+        raise StartError(refused)
+    return Listening(kafka, http, https, tls)
+
+
+def _tls(settings: BrokerSettings, encrypted: Iterable[str], *, https: bool) -> Tls | None:
+    """Certificates and names for them, where a listener needs them."""
+    needed_by = [*encrypted, *(["--http https://"] if https else [])]
+    if not needed_by:
+        return None
+    if not settings.ssl_keystore_location:
+        raise StartError(
+            f"{needed_by[0]} needs a certificate: headrace tls create DIR makes one; "
+            "add --set ssl.keystore.location=DIR/server.pem"
+        )
+    if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
+        raise StartError(
+            f"ssl.client.auth={settings.ssl_client_auth} needs the authorities whose certificates clients may have: "
+            "add --set ssl.truststore.location=FILE"
+        )
+    files = TlsFiles(
+        Path(settings.ssl_keystore_location),
+        Path(settings.ssl_truststore_location) if settings.ssl_truststore_location else None,
+        settings.ssl_client_auth,
+    )
+    try:
+        return Tls(TlsContexts(files), Mapping(settings.ssl_principal_mapping_rules))
+    except ValueError as error:
+        raise StartError(str(error)) from None
+
+
+def _http(bound: socket.socket, oci: OciSettings, *, https: bool) -> Exposed:
+    host = bound.getsockname()[0]
+    login = oci.auth == "verify"
+    remedy = "" if login else "verify signatures with --set oci.auth=verify --set oci.auth.keys=DIR and "
+    return Exposed(
+        where=f"--http {host}",
+        host=host,
+        encrypted=https,
+        login=login,
+        why=f"oci.auth={oci.auth} lets everybody in",
+        remedy=f"{remedy}encrypt with --http https://HOST:PORT",
+    )
+
+
+def _kafka(bound: Bound, settings: BrokerSettings, oci: OciSettings) -> Exposed:
+    listener, host = bound.listener, bound.host
+    protocol = listener.protocol
+    certified = protocol.encrypted and settings.ssl_client_auth == "required"
+    signed = not protocol.encrypted and oci.auth == "verify" and exposure.kafka_login_required(oci, host)
+    return Exposed(
+        where=f"listeners={listener.name}://{listener.address}" if settings.listeners else f"--kafka {host}",
+        host=host,
+        encrypted=protocol.encrypted,
+        login=protocol.login or certified or signed,
+        why="its clients need no password",
+        remedy="have them log in and encrypt with --set listeners=SASL_SSL://HOST:PORT",
+    )
+
+
+class KafkaListeners:
+    """The listeners of the Kafka protocol, as one."""
+
+    def __init__(self, listeners: Iterable[KafkaListener]) -> None:
+        self.each = tuple(listeners)
+
+    async def start(self, bound: Iterable[Bound], stack: contextlib.AsyncExitStack) -> None:
+        """Accept connections; `stack` ends that."""
+        for listener, one in zip(self.each, bound, strict=True):
+            await listener.start(one.socket)
+            stack.push_async_callback(listener.stop)
+
+    @property
+    def connections(self) -> dict[str, Callable[[], int]]:
+        """Listener -> how many connections it has now."""
+        return {each.name: lambda each=each: len(each.connections) for each in self.each}  # type: ignore[misc]
+
+    def clients(self) -> dict[str, tuple[int, int]]:
+        """Who is connected: address -> connections, and requests on these so far."""
+        found: dict[str, tuple[int, int]] = {}
+        for listener in self.each:
+            for host, (connections, requests) in listener.clients().items():
+                before = found.get(host, (0, 0))
+                found[host] = before[0] + connections, before[1] + requests
+        return found
+
+    def close_cluster(self, cluster: str) -> None:
+        """Close the connections that are for a virtual cluster, which is no more."""
+        for listener in self.each:
+            listener.close_cluster(cluster)
