@@ -12,6 +12,7 @@ from headrace.testing.inprocess import log_to_logging
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
+from tests.harness.serving import broker, scratch  # noqa: E402, F401
 from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
 
 # Where the tests were started in the background it is ignored, by every process that they start too.

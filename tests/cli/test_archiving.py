@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from tests.metrics.test_exposition import Samples, read
 
+from headrace.archiving.figures import Figures
+from headrace.archiving.progress import Progress, Standing, TopicProgress
 from headrace.cli.archiving import messages, supervisor
-from headrace.cli.archiving.figures import Figures
-from headrace.cli.archiving.messages import Batch, Ended, Failed, Note, SparkReady, Stand, Told, TopicBatch, Wanted
+from headrace.cli.archiving.messages import Batch, Ended, Failed, Note, SparkReady, Stand, Told, Wanted
 from headrace.cli.archiving.metrics import page, serve
 from headrace.cli.archiving.show import Show
 from headrace.cli.archiving.supervisor import ArchiveFailed, Supervisor
@@ -23,21 +24,23 @@ def told(samples: Samples, name: str, topic: str = "t") -> float | None:
 
 
 def batch(rows: int, lag: int = 0, *, files: int = 1, failed: bool = False, topic: str = "t") -> Batch:
-    of_topic = TopicBatch(lag=lag, version=rows, rows=rows, size=10 * rows, files=files)
-    return Batch(rows=rows, seconds=0.5, topics={topic: of_topic}, group_failed=failed)
+    of_topic = TopicProgress(
+        lag=lag, version=rows, fences={0: rows}, batch_rows=rows, batch_bytes=10 * rows, batch_files=files
+    )
+    return Batch(Progress(rows=rows, batch_s=0.5, topics={topic: of_topic}, group_failed=failed))
 
 
 def test_the_table_is_as_fresh_as_the_last_moment_all_of_which_it_has() -> None:
     now = 1_000.0
     figures = Figures(lambda: now)
-    figures.stands(Stand({"t": (0, 0)}))
+    figures.stands({"t": Standing(0, 0)})
     samples = read(page(figures))
     assert (told(samples, "lag"), told(samples, "fresh_timestamp_seconds")) == (0, 1_000)
     seen = []
     # It never has everything, but it goes on: ten records behind, a hundred a step.
     for step in range(1, 5):
         now = 1_000.0 + step
-        figures.stands(Stand({"t": (100 * step - 10, 100 * step)}))
+        figures.stands({"t": Standing(100 * step - 10, 100 * step)})
         samples = read(page(figures))
         assert told(samples, "lag") == 10
         seen.append(told(samples, "fresh_timestamp_seconds"))
@@ -46,11 +49,11 @@ def test_the_table_is_as_fresh_as_the_last_moment_all_of_which_it_has() -> None:
 
 def test_what_was_counted_goes_on_in_the_next_process() -> None:
     figures = Figures()
-    figures.took(batch(5, files=2))
+    figures.took(batch(5, files=2).progress)
     figures.unknown()
     assert told(read(page(figures)), "lag") is None
-    figures.took(batch(2, failed=True))
-    figures.took(batch(9, topic="u"))
+    figures.took(batch(2, failed=True).progress)
+    figures.took(batch(9, topic="u").progress)
     samples = read(page(figures))
     names = ("records_total", "bytes_total", "files_total", "batches_total", "group_failures_total", "table_version")
     assert [told(samples, name) for name in names] == [7, 70, 3, 2, 1, 2]
@@ -83,12 +86,12 @@ def test_lines_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     with Show(figures, clock=lambda: now) as show:
         now = 54.0
         show(SparkReady("4.2.1", "17.0.15"))
-        figures.took(batch(1000, lag=7))
+        figures.took(batch(1000, lag=7).progress)
         show(batch(1000, lag=7))
-        figures.stands(Stand({"t": (993, 1000)}))
-        show(Stand({"t": (993, 1000)}))
+        figures.stands({"t": Standing(993, 1000)})
+        show(Stand({"t": Standing(993, 1000)}))
         now = 150.0
-        show(Stand({"t": (993, 1000)}))
+        show(Stand({"t": Standing(993, 1000)}))
         show(Note("a\x1b[31mnote"))
     lines = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     assert lines[:3] == [
@@ -108,7 +111,7 @@ def test_one_line_that_moves_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     figures = Figures()
     with Show(figures) as show:
         show(SparkReady("4.2.1", "17"))
-        figures.took(batch(1234, lag=5))
+        figures.took(batch(1234, lag=5).progress)
         show(batch(1234, lag=5))
         show(Note("a note"))
     text = screen.getvalue()
@@ -121,6 +124,7 @@ WANTED = Wanted(settings={}, once=True)
 CHILD = """
 import os, signal, sys
 from pathlib import Path
+from headrace.archiving.progress import Progress, TopicProgress
 from headrace.cli.archiving.messages import *
 def tell(message):
     sys.stdout.buffer.write(line(message)); sys.stdout.buffer.flush()
@@ -128,7 +132,7 @@ wanted(sys.stdin.buffer.readline())
 runs = Path(os.environ["RUNS"])
 runs.write_text(runs.read_text() + "x")
 run = len(runs.read_text())
-topics = {{"t": TopicBatch(0, 1, 1, 1, 1)}}
+done = Batch(Progress(1, 0.1, {{"t": TopicProgress(0, 1, {{0: 1}}, 1, 1, 1)}}))
 {body}
 """
 
@@ -154,7 +158,7 @@ def test_a_process_that_is_killed_is_replaced(runs: Path, monkeypatch: pytest.Mo
     heard: list[Told] = []
     body = """
 if run < 3:
-    tell(Batch(1, 0.1, topics)); os.kill(os.getpid(), signal.SIGKILL)
+    tell(done); os.kill(os.getpid(), signal.SIGKILL)
 tell(Ended())
 """
     supervise(body, runs.parent, monkeypatch, heard).run()
@@ -201,7 +205,34 @@ tell(Note("asked"))
     assert runs.read_text() == "x"
 
 
+def test_nothing_is_left_of_it_to_complain(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's Python workers are not of its process group."""
+    alive = runs.parent / "alive"
+    os.mkfifo(alive)
+    body = f"""
+import subprocess
+subprocess.Popen([sys.executable, "-c", "import signal; open({str(alive)!r}, 'w'); signal.pause()"], process_group=0)
+signal.pause()
+"""
+    supervised = supervise(body, runs.parent, monkeypatch, [])
+    running = threading.Thread(target=supervised.run)
+    running.start()
+    with alive.open() as ends_with_the_worker:
+        supervised.stop()
+        supervised.stop()
+        assert ends_with_the_worker.read() == ""
+    running.join(60)
+    assert not running.is_alive()
+
+
 def test_messages_come_back_as_they_were() -> None:
-    for message in (batch(3), Stand({"t": (1, 2)}), Note("n"), SparkReady("4", "17"), Ended(), Failed("f", True)):
+    for message in (
+        batch(3),
+        Stand({"t": Standing(1, 2)}),
+        Note("n"),
+        SparkReady("4", "17"),
+        Ended(),
+        Failed("f", True),
+    ):
         assert messages.told(messages.line(message)) == message
     assert messages.wanted(messages.line(WANTED)) == WANTED

@@ -8,9 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from tests.harness.processes import kill_session, of_session
 
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.pipelines]
 
@@ -30,18 +28,6 @@ ALL = [(step, victim) for step in STEPS for victim in VICTIMS]
 SOME = {"delta": [("written", "python"), ("committed", "everything")], "topic": [("written", "python")]}
 ROWS = 80
 """Before every run; a batch has half of them."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def create(broker: Server, topic: str) -> None:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,11 @@ from pyarrow import dataset
 
 from headrace.demo import flights
 from headrace.demo.flights import Flight
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 COUNT = 3_000
 SIX_HOURS = 6 * 3600
-
-
-@pytest.fixture
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
 
 
 def fill(kafka: str) -> tuple[dict[str, int], Any]:

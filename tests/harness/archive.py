@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
@@ -15,6 +16,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.keyspace import archives
 from headrace.keyspace.keys import Keyspace
+from headrace.metrics.archive import KIND, ArchiveTold
 from headrace.records.arrow import schema
 from headrace.spark.log import LogReader
 from headrace.spark.plan import Range, TopicPartition
@@ -95,3 +97,13 @@ class Archiver:
 
 def _text(time: Any) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def told_of(storage: str, topic: str) -> ArchiveTold:
+    """What the archive of a topic last told the console."""
+    with redis.Redis.from_url(storage) as connection:
+        documents = connection.hvals(Keyspace().documents(KIND))
+    (found,) = [
+        each for each in (msgspec.json.decode(text, type=ArchiveTold) for text in documents) if each.topic == topic
+    ]
+    return found

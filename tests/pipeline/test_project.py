@@ -1,7 +1,6 @@
 """A new project from a topic's sample, what is said before a run, and what Spark's event log says after it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,11 @@ from headrace.spark.errors import UnknownTopic
 from headrace.spark.pipeline import check, environment, project, report, sample, uses
 from headrace.spark.pipeline.sample import Column
 from headrace.spark.plan import TopicPartition
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 JARLESS = "use format 'headrace', which reads any Kafka broker without a jar"
 
 UNKNOWN = "unknown option 'kafka.bootstrap.server' of format 'headrace'; did you mean 'kafka.bootstrap.servers'?"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
 
 
 def fill(broker: Server, name: str, *values: bytes) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from tests.harness.archive import told_of
 from tests.harness.storage import BareStorage
 from tests.metrics.test_exposition import read
 
 from headrace.cli import main
+from headrace.metrics.archive import State
 
 from .conftest import records
 
@@ -44,6 +46,9 @@ def test_several_topics_and_what_it_answers_scrapes(
         assert f"`headrace_archive_{name}`" in guide
     found = {name: value for (name, labels), value in samples.items() if labels == {("topic", "scraped")}}
     assert (found["headrace_archive_records_total"], found["headrace_archive_lag"]) == (60, 0)
+    # The same count is what the console shows.
+    shown = told_of(storage.url, "scraped")
+    assert (shown.state, shown.rows, shown.lag, shown.table) == (State.DONE, 60, 0, str(tmp_path / "scraped"))
 
 
 def test_what_cannot_work_is_one_line(storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,20 +1,16 @@
 """The archive as a Spark job, and the command. What a batch does by itself is in test_archive_table."""
 
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
-import redis
 from deltalake import DeltaTable
+from tests.harness.archive import told_of
 from tests.harness.storage import BareStorage
 
-from headrace.keyspace.keys import Keyspace
-from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.metrics.archive import State
 
 from .conftest import records
 
@@ -41,22 +37,6 @@ def settings_for(storage: BareStorage, topic: str, table: Path, **more: object) 
     return ArchiveSettings(topics=(topic,), table=str(table), redis=storage.url, **more)  # type: ignore[arg-type]
 
 
-def told_of(storage: BareStorage, topic: str) -> ArchiveTold:
-    """What the archive of a topic last told of itself."""
-    with redis.Redis.from_url(storage.url) as connection:
-        documents = connection.hvals(Keyspace().documents(KIND))
-    (found,) = [
-        each for each in (msgspec.json.decode(text, type=ArchiveTold) for text in documents) if each.topic == topic
-    ]
-    return found
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
 def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
     from headrace.spark.archive import Progress, run  # noqa: PLC0415
 
@@ -69,7 +49,7 @@ def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareS
     )
     assert (first.rows, first.lag, first.topics["job-once"].fences) == (1500, 0, {0: 500, 1: 500, 2: 500})
     assert [progress.lag for progress in seen] == [1500, 900, 300, 0]
-    told = told_of(storage, "job-once")
+    told = told_of(storage.url, "job-once")
     assert (told.state, told.rows, told.lag, told.unreadable) == (State.DONE, 1500, 0, 0)
     assert [commit.rows for commit in told.commits] == [600, 600, 300]
     assert told.files == len(DeltaTable(scratch / "t").file_uris())

@@ -8,18 +8,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
 
 
 @pytest.fixture

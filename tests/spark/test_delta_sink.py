@@ -4,7 +4,6 @@ import datetime as dt
 import re
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("text", pa.string())])
 MONDAY = dt.date(2026, 11, 23)
 NOON = dt.datetime(2026, 11, 23, 12, 0, 0, 123_456, dt.UTC)
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +14,12 @@ from deltalake import DeltaTable
 from headrace.spark import plan
 from headrace.spark.errors import GroupCommitFailed
 from headrace.spark.groups import ConsumerGroupListener, GroupCommitter, commit_groups
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:

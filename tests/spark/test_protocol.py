@@ -1,6 +1,5 @@
 """Reading through the Kafka protocol: `format("headrace")` with `kafka.bootstrap.servers` alone."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,18 +15,12 @@ from headrace.spark.errors import DataLoss, OptionError, ServerUnavailable, Unkn
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.spark.tasks import with_storage
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 from .conftest import DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

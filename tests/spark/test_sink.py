@@ -1,7 +1,6 @@
 """Writing `format("headrace")`: rows become records of a real server."""
 
 import random
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,16 +12,10 @@ from headrace.spark.client import options as client_options
 from headrace.spark.client.log import KafkaLog
 from headrace.spark.errors import OptionError, WriteRefused
 from headrace.spark.plan import Range, TopicPartition
-from headrace.testing import Server, server
+from headrace.testing import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Server]:
-    with server() as started:
-        yield started
 
 
 def create(broker: Server, name: str, partitions: int) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from headrace import settings as environment
-from headrace.cli.archiving.figures import Figures
-from headrace.cli.archiving.messages import Batch, SparkReady, Stand, Told, Wanted
+from headrace.archiving.figures import Figures
+from headrace.cli.archiving.messages import Wanted
 from headrace.cli.archiving.metrics import serve
 from headrace.cli.archiving.show import Show
 from headrace.cli.archiving.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
+from headrace.cli.archiving.watch import Watch
 from headrace.cli.commands import CommandFailed, Status, command
+from headrace.metrics.archive import State
 
 
 def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -170,22 +172,15 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
             raise click.UsageError(f"--metrics {metrics}: {error}") from None
     began = time.monotonic()
     with Show(figures) as show:
-
-        def tell(message: Told) -> None:
-            if isinstance(message, Batch):
-                figures.took(message)
-            elif isinstance(message, Stand):
-                figures.stands(message)
-            elif isinstance(message, SparkReady):
-                figures.unknown()
-            show(message)
-
-        supervisor = Supervisor(wanted, tell)
+        watch = Watch(wanted, figures, show)
+        supervisor = Supervisor(wanted, watch)
         try:
             with stopping_by_signals(supervisor):
                 supervisor.run()
         except ArchiveFailed as error:
+            watch.end(State.FAILED, str(error))
             raise click.ClickException(str(error)) from None
+        watch.end(State.DONE if wanted.once and not supervisor.asked else State.STOPPED)
     topics = figures.topics()
     versions = {topic.version for topic in topics.values()}
     where = f"table version {versions.pop()}" if len(topics) == 1 else f"{len(topics)} tables"

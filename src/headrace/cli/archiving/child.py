@@ -14,11 +14,10 @@ from headrace.cli.archiving.messages import (
     SparkReady,
     Stand,
     Told,
-    TopicBatch,
     line,
     wanted,
 )
-from headrace.spark.archive import Archive, ArchiveSettings, Progress, start
+from headrace.spark.archive import Archive, ArchiveSettings, start
 from headrace.spark.archive.job import SparkGone
 from headrace.spark.errors import SparkError
 
@@ -56,8 +55,9 @@ def main() -> None:
         archive = start(
             settings,
             once=asked.once,
-            on_progress=lambda progress: tell(_batch(progress)),
+            on_progress=lambda progress: tell(Batch(progress)),
             on_note=lambda text: tell(Note(text)),
+            tells=False,
         )
         spark = archive.spark
         tell(SparkReady(spark.version, str(spark._jvm.System.getProperty("java.version"))))  # type: ignore[union-attr]
@@ -82,28 +82,9 @@ def _drain_at_end(archive: Archive) -> None:
 
 def _stand(archive: Archive, tell: Teller) -> None:
     try:
-        tell(Stand({name: (one.archived, one.end) for name, one in archive.standing().items()}))
+        tell(Stand(archive.standing()))
     except SparkError:
         return  # the storage is away: whoever archives says so
-
-
-def _batch(progress: Progress) -> Batch:
-    return Batch(
-        rows=progress.rows,
-        seconds=progress.batch_s,
-        topics={
-            name: TopicBatch(
-                lag=topic.lag,
-                version=topic.version,
-                rows=topic.batch_rows,
-                size=topic.batch_bytes,
-                files=topic.batch_files,
-            )
-            for name, topic in progress.topics.items()
-        },
-        unreadable=progress.unreadable,
-        group_failed=progress.group_failed,
-    )
 
 
 if __name__ == "__main__":

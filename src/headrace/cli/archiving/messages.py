@@ -2,6 +2,8 @@
 
 import msgspec
 
+from headrace.archiving.progress import Progress, Standing
+
 
 class SparkReady(msgspec.Struct, frozen=True, tag=True):
     """Spark has started."""
@@ -10,32 +12,16 @@ class SparkReady(msgspec.Struct, frozen=True, tag=True):
     java: str
 
 
-class TopicBatch(msgspec.Struct, frozen=True):
-    """What a batch did for one topic."""
-
-    lag: int
-    version: int
-    rows: int
-    size: int
-    """Bytes of Parquet."""
-    files: int
-
-
 class Batch(msgspec.Struct, frozen=True, tag=True):
     """A batch is done; the first one of a process says where the tables stand."""
 
-    rows: int
-    """Since the process was started."""
-    seconds: float
-    topics: dict[str, TopicBatch]
-    unreadable: tuple[str, ...] = ()
-    group_failed: bool = False
+    progress: Progress
 
 
 class Stand(msgspec.Struct, frozen=True, tag=True):
-    """How far the tables and the logs are just now, by topic: (archived, end) in offsets of all partitions."""
+    """How far the tables and the logs are just now, by topic."""
 
-    topics: dict[str, tuple[int, int]]
+    topics: dict[str, Standing]
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):

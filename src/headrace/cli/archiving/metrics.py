@@ -5,7 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
-from headrace.cli.archiving.figures import Figures
+from headrace.archiving.figures import Figures
 from headrace.metrics import families
 from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
 

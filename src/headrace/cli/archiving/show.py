@@ -13,7 +13,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from headrace import times
-from headrace.cli.archiving.figures import Figures
+from headrace.archiving.figures import Figures
+from headrace.archiving.progress import Progress
 from headrace.cli.archiving.messages import Batch, Note, SparkReady, Stand, Told
 from headrace.harmless import shown
 
@@ -57,10 +58,10 @@ class Show(AbstractContextManager["Show"]):
             if "starting anew" in message.text:
                 self._ready, self._began = False, self._clock()
         elif isinstance(message, Batch):
-            for line in message.unreadable:
+            for line in message.progress.unreadable:
                 self._say(line)
-            if not self._console.is_terminal and any(topic.rows for topic in message.topics.values()):
-                self._say(_batch(message, self._figures))
+            if not self._console.is_terminal and message.progress.batch_rows:
+                self._say(_batch(message.progress, self._figures))
         elif isinstance(message, Stand) and not self._console.is_terminal and self._clock() - self._said >= _QUIET_S:
             self._say(self._status())
 
@@ -97,15 +98,10 @@ class Show(AbstractContextManager["Show"]):
         return ", ".join(parts)
 
 
-def _batch(batch: Batch, figures: Figures) -> str:
-    rows = sum(topic.rows for topic in batch.topics.values())
-    rate = rows / batch.seconds if batch.seconds else 0.0
-    size = sum(topic.size for topic in batch.topics.values())
-    files = sum(topic.files for topic in batch.topics.values())
-    changed = [(name, topic) for name, topic in batch.topics.items() if topic.rows]
-    where = f"table version {changed[0][1].version}" if len(changed) == 1 else f"{len(changed)} tables"
+def _batch(batch: Progress, figures: Figures) -> str:
+    rate = batch.batch_rows / batch.batch_s if batch.batch_s else 0.0
+    changed = [topic for topic in batch.topics.values() if topic.batch_rows]
+    where = f"table version {changed[0].version}" if len(changed) == 1 else f"{len(changed)} tables"
     total = sum(topic.records for topic in figures.topics().values())
-    lag = sum(topic.lag for topic in batch.topics.values())
-    return (
-        f"archived {total:,} (+{rows:,} at {rate:,.0f}/s, {size / 1e6:.1f} MB in {files} files), lag {lag:,}, {where}"
-    )
+    brought = f"+{batch.batch_rows:,} at {rate:,.0f}/s, {batch.batch_bytes / 1e6:.1f} MB in {batch.batch_files} files"
+    return f"archived {total:,} ({brought}), lag {batch.lag:,}, {where}"

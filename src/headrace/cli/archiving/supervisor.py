@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -71,6 +72,11 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 child.stdin.close()
 
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked it to stop."""
+        return self._asked.is_set()
+
     def _run_child(self) -> Told | None:
         """One process from its start to its end; the last thing that it said of its end, None when it said nothing."""
         ended: Told | None = None
@@ -91,7 +97,7 @@ class Supervisor:
                     if isinstance(told, Ended | Failed):
                         ended = told
                     elif told is not None:
-                        self._archived = self._archived or (isinstance(told, Batch) and told.rows > 0)
+                        self._archived = self._archived or (isinstance(told, Batch) and told.progress.rows > 0)
                         self._tell(told)
                 self._status = child.wait()
             finally:
@@ -132,5 +138,18 @@ def _ending(status: int) -> str:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
+    """All that the process has started, at once: what is left of Spark would say at length that the rest is gone."""
+    for end, number in [(os.kill, worker) for worker in _workers(child.pid)] + [(os.killpg, child.pid)]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(number, signal.SIGKILL)
+
+
+def _workers(leader: int) -> list[int]:
+    """Spark's Python workers, of the session but of process groups of their own. Found where there is /proc."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        number = int(entry.name)
+        with contextlib.suppress(OSError):  # gone in the meantime
+            if os.getsid(number) == leader and os.getpgid(number) != leader:
+                found.append(number)
+    return found

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headrace.archiving.telling import TOPIC
 from headrace.spark.archive.place import Place, one_line
-from headrace.spark.archive.settings import TOPIC
 from headrace.spark.archive.table import ArchiveTable, Snapshot
 from headrace.spark.errors import OptionError, SparkError, TableError
 

@@ -17,16 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.archiving.figures import Figures
+from headrace.archiving.progress import Progress, Standing, TopicProgress
+from headrace.archiving.telling import Teller, Told
+from headrace.metrics.archive import State
 from headrace.spark import errors, session
 from headrace.spark.archive import ranges
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Fences, Step, Target
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
-from headrace.spark.archive.progress import Progress, Standing, TopicProgress
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
-from headrace.spark.archive.telling import Teller
 from headrace.spark.errors import (
     CorruptLog,
     DataLoss,
@@ -103,6 +105,7 @@ def start(
     on_progress: OnProgress = lambda _: None,
     on_note: OnNote = _log.warning,
     step: Step = lambda _: None,
+    tells: bool = True,
 ) -> "Archive":
     """Begin to archive in the background.
 
@@ -113,12 +116,13 @@ def start(
         on_progress: called after every batch, and once before the first, from another thread.
         on_note: told what a person should know, one line each: what broke and is tried again, a new topic.
         step: called at each step of a batch, for tests that stop the process there.
+        tells: whether the server's console is told how it goes; whoever watches may do that instead.
 
     Raises:
         SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka listener.
     """
     settings.check()
-    return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
+    return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
 
 
 class Archive:
@@ -133,6 +137,7 @@ class Archive:
         on_progress: OnProgress,
         on_note: OnNote,
         step: Step,
+        tells: bool,
     ) -> None:
         """See `start`."""
         self._settings = settings
@@ -158,7 +163,8 @@ class Archive:
         )
         self.progress = Progress()
         self._tracing: Tracing | None = None
-        self._teller = Teller(settings)
+        self._figures = Figures()
+        self._teller: Teller | None = None
         with contextlib.ExitStack() as held:
             if settings.traces is not None:
                 self._tracing = _tracing(settings.traces)
@@ -169,7 +175,9 @@ class Archive:
             self._begin()
             self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
             self._held = held.pop_all()
-        self._teller.start(self)
+        if tells:
+            told = Told(settings.redis, settings.table, settings.group, settings.trigger_s)
+            self._teller = Teller(told, self._figures, self._looked)
         self._thread = threading.Thread(target=self._supervise, name="headrace-archive", daemon=True)
         self._thread.start()
 
@@ -187,7 +195,9 @@ class Archive:
         self._stopping.set()
         self._stop_query()
         self._thread.join()
-        self._teller.end(self._error, stopped=not self._once)
+        if self._teller is not None:
+            ended = State.DONE if self._once else State.STOPPED
+            self._teller.end(State.FAILED if self._error is not None else ended, str(self._error or ""))
         self._held.close()
 
     def drain(self) -> None:
@@ -200,6 +210,12 @@ class Archive:
     def standing(self) -> dict[str, Standing]:
         """How far each table is just now. Raises SparkError when the storage does not answer."""
         return self._standing({name: topic.fences for name, topic in self.progress.topics.items()})
+
+    def _looked(self) -> dict[str, Standing]:
+        try:
+            return self.standing()
+        except SparkError:
+            return {}  # the storage is away: whoever archives says so
 
     def _standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
         extents = self._extents()
@@ -442,10 +458,10 @@ class Archive:
                     batch_rows=topic.rows,
                     batch_bytes=topic.size,
                     batch_files=topic.files,
+                    unreadable=topic.unreadable,
                 )
                 for name, topic in result.topics.items()
             },
-            unreadable=tuple(line for topic in result.topics.values() for line in topic.unreadable),
             group_failed=result.group_error is not None,
         )
         for name, topic in result.topics.items():
@@ -457,7 +473,9 @@ class Archive:
                 "another archive writes into the same table: each record goes in once, one of the two is idle"
             )
         self._register(result)
-        self._teller.took(self.progress)
+        self._figures.took(self.progress)
+        if self._teller is not None:
+            self._teller.news()
         self._on_progress(self.progress)
 
     def _register(self, result: BatchResult) -> None:

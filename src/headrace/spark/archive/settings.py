@@ -3,15 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
+from headrace.archiving.telling import TOPIC
 from headrace.spark.archive.place import Place
 from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import OptionError
 from headrace.spark.logs import Subscription
-
-TOPIC: Final = "{topic}"
-"""Stands for the topic's name in a table's place."""
 
 
 @dataclass(frozen=True, kw_only=True)

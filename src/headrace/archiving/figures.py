@@ -1,14 +1,14 @@
-"""What is known of a running archive, from what it tells: for /metrics and for the terminal."""
+"""What is counted of a running archive: for /metrics, for the terminal and for the console."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.cli.archiving.messages import Batch, Stand
-from headrace.metrics.archive import Freshness
+from headrace.archiving.progress import Progress, Standing
+from headrace.metrics.archive import MOST_COMMITS, Commit, Freshness
 
 _RATE_S: Final = 10.0
 """The rate is that of so many seconds."""
@@ -20,13 +20,17 @@ class TopicFigures:
 
     records: int = 0
     size: int = 0
+    """Bytes of Parquet."""
     files: int = 0
     batches: int = 0
     group_failures: int = 0
+    unreadable: int = 0
+    """Stored batches that were left out."""
     version: int = 0
     lag: int | None = None
     """Records in the log that the table does not have; None: not known."""
     freshness: Freshness = field(default_factory=Freshness, repr=False)
+    commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_COMMITS), repr=False)
 
     @property
     def fresh(self) -> float | None:
@@ -35,7 +39,7 @@ class TopicFigures:
 
 
 class Figures:
-    """Takes what the archive tells, from any thread."""
+    """Takes what an archive tells, from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start at zero; `clock` tells seconds since 1970."""
@@ -44,25 +48,29 @@ class Figures:
         self._topics: dict[str, TopicFigures] = {}
         self._rates: deque[tuple[float, int]] = deque()
 
-    def took(self, batch: Batch) -> None:
+    def took(self, progress: Progress) -> None:
         """A batch is done."""
         with self._lock:
-            for name, told in batch.topics.items():
+            now = self._clock()
+            for name, told in progress.topics.items():
                 topic = self._topics.setdefault(name, TopicFigures())
-                topic.records += told.rows
-                topic.size += told.size
-                topic.files += told.files
+                topic.records += told.batch_rows
+                topic.size += told.batch_bytes
+                topic.files += told.batch_files
                 topic.batches += 1
-                topic.group_failures += batch.group_failed
+                topic.group_failures += progress.group_failed
+                topic.unreadable += len(told.unreadable)
                 topic.version = told.version
                 topic.lag = told.lag
-            self._rates.append((self._clock(), sum(topic.rows for topic in batch.topics.values())))
+                if told.batch_rows:
+                    topic.commits.append(Commit(round(now * 1000), told.batch_rows, progress.batch_s, told.version))
+            self._rates.append((now, progress.batch_rows))
 
-    def stands(self, stand: Stand) -> None:
-        """The archive has looked."""
+    def stands(self, standing: Mapping[str, Standing]) -> None:
+        """The archive has looked how far its tables and the logs are."""
         with self._lock:
             now = self._clock()
-            for name, (archived, end) in stand.topics.items():
+            for name, (archived, end) in standing.items():
                 topic = self._topics.setdefault(name, TopicFigures())
                 topic.lag = end - archived
                 topic.freshness.see(now, archived, end)

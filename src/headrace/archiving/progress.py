@@ -25,6 +25,8 @@ class TopicProgress:
     batch_bytes: int = 0
     """Parquet written by the batch."""
     batch_files: int = 0
+    unreadable: tuple[str, ...] = ()
+    """A line for each stored batch that this batch could not read and left out."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,6 @@ class Progress:
     batch_s: float = 0.0
     """Duration of the batch."""
     topics: dict[str, TopicProgress] = field(default_factory=dict)
-    unreadable: tuple[str, ...] = ()
-    """A line for each stored batch that this batch could not read and left out."""
     group_failed: bool = False
     """Whether the group could not be brought to where the tables are; the next batch tries again."""
 
@@ -60,3 +60,8 @@ class Progress:
     def lag(self) -> int:
         """Records in the logs that the tables do not have."""
         return sum(topic.lag for topic in self.topics.values())
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """A line for each stored batch, of any topic, that this batch could not read and left out."""
+        return tuple(line for topic in self.topics.values() for line in topic.unreadable)
