@@ -30,7 +30,7 @@ sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLO
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-go test-index test-wheel test-pure \
+.PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-security test-go test-index test-wheel test-pure \
   test-spark43 test-pipelines test-long test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
@@ -67,6 +67,10 @@ test-lake: $(VENV)/.dev ## Read the archive's tables with Delta's own reader for
 test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
 	$(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
+
+test-security: $(VENV)/.dev ## Compare access rules with Apache Kafka's own authorizer: needs a JDK 17 and Maven, which fetches it
+	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
+	$(PYTEST) tests/access -m maven $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }

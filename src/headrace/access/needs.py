@@ -16,6 +16,8 @@ class ResourceType(Enum):
     GROUP = "Group"
     CLUSTER = "Cluster"
     TRANSACTIONAL_ID = "TransactionalId"
+    DELEGATION_TOKEN = "DelegationToken"
+    USER = "User"
 
 
 class Operation(Enum):
@@ -31,6 +33,9 @@ class Operation(Enum):
     DESCRIBE_CONFIGS = "DescribeConfigs"
     ALTER_CONFIGS = "AlterConfigs"
     IDEMPOTENT_WRITE = "IdempotentWrite"
+    CREATE_TOKENS = "CreateTokens"
+    DESCRIBE_TOKENS = "DescribeTokens"
+    TWO_PHASE_COMMIT = "TwoPhaseCommit"
 
 
 SUPPORTED: dict[ResourceType, frozenset[Operation]] = {
@@ -49,7 +54,9 @@ SUPPORTED: dict[ResourceType, frozenset[Operation]] = {
             Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
         }
     ),
-    ResourceType.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE}),
+    ResourceType.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT}),
+    ResourceType.DELEGATION_TOKEN: frozenset({Operation.DESCRIBE}),
+    ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
 }  # fmt: skip
 """Which operations Kafka's access rules know on which resources: a rule with another could never be granted."""
 
@@ -94,7 +101,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 Rules = tuple[Rule, ...]
 
-ANYBODY: Rules = ()
+ANYBODY: tuple[()] = ()
 """What is served to everybody who reaches the listener."""
 
 
