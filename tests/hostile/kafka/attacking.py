@@ -25,7 +25,7 @@ class _Client:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 30)
         self.socket.setblocking(False)
-        self.left = memoryview(attack.frames)
+        self.left = memoryview(attack.made())
         self.wanted = attack.answers if attack.reads else 0
         self._missing = 0  # bytes of the present answer
         self._head = b""

@@ -111,15 +111,19 @@ def _fetch(topic: str, times: int = 1) -> bytes:
     return encoded(fetch_request([(topic, 0, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
 
 
-def attacks() -> list[Attack]:
-    """All of them."""
-    join = m.JoinGroupRequest(
+def _join(metadata_bytes: int) -> m.JoinGroupRequest:
+    metadata = bytes(metadata_bytes)
+    return m.JoinGroupRequest(
         group_id="hostile-large",
         session_timeout_ms=6_000,
         rebalance_timeout_ms=6_000,
         protocol_type="consumer",
-        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(60 * MIB))],
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)],
     )
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
     names = [m.MetadataRequest.MetadataRequestTopic(name=f"hostile-made-{number}") for number in range(300)]
     configs = [
         m.DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
@@ -138,15 +142,15 @@ def attacks() -> list[Attack]:
         Attack("many records", 2, _by_time((BOMBS, 1, 1), (BOMBS, 2, 1_001))),
         Attack("the latest of many records", 2, _by_time((BOMBS, 1, -3), (BOMBS, 2, -3))),
         Attack("ten clients look by time", 2, _by_time((BOMBS, 2, 1_001)), connections=10),
-        Attack("headers in a native topic", 0, encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
-        Attack("records in a native topic", 0, encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
+        Attack("headers in a native topic", 0, lambda: encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
+        Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
         Attack("a million partitions", 19, _creation(("hostile-million", 1_000_000))),
         Attack("a million partitions, tried", 19, _creation(("hostile-million", 1_000_000), validate_only=True)),
         Attack("one name very often", 19, _creation(*[("hostile-same", 1)] * 15_000)),
         Attack("many names", 19, _creation(*[(f"hostile-{number:05}", 1) for number in range(500)])),
         Attack("topics made by asking", 3, asked),
         Attack("all topics", 3, encoded(m.MetadataRequest(topics=None), 12), connections=20),
-        Attack("60 MiB of metadata", 11, encoded(join, 9)),
+        Attack("60 MiB of metadata", 11, lambda: encoded(_join(60 * MIB), 9)),
         Attack("begun and not ended", 0, begun, connections=12, reads=False),
         Attack("all that is told of topics", 32, told * 20, answers=20),
     ]

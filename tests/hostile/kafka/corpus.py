@@ -33,13 +33,17 @@ class Attack(msgspec.Struct, frozen=True):
 
     name: str
     api: int
-    frames: bytes
-    """Whole frames, or the beginning of one."""
+    frames: bytes | Callable[[], bytes]
+    """Whole frames, or the beginning of one; or what makes them, where that takes long."""
     connections: int = 1
     reads: bool = True
     """Whether the client takes the answers."""
     answers: int = 1
     """How many it expects."""
+
+    def made(self) -> bytes:
+        """The frames. Call it before anything is measured."""
+        return self.frames if isinstance(self.frames, bytes) else self.frames()
 
 
 def frame(api: int, version: int, body: bytes) -> bytes:
