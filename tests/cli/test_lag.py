@@ -1,10 +1,8 @@
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.harness.commands import Command, run
 
 from headrace.testing import Server
 
@@ -33,19 +31,14 @@ def test_each_group_has_a_line_for_each_topic(headrace: Any) -> None:
 
 def test_watching_looks_again_until_it_is_interrupted(headrace: Any, running: Server) -> None:
     lagging(headrace, "lag-watched", "watched", 2)
-    command = [sys.executable, "-m", "headrace", "groups", "lag", "watched", "--watch", "--every", "0.2", "--json"]
-    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as watching:
-        try:
-            assert watching.stdout is not None
-            assert json.loads(watching.stdout.readline())["groups"][0]["lag"] == 2
-            headrace.run("records", "produce", "lag-watched", stdin="x\n")
-            while json.loads(watching.stdout.readline())["groups"][0]["lag"] != 3:
-                pass
-            watching.send_signal(signal.SIGINT)
-            assert watching.wait(20) == 0
-        finally:
-            watching.kill()
+    words = ("groups", "lag", "watched", "--watch", "--every", "0.2", "--json")
+    with Command(running.kafka, *words) as watching:
+        assert json.loads(watching.out.readline())["groups"][0]["lag"] == 2
+        headrace.run("records", "produce", "lag-watched", stdin="x\n")
+        while json.loads(watching.out.readline())["groups"][0]["lag"] != 3:
+            pass
+        watching.interrupt()
+        assert watching.status() == 0
 
 
 def test_watching_shows_the_change_per_second(headrace: Any) -> None:
@@ -59,38 +52,15 @@ def test_watching_shows_the_change_per_second(headrace: Any) -> None:
 
 def test_watching_outlasts_the_server(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka, "PYTHONUNBUFFERED": "1"}
-        headrace = [sys.executable, "-m", "headrace"]
-        for command in (
-            ["topics", "create", "t"],
-            ["groups", "reset", "g", "--topic", "t", "--to-latest", "--execute"],
-        ):
-            subprocess.run([*headrace, *command], env=environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
-        with subprocess.Popen(
-            [*headrace, "groups", "lag", "--watch", "--every", "0.2", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        ) as watching:
-            try:
-                assert watching.stdout is not None
-                assert watching.stderr is not None
-                assert json.loads(watching.stdout.readline())["groups"][0]["group"] == "g"
-                own.stop()
-                assert f"{own.kafka} does not answer any more; waiting for it" in watching.stderr.readline()
-                own.start()
-                subprocess.run(
-                    [*headrace, "records", "produce", "t"],
-                    env=environment,
-                    input="a\n",
-                    text=True,
-                    timeout=60,
-                    check=True,
-                )
-                while json.loads(watching.stdout.readline())["groups"][0]["lag"] != 1:
-                    pass
-                watching.send_signal(signal.SIGINT)
-                assert watching.wait(20) == 0
-            finally:
-                watching.kill()
+        run(own.kafka, "topics", "create", "t")
+        run(own.kafka, "groups", "reset", "g", "--topic", "t", "--to-latest", "--execute")
+        with Command(own.kafka, "groups", "lag", "--watch", "--every", "0.2", "--json") as watching:
+            assert json.loads(watching.out.readline())["groups"][0]["group"] == "g"
+            own.stop()
+            assert f"{own.kafka} does not answer any more; waiting for it" in watching.err.readline()
+            own.start()
+            run(own.kafka, "records", "produce", "t", stdin="a\n")
+            while json.loads(watching.out.readline())["groups"][0]["lag"] != 1:
+                pass
+            watching.interrupt()
+            assert watching.status() == 0

@@ -2,12 +2,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.commands import Command, run
 
 from headrace.cli import main
 from headrace.testing import Server, server
@@ -96,33 +96,16 @@ def test_a_server_that_creates_no_topics_is_told(capsys: pytest.CaptureFixture[s
 
 def test_produce_says_at_once_when_the_server_goes_away(tmp_path: Path) -> None:
     """While a person types: nothing is under way when the server goes, and the next line is kept until it is back."""
-    with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
-        with subprocess.Popen(
-            [*HEADRACE, "produce", "typed"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        ) as typing:
-            try:
-                assert typing.stdin is not None
-                assert typing.stderr is not None
-                assert typing.stdout is not None
-                typing.stdin.write("first\n")
-                typing.stdin.flush()
-                assert typing.stderr.readline() == "headrace: created topic typed with 1 partition\n"
-                own.stop()
-                assert f"{own.kafka} does not answer any more" in typing.stderr.readline()
-                own.start()
-                typing.stdin.write("second\n")
-                typing.stdin.close()
-                assert "answers again" in typing.stderr.readline()
-                assert typing.stdout.read() == "2 records sent to typed\n"
-                assert typing.wait(20) == 0
-            finally:
-                typing.kill()
+    with Server(tmp_path / "data") as own, Command(own.kafka, "records", "produce", "typed") as typing:
+        typing.write_line("first")
+        assert typing.err.readline() == "headrace: created topic typed with 1 partition\n"
+        own.stop()
+        assert f"{own.kafka} does not answer any more" in typing.err.readline()
+        own.start()
+        typing.write_line("second", last=True)
+        assert "answers again" in typing.err.readline()
+        assert typing.out.read() == "2 records sent to typed\n"
+        assert typing.status() == 0
 
 
 def test_a_partition_may_be_named(headrace: Any) -> None:
@@ -150,49 +133,25 @@ def test_tail_from_now_on_to_the_end_shows_nothing(headrace: Any) -> None:
 def test_ctrl_c_ends_tail_with_status_0(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "followed", "--partitions", "1")
     headrace.run("records", "produce", "followed", stdin="first\n")
-    command = [*HEADRACE, "tail", "followed", "--from-beginning"]
-    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as tail:
-        try:
-            assert tail.stdout is not None
-            assert tail.stdout.readline().endswith("first\n")
-            headrace.run("records", "produce", "followed", stdin="second\n")
-            assert tail.stdout.readline().endswith("second\n")
-            tail.send_signal(signal.SIGINT)
-            assert tail.wait(20) == 0
-        finally:
-            tail.kill()
+    with Command(running.kafka, "records", "tail", "followed", "--from-beginning") as tail:
+        assert tail.out.readline().endswith("first\n")
+        headrace.run("records", "produce", "followed", stdin="second\n")
+        assert tail.out.readline().endswith("second\n")
+        tail.interrupt()
+        assert tail.status() == 0
 
 
 def test_tail_says_when_the_server_goes_away_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka, "PYTHONUNBUFFERED": "1"}
-
-        def produce(line: str) -> None:
-            subprocess.run(
-                [*HEADRACE, "produce", "kept"], input=line, env=environment, text=True, timeout=30, check=True
-            )
-
-        produce("first\n")
-        with subprocess.Popen(
-            [*HEADRACE, "tail", "kept", "--from-beginning", "--max", "2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        ) as tail:
-            try:
-                assert tail.stdout is not None
-                assert tail.stderr is not None
-                assert tail.stdout.readline().endswith("first\n")
-                own.stop()
-                assert f"{own.kafka} does not answer any more" in tail.stderr.readline()
-                own.start()
-                produce("second\n")
-                assert tail.stdout.readline().endswith("second\n")
-                assert tail.wait(20) == 0
-            finally:
-                tail.kill()
+        run(own.kafka, "records", "produce", "kept", stdin="first\n")
+        with Command(own.kafka, "records", "tail", "kept", "--from-beginning", "--max", "2") as tail:
+            assert tail.out.readline().endswith("first\n")
+            own.stop()
+            assert f"{own.kafka} does not answer any more" in tail.err.readline()
+            own.start()
+            run(own.kafka, "records", "produce", "kept", stdin="second\n")
+            assert tail.out.readline().endswith("second\n")
+            assert tail.status() == 0
 
 
 def test_files_are_sent_with_headers_and_a_key(headrace: Any, tmp_path: Path) -> None:
@@ -318,86 +277,45 @@ def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None
 
 
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
-        with subprocess.Popen(
-            [*HEADRACE, "produce", "given-up", "--timeout", "1"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        ) as producing:
-            try:
-                assert producing.stdin is not None
-                assert producing.stderr is not None
-                producing.stdin.write("first\n")
-                producing.stdin.flush()
-                assert "created topic given-up" in producing.stderr.readline()
-                own.stop()
-                assert f"{own.kafka} does not answer any more; a record is tried for 1 s" in producing.stderr.readline()
-                producing.stdin.write("second\n")
-                producing.stdin.close()
-                # The first one may not have left either.
-                assert re.fullmatch(
-                    r"headrace: [12] of 2 records were not taken by 'given-up': "
-                    r"the server did not acknowledge .* in time\n",
-                    producing.stderr.readline(),
-                )
-                assert producing.wait(30) == 3
-            finally:
-                producing.kill()
+    words = ("records", "produce", "given-up", "--timeout", "1")
+    with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
+        producing.write_line("first")
+        assert "created topic given-up" in producing.err.readline()
+        own.stop()
+        assert f"{own.kafka} does not answer any more; a record is tried for 1 s" in producing.err.readline()
+        producing.write_line("second", last=True)
+        # The first one may not have left either.
+        assert re.fullmatch(
+            r"headrace: [12] of 2 records were not taken by 'given-up': the server did not acknowledge .* in time\n",
+            producing.err.readline(),
+        )
+        assert producing.status() == 3
 
 
 def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:
-    with Server(tmp_path / "data") as own:
-        environment = os.environ | {"HEADRACE_BOOTSTRAP": own.kafka}
-        with subprocess.Popen(
-            [*HEADRACE, "produce", "hanging"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        ) as producing:
-            try:
-                assert producing.stdin is not None
-                assert producing.stdout is not None
-                assert producing.stderr is not None
-                producing.stdin.write("first\n")
-                producing.stdin.flush()
-                assert "created topic hanging" in producing.stderr.readline()
-                os.kill(own.pid, signal.SIGSTOP)
-                producing.stdin.write("second\n")
-                producing.stdin.close()
-                # Which of the two it is depends on whether the library was connected already.
-                told = producing.stderr.readline()
-                assert re.search("has acknowledged nothing for 5 s|does not answer any more", told)
-                assert told.endswith("; a record is tried for 30 s (Ctrl-C ends)\n")
-                os.kill(own.pid, signal.SIGCONT)
-                assert "answers again" in producing.stderr.readline()
-                assert producing.stdout.read() == "2 records sent to hanging\n"
-                assert producing.wait(30) == 0
-            finally:
-                os.kill(own.pid, signal.SIGCONT)
-                producing.kill()
+    with Server(tmp_path / "data") as own, Command(own.kafka, "records", "produce", "hanging") as producing:
+        producing.write_line("first")
+        assert "created topic hanging" in producing.err.readline()
+        os.kill(own.pid, signal.SIGSTOP)
+        try:
+            producing.write_line("second", last=True)
+            # Which of the two it is depends on whether the library was connected already.
+            told = producing.err.readline()
+            assert re.search("has acknowledged nothing for 5 s|does not answer any more", told)
+            assert told.endswith("; a record is tried for 30 s (Ctrl-C ends)\n")
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
+        assert "answers again" in producing.err.readline()
+        assert producing.out.read() == "2 records sent to hanging\n"
+        assert producing.status() == 0
 
 
 def test_tail_ends_when_the_topic_is_deleted(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "soon-gone", "--partitions", "1")
     headrace.run("records", "produce", "soon-gone", stdin="a\n")
-    environment = os.environ | {"HEADRACE_BOOTSTRAP": running.kafka, "PYTHONUNBUFFERED": "1"}
-    command = [*HEADRACE, "tail", "soon-gone", "--from-beginning"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, text=True) as tail:
-        try:
-            assert tail.stdout is not None
-            assert tail.stderr is not None
-            assert tail.stdout.readline().endswith("a\n")
-            headrace.run("topics", "delete", "soon-gone")
-            assert tail.stderr.readline() == (
-                "headrace: cannot read topic 'soon-gone': there is no such topic or partition\n"
-            )
-            assert tail.wait(20) == 4
-        finally:
-            tail.kill()
+    with Command(running.kafka, "records", "tail", "soon-gone", "--from-beginning") as tail:
+        assert tail.out.readline().endswith("a\n")
+        headrace.run("topics", "delete", "soon-gone")
+        assert tail.err.readline() == "headrace: cannot read topic 'soon-gone': there is no such topic or partition\n"
+        assert tail.status() == 4
     assert "soon-gone" not in [line["topic"] for line in headrace.json("topics", "list")]
