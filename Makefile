@@ -115,7 +115,7 @@ test-crash-spark: $(VENV)/.dev ## Kill a query's driver, JVM, workers, server an
 	$(PYTEST) tests/spark/test_crash_reading.py tests/spark/test_cold.py -m matrix $(ARGS)
 
 test-pipelines: $(VENV)/.dev ## Run declared pipelines, the examples, and sinks that are killed: Spark started several times over
-	$(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py $(ARGS)
+	$(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py tests/test_tutorial.py $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
@@ -148,9 +148,10 @@ container: $(VENV)/.dev ## Build the container image (ARGS=spark: the one for ar
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/.dev ## Write the generated pages of docs/ and the Grafana dashboard
+docs: $(VENV)/.dev ## Write the generated pages of docs/ and the Grafana dashboard, and build the documentation's site in build/docs
 	$(BIN)/python docs/generate.py
 	$(BIN)/python monitoring/generate.py
+	$(BIN)/python docs/site.py
 
 clean: ## Remove .venv, caches and build products; data directories stay
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,5 +1,6 @@
 """Writes the pages of docs/ that are made from the code: `make docs`. `--check` only tells whether they are current."""
 
+import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -11,9 +12,12 @@ from headrace.access.needs import told
 from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.cli.commands import Status
+from headrace.groups.errors import GroupError
 from headrace.kafka import apis
+from headrace.kafka.errors import Code, code_of
 from headrace.kafka.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
+from headrace.oci import errors as oci
 from headrace.oci import faults, limits, operations
 from headrace.oci.registry import OPERATIONS, Operation
 from headrace.oci.routing import BASE
@@ -21,6 +25,7 @@ from headrace.oci.settings import OCI_KEYS
 from headrace.profiles import DEFAULT, Profile
 from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
+from headrace.topics.errors import TopicError
 from headrace.topics.values import ConfigKey
 
 NEEDS = [
@@ -286,12 +291,82 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
+def errors_page() -> str:
+    """What goes wrong, and what each API calls that."""
+    lines = [
+        "# Errors",
+        NOTE,
+        "What can go wrong, and what each API makes of it. The exit codes of commands are with [the",
+        "commands](commands.md#how-a-command-ends); what to do, by symptom, in",
+        "[troubleshooting](guides/troubleshooting.md).",
+        "",
+        "## Topics and records",
+        "",
+        *_table(("what is wrong", "Kafka", "OCI"), (_topic_error(kind) for kind in TopicError.__subclasses__())),
+        "",
+        "## Groups",
+        "",
+        "Names and numbers are Kafka's. OCI's instances are told in the words of",
+        "[their service](guides/oci-groups.md#when-something-goes-wrong).",
+        "",
+        *_table(
+            ("what is wrong", "Kafka"),
+            ((said, _kafka_code(code_of(error))) for error, said in _told(GroupError, list(GroupError))),
+        ),
+        "",
+        "## Only in the Kafka protocol",
+        "",
+        "An unknown API, or a version of one that is not [served](kafka-apis.md), is UNSUPPORTED_VERSION (35); what",
+        "nobody foresaw is UNKNOWN_SERVER_ERROR (-1), with a line in the server's log. All codes that are given:",
+        "",
+        ", ".join(_kafka_code(code) for code in Code if code is not Code.NONE) + ".",
+        "",
+        "## Only in the OCI API",
+        "",
+        *_table(("status", "code"), ((str(status), f"`{code}`") for status, code in oci.BASE_CODES.items())),
+        "",
+        "Texts that programs look for, to the letter:",
+        "",
+        *_table(("status", "message"), (("400", f"`{text}`") for text in _cursor_texts())),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _topic_error(kind: type[TopicError]) -> tuple[str, str, str]:
+    answer = oci.of_topic_error(kind())
+    return inspect.getdoc(kind) or "", _kafka_code(code_of(kind())), f"{answer.status} `{answer.code}`"
+
+
+def _kafka_code(code: Code) -> str:
+    return f"{code.name} ({code.value})"
+
+
+def _told(kind: type, members: list[GroupError]) -> Iterable[tuple[GroupError, str]]:
+    """Members of an enumeration and the texts below them in its source, which Python does not keep."""
+    (body,) = (node.body for node in ast.parse(inspect.getsource(kind)).body if isinstance(node, ast.ClassDef))
+    texts = [node.value.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return zip(members, (" ".join(str(text).split()) for text in texts[1:]), strict=True)
+
+
+def _cursor_texts() -> tuple[str, ...]:
+    return (
+        oci.CURSOR_EXPIRED,
+        oci.CURSOR_INVALID,
+        oci.CURSOR_BEHIND,
+        oci.UNRESERVED,
+        oci.REQUEST_TOO_LARGE,
+        oci.BAD_JSON,
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,
     "oci-operations.md": oci_page,
     "metrics.md": metrics_page,
+    "errors.md": errors_page,
 }
 
 

@@ -58,6 +58,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.TopicExists: (409, "Conflict"),
     topics.InvalidTopicName: (400, "InvalidParameter"),
     topics.InvalidPartitions: (400, "InvalidParameter"),
+    topics.TooManyPartitions: (400, "LimitExceeded"),
     topics.InvalidReplicationFactor: (400, "InvalidParameter"),
     topics.InvalidConfig: (400, "InvalidParameter"),
     topics.OffsetOutOfRange: (400, "InvalidParameter"),

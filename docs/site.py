@@ -1,0 +1,82 @@
+"""Builds the documentation as a site, in build/docs/site: `make docs`. Every warning is an error.
+
+The pages keep their places in the repository, so links mean the same in a file, on a forge and in the site.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = ROOT / "docs" / "zensical.toml"
+BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "constraints.txt", "pyproject.toml")
+FOLDERS = ("monitoring", "packaging", "examples")
+"""What pages lead to that lies outside docs/."""
+NAMED_BLOCK = re.compile(r"^```(\w+) ([\w.-]+)$", re.MULTILINE)
+"""A block with the name of a file, as tests know it; the site shows the name as its title."""
+DECISIONS = re.compile(r"\]\(((?:[\w.]+/)*decisions)/?\)")
+"""A link to the folder, which has a page in the site."""
+FIRST = re.compile(r"\]\(((?:\.\./)*)README\.md")
+
+
+def stage(pages: Path) -> None:
+    """Everything that the site shows, laid out as in the repository, but for the first page, which is the README."""
+    ignored = shutil.ignore_patterns("*.py", "*.toml", "__pycache__")
+    shutil.copytree(ROOT / "docs", pages / "docs", ignore=ignored)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, pages / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in BESIDE:
+        shutil.copy(ROOT / name, pages / name)
+    shutil.copy(ROOT / "README.md", pages / "index.md")
+    (pages / "docs" / "decisions" / "index.md").write_text(decisions(), "utf-8")
+    for page in pages.rglob("*.md"):
+        text = NAMED_BLOCK.sub(r'```\1 title="\2"', page.read_text("utf-8"))
+        text = DECISIONS.sub(r"](\1/index.md)", text)
+        page.write_text(FIRST.sub(r"](\1index.md", text), "utf-8")
+
+
+def decisions() -> str:
+    """A list of the decisions by their headings."""
+    lines = [
+        "# Decisions",
+        "",
+        "What was chosen and why, what was given up, and how we would notice that it was wrong.",
+        "",
+    ]
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        lines.append(f"- [{title}]({page.name})")
+    return "\n".join([*lines, ""])
+
+
+def build(into: Path) -> Path:
+    """The folder of the site, in `into`, which is emptied.
+
+    Raises:
+        subprocess.CalledProcessError: There are warnings; `output` has them.
+    """
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    stage(into / "pages")
+    settings = shutil.copy(SETTINGS, into / SETTINGS.name)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(settings)]
+    subprocess.run(command, cwd=into, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return into / "site"
+
+
+def main() -> int:
+    """Build in the folder that is named, or in build/docs, and tell where the first page is."""
+    into = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "docs"
+    try:
+        site = build(into)
+    except subprocess.CalledProcessError as error:
+        print(error.output, file=sys.stderr)
+        return 1
+    print(f"built {site / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
