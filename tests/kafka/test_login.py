@@ -1,4 +1,4 @@
-"""Logging in on the wire (KIP-43, KIP-152): an API with virtual clusters behind it, and a list of who may go where."""
+"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters behind it, and a list of who may go where."""
 
 import asyncio
 import contextlib
