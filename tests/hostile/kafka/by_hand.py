@@ -11,7 +11,7 @@ from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
 
-TINY, BOMBS, NATIVE = "hostile-tiny", "hostile-bombs", "hostile-native"
+TINY, BOMBS, NATIVE, HUGE = "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge"
 _SIZE = Struct(">i")
 _COUNT_AT, _CRC_AT, _COVERED_FROM = 57, 17, 21
 
@@ -24,6 +24,9 @@ def prepare(server: Server) -> None:
         wire.create(TINY)
         wire.create(BOMBS, 4)
         wire.create(NATIVE, headrace_storage="native")
+        wire.create(HUGE, headrace_storage="native", max_message_bytes=16 * MIB)
+        for _ in range(20):
+            assert wire.produce(HUGE, build([(None, bytes(15 * MIB), 1_000, ())])).error_code == 0
         large = bytes(1_000_000)
         for _ in range(100):
             assert wire.produce(TOPIC, build([(None, large, 1_000, ())])).error_code == 0
@@ -144,6 +147,8 @@ def attacks() -> list[Attack]:
         Attack("ten clients look by time", 2, _by_time((BOMBS, 2, 1_001)), connections=10),
         Attack("headers in a native topic", 0, lambda: encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
         Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
+        Attack("huge native entries", 1, _fetch(HUGE)),
+        Attack("huge native entries, unread", 1, _fetch(HUGE) * 4, connections=4, reads=False),
         Attack("a million partitions", 19, _creation(("hostile-million", 1_000_000))),
         Attack("a million partitions, tried", 19, _creation(("hostile-million", 1_000_000), validate_only=True)),
         Attack("one name very often", 19, _creation(*[("hostile-same", 1)] * 15_000)),
