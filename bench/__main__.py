@@ -15,6 +15,7 @@ BENCHES = {
     "store": "the ceiling of the embedded Valkey: append script and reads",
     "spark": "batch reads and the archive, local[2]",
     "cold": "old records from the archive, by one Fetch",
+    "sinks": "Spark's rows into topics and Delta tables, local[2]",
     "records": "record batches: check, build, walk, Arrow columns",
     "codec": "Kafka messages: ours, kio's and kafka-python's",
 }

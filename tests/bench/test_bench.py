@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-NAMES = ("kafka", "native", "oci", "groups", "metrics", "startup", "store", "spark", "cold", "records", "codec")
+NAMES = (
+    *("kafka", "native", "oci", "groups", "metrics", "startup"),
+    *("store", "spark", "cold", "sinks", "records", "codec"),
+)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
