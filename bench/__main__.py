@@ -13,7 +13,7 @@ BENCHES = {
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",
-    "spark": "batch reads and the archive, local[2]",
+    "spark": "batch reads, the archive, how soon records are seen, local[2]",
     "cold": "old records from the archive, by one Fetch",
     "sinks": "Spark's rows into topics and Delta tables, local[2]",
     "records": "record batches: check, build, walk, Arrow columns",

@@ -26,6 +26,20 @@ def tree_cpu_s(root: int, *, without: str) -> float:
     return total
 
 
+def spark_memory_mb(driver: int) -> dict[str, float]:
+    """`memory_mb` of what a driver in Python consists of: itself, its JVM, and the Python workers of that."""
+    total = {"driver": memory_mb(driver), "JVM": 0.0, "Python workers": 0.0}
+    for entry in Path("/proc").iterdir():
+        pid = int(entry.name) if entry.name.isdigit() else 0
+        with contextlib.suppress(OSError, IndexError):
+            line = _ancestry(pid) if pid else []
+            if driver in line and "java" in (
+                names := [Path(f"/proc/{each}/comm").read_text().strip() for each in line]
+            ):
+                total["JVM" if names[0] == "java" else "Python workers"] += memory_mb(pid)
+    return total
+
+
 def _ancestry(pid: int) -> list[int]:
     """The process, its parent, and so on."""
     found = []

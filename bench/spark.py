@@ -2,23 +2,28 @@
 
 A log of two partitions lies in a Valkey on the same machine, in batches of about 64 KiB, as a producer under load
 sends them; Spark runs as local[2] on the same cores. Best of some rounds. The CPU seconds are those of Python and the
-JVM together, which say more than the clock where other work shares the machine. Each figure stands beside what the
-design asks for, and beside reading the same log without Spark.
+JVM together, which say more than the clock where other work shares the machine. Each figure stands beside what is
+asked for, and beside reading the same log without Spark and writing the same rows with Spark's own Parquet sink.
+Last: how long a record takes from a producer until `foreachBatch` has it, and the memory of Spark's processes.
 """
 
 import argparse
 import os
 import random
+import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.storage import BareStorage, bare_storage
 
 from bench.machine import describe
-from bench.processes import tree_cpu_s
+from bench.processes import spark_memory_mb, tree_cpu_s
 from bench.table import Cell, ratio, table
 from headrace.records.build import build
 from headrace.spark import session
@@ -27,11 +32,15 @@ from headrace.spark.archive import run as run_archive
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import Range
+from headrace.testing import Server, server
 from headrace.topics.model import Topic
 
 PARTITIONS = 2
 BATCH_BYTES = 64 << 10
 NOW = 1_700_000_000_000
+EVERY_S = 0.1
+WARMING = 10
+VISIBLE_MS = 250.0
 
 
 class Load(NamedTuple):
@@ -95,8 +104,7 @@ def row(what: str, load: Load, records: int, result: Result, target: int | None)
     return [what, load.name, rate, rate * load.value_bytes / 1e6, result.cpu_s, target, ratio(rate, target)]
 
 
-def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]:
-    topic = fill(storage, load)
+def bench(storage: BareStorage, broker: Server, load: Load, topic: Topic, rounds: int) -> Iterator[list[Cell]]:
     spark = session.create("headrace bench", master="local[2]", memory="2g")
     with LogReader(storage.url) as log:
         extents = log.extents(log.topics(Subscription(names=(load.topic,))))
@@ -108,9 +116,14 @@ def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]
                     pass
 
         yield row("no Spark, one process", load, records, best(read_plainly, rounds), None)
-    frame = spark.read.format("headrace").option("redis", storage.url).option("subscribe", load.topic).load()
+    reader = spark.read.format("headrace").option("subscribe", load.topic)
+    frame = reader.option("redis", storage.url).load()
     reading = best(lambda: frame.write.format("noop").mode("overwrite").save(), rounds)
     yield row("batch read to noop", load, records, reading, load.read_target)
+    through = spark.read.format("headrace").option("subscribe", load.topic)
+    asked = through.option("kafka.bootstrap.servers", broker.kafka).load()
+    reading = best(lambda: asked.write.format("noop").mode("overwrite").save(), rounds)
+    yield row("by the Kafka protocol", load, records, reading, load.read_target // 2)
 
     def archive() -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
@@ -133,9 +146,44 @@ def bench(storage: BareStorage, load: Load, rounds: int) -> Iterator[list[Cell]]
     yield row("Spark's Parquet sink", load, records, best(parquet_sink, rounds), None)
 
 
+def visible(broker: Server, count: int) -> list[Cell]:
+    """How long it takes from a record's sending until `foreachBatch` has it: p50 and p95."""
+    name = "bench-visible"
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.create_topics([NewTopic(name, 1)])[name].result(10)
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 0})
+    spark = session.create("headrace bench", master="local[2]", memory="2g")
+    waited: list[float] = []
+    looked = threading.Event()
+
+    def look(frame: Any, _batch_id: int) -> None:
+        values = [float(row.value) for row in frame.select("value").collect()]
+        now = time.time() * 1000
+        waited.extend(now - value for value in values)
+        looked.set()
+
+    source = spark.readStream.format("headrace").options(redis=broker.storage, subscribe=name)
+    frame = source.option("startingOffsets", "earliest").load()
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        query = frame.writeStream.foreachBatch(look).option("checkpointLocation", folder).start()
+        try:
+            for number in range(count + WARMING):
+                producer.produce(name, b"%f" % (time.time() * 1000))
+                producer.flush(10)
+                if not number:
+                    looked.wait(60)
+                time.sleep(EVERY_S)
+            while len(waited) < count + WARMING and query.isActive:
+                time.sleep(EVERY_S)
+        finally:
+            query.stop()
+    kept = waited[WARMING:]
+    return ["visible in foreachBatch", statistics.median(kept), statistics.quantiles(kept, n=20)[-1], VISIBLE_MS]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--records", type=int, help="records of 100 B, and a fifth of 1 KiB (2 000 000; quick: 200 000)"
+        "--records", type=int, help="records of 100 B, and an eighth of 1 KiB (8 000 000; quick: 200 000)"
     )
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[100, 1024], choices=(100, 1024), help="bytes of a value"
@@ -144,13 +192,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    count = options.records or (200_000 if options.quick else 2_000_000)
-    rounds = options.rounds or (2 if options.quick else 5)
+    count = options.records or (200_000 if options.quick else 8_000_000)
+    rounds = options.rounds or (2 if options.quick else 3)
     loads = [
         Load("100 B", "bench-100", 100, count, 2_500_000, 1_000_000),
-        Load("1 KiB", "bench-1024", 1024, count // 5, 600_000, 200_000),
+        Load("1 KiB", "bench-1024", 1024, count // 8, 600_000, 200_000),
     ]
     print(describe(spark=version("pyspark"), master="local[2]", best_of=f"{rounds} rounds"), end="\n\n", flush=True)
     with bare_storage() as storage:
-        rows = [line for load in loads if load.value_bytes in options.sizes for line in bench(storage, load, rounds)]
-    print(table(["Spark", "value", "records/s", "MB/s", "CPU s", "asked for", "of that"], rows))
+        # All of it before there is a server, which fences whoever else writes.
+        filled = [(load, fill(storage, load)) for load in loads if load.value_bytes in options.sizes]
+        with server(arguments=["--redis", storage.url]) as broker:
+            rows = [line for load, topic in filled for line in bench(storage, broker, load, topic, rounds)]
+            print(
+                table(["Spark", "value", "records/s", "MB/s", "CPU s", "asked for", "of that"], rows),
+                end="\n\n",
+                flush=True,
+            )
+            shown = visible(broker, 20 if options.quick else 150)
+            print(table(["one record per 100 ms", "p50 ms", "p95 ms", "p50 asked for"], [shown]), end="\n\n")
+            memory = spark_memory_mb(os.getpid())
+            print(table(["at the end", "MB"], [[name, used] for name, used in memory.items()]))

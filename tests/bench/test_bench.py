@@ -16,7 +16,7 @@ NAMES = (
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
@@ -105,10 +105,22 @@ def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_sinks() -> None:
+    found = rows(bench("sinks", "--quick", "--records", "10000", "--batches", "3"))
+    sinks = ["topic", "Delta table", "Spark's Parquet"]
+    writes = [f"write to: {sink}" for sink in [*sinks, "nothing"]]
+    assert [row[0] for row in found] == writes * 2 + [f"micro-batch to: {sink}" for sink in sinks]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(300)
 def test_spark() -> None:
-    found = rows(bench("spark", "--records", "30000", "--rounds", "1", "--sizes", "100"))
-    names = ["no Spark, one process", "batch read to noop", "archive, whole run", "Spark's Parquet sink"]
-    assert [row[0] for row in found] == names
+    found = rows(bench("spark", "--quick", "--records", "30000", "--rounds", "1", "--sizes", "100"))
+    rates = ["no Spark, one process", "batch read to noop", "by the Kafka protocol", "archive, whole run"]
+    assert [row[0] for row in found[:6]] == [*rates, "Spark's Parquet sink", "visible in foreachBatch"]
+    assert [row[0] for row in found[6:]] == ["driver", "JVM", "Python workers"]
 
 
 def test_a_load_that_gets_too_few_records_fails_in_time() -> None:

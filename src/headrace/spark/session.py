@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from headrace import settings
 from headrace.spark.java import find, write_launcher
 
+_LOCAL: Final = re.compile(r"local(\[|$)")
 _LOG4J_FILE: Final = "log4j2.properties"
 _LOG4J: Final = """
 status = error
@@ -42,7 +44,8 @@ def create(
 
     Args:
         app_name: what Spark calls the application.
-        master: `local[N]`: N cores.
+        master: `local[N]`: N cores. On a cluster, tasks run with the Python that `PYSPARK_PYTHON` names, or else with
+            what lies under the path of this one.
         memory: of the Java heap, in Java's notation.
         optimize: False stops the JVM at its first compiler: starts faster, computes slower.
         log_level: what the JVM logs at least, to standard error.
@@ -60,7 +63,9 @@ def create(
     write_launcher(find(*settings.java_places()), private)
     # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
     os.environ["JAVA_HOME"] = str(private)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if _LOCAL.match(master) or "PYSPARK_PYTHON" not in os.environ:  # machines of a cluster may have theirs elsewhere
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in {**_light_conf(memory, private, optimize=optimize), **(conf or {})}.items():
