@@ -54,6 +54,8 @@ from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
 from headrace.oci.exposure import kafka_login_required
 from headrace.oci.logins import PoolLogins
+from headrace.oci.peering import api as oci_api
+from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
@@ -135,16 +137,9 @@ async def serve(
                 _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), listening, limits)
             )
             tracing = _tracing(settings.headrace_traces_endpoint, stack)
-            among = _clusters(
-                options,
-                settings,
-                clock or SystemClock(),
-                listening.told,
-                cache,
-                stop,
-                counters.store,
+            storage, clusters, brokers = await stack.enter_async_context(
+                _clusters(options, settings, clock or SystemClock(), listening, cache, stop, counters.store)
             )
-            storage, clusters, brokers = await stack.enter_async_context(among)
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
@@ -170,7 +165,10 @@ async def serve(
             stack.callback(DelayWatch(counters.loop_delays).stop)
             clusters.removed.append(kafka.close_cluster)
             await kafka.start(listening.kafka, stack)
-            oci_app = OciApp(service, Authenticator(oci), counters)
+            catch_up = None if brokers is None else brokers.catch_up
+            oci_app, appends = await stack.enter_async_context(
+                oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
+            )
             # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
             look = await stack.enter_async_context(redis.asyncio.from_url(options.redis or storage.url))
             connections: dict[str, Callable[[], int]] = {
@@ -199,7 +197,7 @@ async def serve(
                 *pages.routes,
             )
             health = partial(_health, storage)
-            apis = _http_apis(oci_app, console.create(health, mounts, otherwise=oci_app))
+            apis = _http_apis(oci_app, appends, console.create(health, mounts, otherwise=oci_app))
             front.open(_traced(apis, service, tracing), health)
             stack.push_async_callback(front.close)
             if guest is None:
@@ -218,7 +216,7 @@ async def _clusters(
     options: ServerOptions,
     settings: BrokerSettings,
     clock: Clock,
-    advertised: dict[str, tuple[str, int]],
+    listening: Listening,
     cache: CacheBudget,
     stop: Stop,
     counted: StoreCounters,
@@ -229,7 +227,7 @@ async def _clusters(
         brokers: Brokers | None = None
         if options.redis:
             lost = partial(stop.ask, status=1)
-            among = joined(storage, options.redis, settings, clock, advertised, lost)
+            among = joined(storage, options.redis, settings, clock, listening.told, listening.http_url(options), lost)
             brokers = await stack.enter_async_context(among)
         clusters = Clusters(
             storage,
@@ -242,15 +240,17 @@ async def _clusters(
             ownership=None if brokers is None else brokers.ownership,
             leaders=None if brokers is None else Leaders(brokers.storage.publish),
         )
-        _tell_clients(clusters.default, advertised, storage.url)
+        _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers
 
 
-def _http_apis(oci: OciApp, people: ASGIApp) -> ASGIApp:
-    """Both APIs on one socket, told apart by the path."""
+def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
+    """The APIs on one socket, told apart by the path."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
+        if appends is not None and scope["path"] == APPENDS:
+            app = appends
         await app(scope, receive, send)
 
     return application

@@ -70,6 +70,10 @@ class Brokers:
         self.ownership.adopt(view, inside=inside)
         self._clusters.view_changed()
 
+    async def catch_up(self) -> bool:
+        """Take over what other brokers have changed so far; whether there was something. Raises StorageUnavailable."""
+        return self._follower is not None and await self._follower.catch_up()
+
     async def hand_over(self, *, leave: bool) -> None:
         """Take nothing over any more; `leave`: let the others have what is this server's, before it stops answering."""
         await self.stop_following()
@@ -95,6 +99,7 @@ async def joined(
     settings: BrokerSettings,
     clock: Clock,
     advertised: Mapping[str, tuple[str, int]],
+    http: str,
     lost: Callable[[str], None],
 ) -> AsyncIterator[Brokers]:
     """This server in the view of its keyspace, until the end of the context.
@@ -105,6 +110,7 @@ async def joined(
         settings: `node.id` and how long a broker may be silent.
         clock: tells how long.
         advertised: where the clients of each Kafka listener reach this server, the first listener first.
+        http: where the other brokers reach its HTTP listener, a URL.
         lost: called with why this server can be no member any more.
 
     Raises:
@@ -121,6 +127,7 @@ async def joined(
         host=host,
         port=port,
         endpoints=tuple(endpoints) if len(endpoints) > 1 else (),
+        http=http,
     )
     membership = Membership(
         beside,

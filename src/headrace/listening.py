@@ -1,7 +1,9 @@
 """The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
 
 import contextlib
+import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from headrace.oci import exposure
 from headrace.oci.settings import OciSettings
 from headrace.settings import ServerOptions, StartError
 from headrace.sockets import address_of, bind
-from headrace.tls.contexts import TlsContexts, TlsFiles
+from headrace.tls.contexts import TlsContexts, TlsFiles, towards_peers
 from headrace.tls.peers import Tls
 
 _OCI_LOGINS = "require a login with --set oci.auth=verify --set oci.auth.keys=DIR"
@@ -59,6 +61,20 @@ class Listening(msgspec.Struct, frozen=True):
     def told(self) -> dict[str, tuple[str, int]]:
         """What the clients of each Kafka listener are told."""
         return {each.listener.name: each.told for each in self.kafka}
+
+    @property
+    def towards_peers(self) -> Callable[[], ssl.SSLContext]:
+        """What other brokers are asked with over HTTPS."""
+        assert self.tls is not None or not self.https
+        tls = self.tls
+        return ssl.create_default_context if tls is None else lambda: towards_peers(tls.contexts.files)
+
+    def http_url(self, options: ServerOptions) -> str:
+        """Where other brokers reach the HTTP listener."""
+        host, port = options.http.host, self.http.getsockname()[1]
+        if ipaddress.ip_address(self.http.getsockname()[0].partition("%")[0]).is_unspecified:
+            host = socket.gethostname() if options.advertise is None else options.advertise.host
+        return f"{'https' if self.https else 'http'}://{Address(host, port)}"
 
 
 def open_listeners(

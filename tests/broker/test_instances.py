@@ -105,7 +105,7 @@ class World:
     async def silence(self) -> None:
         """Everybody is out, and Redis knows it."""
         self.clock.advance(TIMEOUT_MS + 1)
-        while any(each.instance for each in self.broker.instances.describe(self.flights, "g")):
+        while any(each.instance for each in await self.broker.instances.describe(self.flights, "g")):
             await asyncio.sleep(0.001)
 
 
@@ -126,7 +126,7 @@ async def test_the_documented_example_over_a_restart_of_the_server(world: World)
     first, cursor = await world.get(await world.cursor("A"), 100)
     second, cursor = await world.get(cursor, 100)
     assert (first.offsets, second.offsets) == (list(range(100)), list(range(100, 200)))
-    assert world.broker.instances.describe(world.flights, "g")[0].committed == 100
+    assert (await world.broker.instances.describe(world.flights, "g"))[0].committed == 100
     await world.restart()
     other = await world.cursor("B")
     nothing, other = await world.get(other)
@@ -168,7 +168,7 @@ async def test_all_partitions_of_an_instance_are_read_and_all_instances_together
     assert [len(basket.kept) for basket in baskets] == [10, 10]
     everything = {(partition, offset) for basket in baskets for partition, offset, _ in basket.kept}
     assert everything == {(partition, offset) for partition in range(4) for offset in range(5)}
-    holders = [each.instance for each in world.broker.instances.describe(world.flights, "g")]
+    holders = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     assert sorted(holders, key=str) == ["a", "a", "b", "b"]
 
 
@@ -180,7 +180,7 @@ async def test_starts_are_durable_when_the_cursor_is_answered(world: World) -> N
     await world.restart()
     await world.put(2, 1)
 
-    assert {each.partition: each.committed for each in world.broker.instances.describe(world.flights, "g")} == {
+    assert {each.partition: each.committed for each in await world.broker.instances.describe(world.flights, "g")} == {
         0: None,
         1: None,
     }
@@ -215,17 +215,17 @@ async def test_a_start_at_a_time_to_come(world: World) -> None:
     basket, cursor = await world.get(cursor)
     assert basket.offsets == [4, 5]
     await world.get(cursor)
-    assert world.broker.instances.describe(world.flights, "g")[0].committed == 6
+    assert (await world.broker.instances.describe(world.flights, "g"))[0].committed == 6
 
 
 async def test_a_restarted_server_knows_who_has_what_and_a_new_epoch_fences_the_old_one(world: World) -> None:
     await world.topic(4)
     a, b = (await world.get(await world.cursor("a")))[1], (await world.get(await world.cursor("b")))[1]
     a = (await world.get(a))[1]
-    before = [each.instance for each in world.broker.instances.describe(world.flights, "g")]
+    before = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     old_broker, old_storage = world.broker, world.storage
     await world.start()
-    after = world.broker.instances.describe(world.flights, "g")
+    after = await world.broker.instances.describe(world.flights, "g")
     assert [each.instance for each in after] == before
     assert {each.reserved_until_ms for each in after} == {world.clock.now_ms() + TIMEOUT_MS}
     with pytest.raises(InstanceError) as caught:
@@ -293,7 +293,7 @@ async def test_an_unused_group_goes_and_makes_room(world: World) -> None:
     assert world.broker.instances.groups_of(world.flights) == []
     assert await world.storage.groups.load() == []
     with pytest.raises(InstanceError) as caught:
-        world.broker.instances.describe(world.flights, "g")
+        await world.broker.instances.describe(world.flights, "g")
     assert caught.value.kind is InstanceProblem.UNKNOWN_GROUP
 
 
@@ -330,7 +330,7 @@ async def test_a_get_whose_client_goes_away_holds_nothing_back(world: World) -> 
     # What it would have read was never delivered: a sign of life is enough to give up.
     await world.broker.instances.heartbeat(world.flights, a)
 
-    holders = [each.instance for each in world.broker.instances.describe(world.flights, "g")]
+    holders = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     assert sorted(holders, key=str) == ["a", "b"]
 
 
@@ -353,7 +353,7 @@ async def test_an_instance_that_asked_in_time_is_not_silent_because_storage_was_
     group = world.broker.groups.describe("g")
     assert group is not None
     assert [member.client_id for member in group.members] == ["a", "b", "late"]
-    holders = [each.instance for each in world.broker.instances.describe(world.flights, "g")]
+    holders = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     assert sorted(holders, key=str) == ["a", "b"]
 
 
@@ -365,7 +365,7 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
     with pytest.raises(InstanceError) as caught:
         await world.get(cursor, 5)
     assert caught.value.kind is InstanceProblem.UNAVAILABLE
-    assert world.broker.instances.describe(world.flights, "g")[0].committed is None
+    assert (await world.broker.instances.describe(world.flights, "g"))[0].committed is None
     with pytest.raises(InstanceError):
         await world.broker.instances.create_cursor(world.flights, "h", "a", BEGINNING, TIMEOUT_MS, True)
     assert world.broker.instances.groups_of(world.flights) == ["g"]
@@ -373,7 +373,7 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
     world.groups.refuses = False
     again, cursor = await world.get(cursor, 5)
     assert again.offsets == [5, 6, 7, 8, 9]
-    assert world.broker.instances.describe(world.flights, "g")[0].committed == 5
+    assert (await world.broker.instances.describe(world.flights, "g"))[0].committed == 5
 
 
 async def test_reading_costs_no_write_but_for_commits(world: World) -> None:

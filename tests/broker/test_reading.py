@@ -5,7 +5,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import Buffer
 from headrace.broker.log import LogPartition
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Source
 from headrace.broker.reading import read
 from headrace.records.batch import peek
 from headrace.records.build import build
@@ -27,7 +27,7 @@ class Sink:
     def room(self) -> int:
         return self.bytes if len(self.offsets) < self.limit else 0
 
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         self.calls += 1
         self.not_before_ms = not_before_ms
         for batch in batches:

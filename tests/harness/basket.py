@@ -1,7 +1,7 @@
 """What a test reads, record by record."""
 
 from headrace.broker.cache import Buffer
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Source
 from headrace.records.batch import peek
 from headrace.records.walk import records
 
@@ -16,7 +16,7 @@ class Basket:
     def room(self) -> int:
         return 1 << 20 if len(self.kept) < self.limit else 0
 
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         assert not_before_ms is None
         assert peek(batches[0]).base_offset <= offset
         for batch in batches:

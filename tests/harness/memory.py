@@ -28,6 +28,15 @@ class _Log:
         return self.batches[-1].next_offset if self.batches else self.start
 
 
+class _Look:
+    """`LogLook`."""
+
+    def __init__(self, logs: "MemoryLogs", log: _Log) -> None:
+        self.log_start, self.next_offset = log.start, log.end
+        self.read, self.find_timestamp = logs.read, logs.find_timestamp
+        self.find_max_timestamp = logs.find_max_timestamp
+
+
 class MemoryLogs:
     """`LogStorage`. What is placed is answered when `answer` is called, as Redis answers later."""
 
@@ -77,6 +86,10 @@ class MemoryLogs:
                 known = log.producers.setdefault(append.producer_id, Producer(append.producer_epoch))
                 known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 0)
             done(None)
+
+    async def look(self, stream: str) -> _Look:
+        self._shared.check()
+        return _Look(self, self.logs.get(stream, _Log()))
 
     async def settle(self, stream: str) -> None:
         self._shared.check()
@@ -215,6 +228,10 @@ class MemoryDocuments:
 
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: value for (k, name), value in sorted(self.stored.items()) if k == kind}
+
+    async def keep(self, kind: str, name: str, document: bytes) -> bytes:
+        self._shared.check()
+        return self.stored.setdefault((kind, name), document)
 
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         self._shared.check()

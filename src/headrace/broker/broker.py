@@ -10,16 +10,18 @@ from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives
 from headrace.broker.coordination import Coordination
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
+from headrace.broker.followed import FollowedLog
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
+from headrace.broker.log import LogPartition
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset, Opener
 from headrace.broker.opening import Openings
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
-from headrace.broker.partition import Partition, Readable
+from headrace.broker.partition import Partition, Readable, Source
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.refreshing import refresh
@@ -96,7 +98,7 @@ class Broker:
         self.topics.adopted.append(self.native.topic_added)
         self.topics.deleted.append(self.native.topic_deleted)
         self.topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
-        self.instances = Instances(self.groups, self.find_offset)
+        self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self.storage_url: str | None = None
@@ -228,9 +230,27 @@ class Broker:
         """Looks into batches for one request."""
         return Opener(self.openings)
 
-    async def find_offset(self, partition: Partition, timestamp: int, opener: Opener | None = None) -> FoundOffset:
+    async def find_offset(self, partition: Source, timestamp: int, opener: Opener | None = None) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
         return await partition.find_offset(timestamp, opener or self.opener())
+
+    async def source(self, partition: Partition, offset: int = 0) -> Source:
+        """Where a partition's records are read up to an offset, whoever leads it. Raises StorageUnavailable.
+
+        A log that another broker leads is looked at in storage. So is one of this server's that is being opened, or
+        that somebody has seen longer than it is known to be here, where storage has not answered yet.
+        """
+        if (
+            not isinstance(partition, LogPartition)
+            or not self.ownership.shared
+            or (partition.is_led and offset <= partition.log_end)
+        ):
+            return partition
+        live = self.topics.get(partition.topic)
+        if self._archives is not None and live.config.remote and not partition.is_led:
+            # The archive may have begun after the topic was loaded here.
+            await self._archives.attach([live])
+        return await FollowedLog.look_at(partition, self.storage.logs)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""

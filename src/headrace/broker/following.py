@@ -13,6 +13,8 @@ from headrace.topics.errors import TopicError
 
 _WAIT_MS = 1_000
 _AGAIN_S = 0.25
+_CATCH_UP_S = 2.0
+_LOOK_S = 0.005
 _MOST = 5_000
 """Changes at once from which on everything is loaded: some may have been dropped."""
 _log = structlog.get_logger("headrace.membership")
@@ -42,13 +44,15 @@ class Follower:
         self._documents = documents
         self._view = view
         self._last = self._at_last_beat = "0-0"
+        self._taken = "0-0"
+        """The last change that all is loaded for."""
         self._everything = False
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self, last: str) -> None:
         """Follow from a change on; what was before it is known."""
-        self._last = self._at_last_beat = last
+        self._last = self._at_last_beat = self._taken = last
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
 
     async def stop(self) -> None:
@@ -70,6 +74,20 @@ class Follower:
         """Something may have been missed."""
         self._everything = True
 
+    async def catch_up(self) -> bool:
+        """Return when every change there is has been taken over, or it takes too long; whether there was any.
+
+        Raises:
+            StorageUnavailable.
+        """
+        wanted = await self._storage.last_change()
+        if _place(wanted) <= _place(self._taken):
+            return False
+        deadline = asyncio.get_running_loop().time() + _CATCH_UP_S
+        while _place(self._taken) < _place(wanted) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_S)
+        return True
+
     async def _run(self) -> None:
         while not self._stopped:
             try:
@@ -86,6 +104,7 @@ class Follower:
                     self._everything = True
                 else:
                     await self._take([change for _, change in found])
+                self._taken = self._last
             except TopicError as error:
                 # What it was about may not have been loaded.
                 self._everything = True

@@ -13,7 +13,7 @@ import msgspec
 from headrace.broker.groups import GroupTable, Runner
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import Sink, read
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
@@ -41,15 +41,20 @@ __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Rese
 MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
 
-FindOffset = Callable[[Partition, int], Awaitable[FoundOffset]]
+FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
 """The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
+
+
+SourceOf = Callable[[Partition], Awaitable[Source]]
+"""Where a partition's records are read."""
 
 
 class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
-    def __init__(self, groups: GroupTable, find_offset: FindOffset) -> None:
+    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf) -> None:
         self._groups = groups
+        self._source = source
         self._find_offset = find_offset
         self._being_made: dict[tuple[str, str], int] = {}
 
@@ -156,8 +161,13 @@ class Instances:
             starts = await self._starts(topic, start)
         _accepted(await runner.request(Update(token=object(), topic=_facts(topic), starts=starts)))
 
-    def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """Every partition of the topic with its position and holder. Raises InstanceError UNKNOWN_GROUP."""
+    async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
+        """Every partition of the topic with its position and holder.
+
+        Raises:
+            InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
+        """
+        await self._ready(group)
         found = self._runner(topic, group).reservations(topic.topic.name)
         if found is None:
             raise _unknown(topic, group)
@@ -232,7 +242,8 @@ class Instances:
         """Where each partition begins, as of now."""
         return tuple(await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions)))
 
-    async def _start(self, partition: Partition, start: Start) -> StoredStart:
+    async def _start(self, led: Partition, start: Start) -> StoredStart:
+        partition = await self._source(led)
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
         # Before the look-up by time: what comes meanwhile lies behind it.
@@ -267,7 +278,7 @@ class Instances:
                 break
             if each.partition not in offsets and len(offsets) >= max_offsets:
                 continue
-            partition = topic.partitions[each.partition]
+            partition = await self._source(topic.partitions[each.partition])
             offset = await self._beginning(partition, each)
             if offset is None:
                 continue
@@ -277,9 +288,8 @@ class Instances:
                 taken.append((each.partition, following))
         return tuple(taken)
 
-    async def _beginning(self, partition: Partition, each: ReadFrom) -> int | None:
+    async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
         """The offset to read from; None when there is nothing to read."""
-        partition.check_led()
         if each.offset >= partition.log_end and not partition.deleted:
             return None
         if each.not_before_ms is None:
@@ -288,7 +298,7 @@ class Instances:
         return None if found.offset < 0 else max(found.offset, each.offset)
 
 
-async def _read_on(partition: Partition, offset: int, sink: Sink, each: ReadFrom) -> int:
+async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom) -> int:
     try:
         return await read(partition, offset, sink)
     except OffsetOutOfRange:

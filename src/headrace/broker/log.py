@@ -16,7 +16,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
-from headrace.broker.reading import fitting
+from headrace.broker.reading import first_readable, fitting
 from headrace.broker.snapshots import Snapshots
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
@@ -122,8 +122,7 @@ class LogPartition:
     @property
     def log_start(self) -> int:
         """First offset that may be read: where the archive begins, if what is before the log is read from there."""
-        cold = self.cold
-        return self.local_start if cold is None or cold.start > self.local_start else cold.start
+        return first_readable(None if self.cold is None else self.cold.start, self.local_start)
 
     # Owning
 
@@ -191,6 +190,11 @@ class LogPartition:
         """The broker that leads it has opened it, under this leader epoch."""
         if self.leader is not None:
             self.leader_epoch = max(self.leader_epoch, epoch)
+
+    @property
+    def is_led(self) -> bool:
+        """Whether it is open here."""
+        return self._elsewhere is None
 
     def check_led(self) -> None:
         """Raise NotLeader unless it is open here."""

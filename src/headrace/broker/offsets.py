@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.broker.opening import HERE, MOST, USUAL, Openings
-from headrace.broker.partition import Partition
-from headrace.broker.ports import LogStorage
+from headrace.broker.partition import Source
+from headrace.broker.ports import LogLookup
 from headrace.records.batch import peek
 from headrace.records.compression import NONE
 from headrace.records.errors import BatchError, BatchTooLarge
@@ -89,7 +89,7 @@ class Opener:
 
 
 async def find(
-    storage: LogStorage, partition: Partition, timestamp: int, opener: Opener, cold: "ColdPartition | None" = None
+    storage: LogLookup, partition: Source, timestamp: int, opener: Opener, cold: "ColdPartition | None" = None
 ) -> FoundOffset:
     """Look an offset up by time.
 
@@ -121,7 +121,7 @@ async def find(
     return FoundOffset(*old) if old is not None and old[1] >= found.timestamp else found
 
 
-async def _in_log(storage: LogStorage, partition: Partition, timestamp: int, opener: Opener) -> FoundOffset:
+async def _in_log(storage: LogLookup, partition: Source, timestamp: int, opener: Opener) -> FoundOffset:
     """The same among the records in the log."""
     largest = timestamp == Special.MAX_TIMESTAMP
     stream = partition.stream
@@ -138,7 +138,7 @@ async def _in_log(storage: LogStorage, partition: Partition, timestamp: int, ope
 
 
 async def _behind_log_start(
-    storage: LogStorage, partition: Partition, stored: StoredBatch, timestamp: int, opener: Opener
+    storage: LogLookup, partition: Source, stored: StoredBatch, timestamp: int, opener: Opener
 ) -> FoundOffset:
     """The first readable record with `timestamp` or a later one, from the batch that holds the log start on."""
     following: list[StoredBatch] = [stored]

@@ -1,5 +1,6 @@
 """Which broker owns what, as the view says: the rendezvous choice among those that are alive."""
 
+import asyncio
 from collections.abc import Callable
 
 from headrace.membership.rendezvous import Rendezvous
@@ -15,6 +16,7 @@ class Ownership:
         self._rendezvous = Rendezvous([node_id])
         self.inside = True
         """Whether the view has this very server."""
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.certain: Callable[[], bool] = lambda: True
         """Whether nobody can have missed this server by now."""
 
@@ -38,6 +40,16 @@ class Ownership:
         self.view = view
         self.inside = inside
         self._rendezvous = Rendezvous(each.node_id for each in view.members)
+        for future, happened in tuple(self._waiting.items()):
+            if not future.done() and happened():
+                future.set_result(None)
+
+    def until(self, happened: Callable[[], bool]) -> "asyncio.Future[None]":
+        """Done with the first view, from now on, in which something holds; whoever wants it no more cancels it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = happened
+        future.add_done_callback(lambda done: self._waiting.pop(done, None))
+        return future
 
     def owner_of(self, key: str) -> int:
         """The node id of the broker that owns what this names; -1 where nobody is alive."""

@@ -47,22 +47,33 @@ class Readable(Protocol):
         """Stop telling; harmless when it was not watching."""
 
 
-class Partition(Readable, Protocol):
-    """A partition of a topic in the running server."""
+class Source(Readable, Protocol):
+    """A partition that records are read from and looked up in, wherever it is led."""
 
     topic: str
     index: int
     stream: str
     """The Redis key of its stream."""
-    deleted: bool
-    paused: bool
-    """Whether appends are refused for a moment: its records are about to be elsewhere."""
-    leader: int | None
-    """The node id of the broker that leads it; None: this server does."""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its topic is gone."""
 
     @property
     def local_start(self) -> int:
         """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
+
+    async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
+        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
+
+
+class Partition(Source, Protocol):
+    """A partition of a topic in the running server."""
+
+    paused: bool
+    """Whether appends are refused for a moment: its records are about to be elsewhere."""
+    leader: int | None
+    """The node id of the broker that leads it; None: this server does."""
 
     @property
     def leader_epoch(self) -> int:
@@ -82,9 +93,6 @@ class Partition(Readable, Protocol):
         Raises:
             UnknownTopic, StorageUnavailable, CorruptBatch: nothing was stored and `done` is not called.
         """
-
-    async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
-        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none."""

@@ -43,8 +43,39 @@ class TopicStorage(Protocol):
         """The first of `count` producer ids nobody was given before, in any virtual cluster."""
 
 
-class LogStorage(Protocol):
+class LogLookup(Protocol):
+    """Logs that can be read."""
+
+    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+        """At most `count` batches that end at or before offset `end` (None: no such bound).
+
+        The first is the one that holds `offset`, or the next one after it.
+        """
+
+    async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
+        """The first batch that has a record with this timestamp (ms) or a later one."""
+
+    async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
+        """The first batch that holds the log's largest timestamp."""
+
+
+class LogLook(LogLookup, Protocol):
+    """One log that another server owns, as storage had it a moment ago."""
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+
+    @property
+    def next_offset(self) -> int:
+        """Log end."""
+
+
+class LogStorage(LogLookup, Protocol):
     """The logs that this server owns. It decides where a batch goes; the storage places it there, or nowhere."""
+
+    async def look(self, stream: str) -> LogLook:
+        """A log that another server owns, as it is now."""
 
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Shut earlier owners out of a log and learn where it starts and ends.
@@ -66,18 +97,6 @@ class LogStorage(Protocol):
 
     async def settle(self, stream: str) -> None:
         """Return when everything that was acknowledged can be read from the storage."""
-
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
-        """At most `count` batches that end at or before offset `end` (None: no such bound).
-
-        The first is the one that holds `offset`, or the next one after it.
-        """
-
-    async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
-        """The first batch that has a record with this timestamp (ms) or a later one."""
-
-    async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
-        """The first batch that holds the log's largest timestamp."""
 
     async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
         """Write down what has changed of the producers as of `offset`; None removes one."""
@@ -217,6 +236,9 @@ class DocumentStorage(Protocol):
             changes: (kind, id) -> the document from now on; None removes it.
         """
 
+    async def keep(self, kind: str, name: str, document: bytes) -> bytes:
+        """Store a document unless there is one already, which then stays; the one that there is now."""
+
 
 class Storage(Protocol):
     """All that one virtual cluster keeps. Logs, native streams and documents are common to all clusters."""
@@ -272,6 +294,9 @@ class MembershipStorage(Protocol):
 
     async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
         """What has changed behind a change's id; waits that long for something."""
+
+    async def last_change(self) -> str:
+        """The id of the last change; `0-0` where there was none."""
 
     async def leaders(self) -> dict[str, int]:
         """Stream -> the leader epoch that its log was opened with last."""

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Protocol
 
 from headrace.broker.cache import Buffer
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Source
 from headrace.records.batch import ATTRIBUTES_AT
 from headrace.topics.model import StoredBatch
 
@@ -21,7 +21,7 @@ class Sink(Protocol):
     def room(self) -> int:
         """Bytes it still wants; 0: full."""
 
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         """Take records from `offset` on, as many as it wants.
 
         Args:
@@ -36,7 +36,7 @@ class Sink(Protocol):
         """
 
 
-async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int | None = None) -> int:
+async def read(partition: Source, offset: int, sink: Sink, not_before_ms: int | None = None) -> int:
     """Read until the sink is full or the log end is reached; the next offset to read.
 
     Raises:
@@ -59,6 +59,16 @@ async def read(partition: Partition, offset: int, sink: Sink, not_before_ms: int
             break
         offset = following
     return offset
+
+
+def first_readable(cold_start: int | None, local_start: int) -> int:
+    """Where a log begins for readers.
+
+    Args:
+        cold_start: where its archive begins; None: it is read from none.
+        local_start: where it begins in Redis.
+    """
+    return local_start if cold_start is None else min(cold_start, local_start)
 
 
 def count_records(batches: list[Buffer], *, dense: bool) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
 from headrace.broker.opening import A_TURN, USUAL, Openings
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import read
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
@@ -66,7 +66,7 @@ class _Sink:
         full = len(self.read.found) >= self._most or self._opened >= _MOST_OPENED or self._kept >= _MOST_KEPT
         return 0 if full else _ROOM
 
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         for batch in batches:
             if not self.room():
                 break

@@ -21,6 +21,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[tuple[str, str, int], ...] = ()
     """Where it has several listeners: the name, the host and the port of each."""
 
+    http: str = ""
+    """Where the other brokers reach its HTTP listener: a URL without a path."""
+
     def at(self, listener: str) -> tuple[str, int] | None:
         """Host and port of its listener of that name; None: it has none."""
         if not self.endpoints:

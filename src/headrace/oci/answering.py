@@ -7,7 +7,7 @@ import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.opening import A_TURN, HERE, MOST, USUAL, Openings
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Source
 from headrace.broker.tracing import BatchTracer
 from headrace.records import compiled
 from headrace.records.batch import BatchHeader, peek
@@ -66,7 +66,7 @@ class MessageSink:
         wanted = (self._limit - messages.count) * (usual + _AROUND_RECORD) + _AROUND_BATCHES
         return max(1, min(self._most_bytes - messages.size, wanted))
 
-    async def take(self, partition: Partition, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         """Take records from `offset` on; see `Sink.take`."""
         prefix = b'{"stream":%b,"partition":"%d","key":' % (self._name, partition.index)
         for batch in batches:
@@ -148,5 +148,5 @@ class MessageSink:
         return self._messages.take()
 
 
-def _passed_over(partition: Partition, reason: str) -> None:
+def _passed_over(partition: Source, reason: str) -> None:
     _log.error("records passed over", topic=partition.topic, partition=partition.index, reason=reason)

@@ -21,14 +21,17 @@ from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.telling import tells_requests
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
+from headrace.oci.bodies import Gone, announced, whole
 from headrace.oci.call import Answer, Call
-from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, of_topic_error, unknown_stream
+from headrace.oci.elsewhere import ANSWERED, Done, Groups, group_of
+from headrace.oci.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
 from headrace.oci.openapi import describe
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Match, Router
 from headrace.oci.service import OciService
+from headrace.peers.seal import HEADER
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Scope = MutableMapping[str, Any]
@@ -63,6 +66,7 @@ _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 _DESCRIPTION = f"{BASE}/openapi.json".encode()
+_UNKNOWN = 404
 _MOST_MESSAGE = 1000
 """Characters of an error's message."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -108,6 +112,10 @@ class OciApp:
         operations.load()
         self._service = service
         self._authenticator = authenticator
+        self.groups: Groups | None = None
+        """Where requests about groups are answered; None: here, all of them."""
+        self.catch_up: Callable[[], Awaitable[bool]] | None = None
+        """Takes over what other brokers have changed so far; whether there was something. None: there are none."""
         self._telling = tells_requests(_log)
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
@@ -124,20 +132,15 @@ class OciApp:
         # Whatever is logged on behalf of this request says whose it is.
         bind_contextvars(client=(scope.get("client") or ("local",))[0], request=request_id)
         try:
-            status, answer = await self._run(scope, headers, receive)
-        except OciError as error:
-            status, answer = _failed(error)
-        except TopicError as error:
-            status, answer = _failed(of_topic_error(error))
-        except _Gone:
+            status, answer = await self._answer(scope, headers, receive)
+        except Gone:
             return
-        except Exception:
-            _log.exception("an operation failed", method=scope["method"], path=scope["path"], request=request_id)
-            status, answer = _failed(OciError(500, "Internal server error"))
         if status >= 400 and "expect" in headers:
             # A client that asks before it sends a body may leave it out now, and then nobody could tell where its next
             # request begins.
             answer.headers["connection"] = "close"
+        if HEADER in headers:
+            answer.headers[ANSWERED] = "yes"
         counted = self._counted[scope.get(_OPERATION, _NONE)]
         if status >= 400:
             counted.failed((answer.body["code"],))
@@ -164,6 +167,20 @@ class OciApp:
             if large:
                 reads.release(len(content))
 
+    async def _answer(self, scope: Scope, headers: dict[str, str], receive: Receive) -> Done:
+        """The answer, whatever it is. Raises Gone."""
+        try:
+            return await self._run(scope, headers, receive)
+        except OciError as error:
+            return _failed(error)
+        except TopicError as error:
+            return _failed(of_topic_error(error))
+        except Gone:
+            raise
+        except Exception:
+            _log.exception("an operation failed", method=scope["method"], path=scope["path"])
+            return _failed(OciError(500, "Internal server error"))
+
     async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
         method: str = scope["method"]
         raw_path: bytes = scope["raw_path"]
@@ -186,19 +203,36 @@ class OciApp:
             if principal is not ANONYMOUS:
                 bind_contextvars(user=principal.name)
         if method in _WITHOUT_BODY:
-            return await self._do(scope, receive, headers, match, principal, None)
+            return await self._known(scope, receive, headers, match, principal, None)
         most = MOST_BODY_OF.get(operation.name, MOST_BODY)
-        size = _announced(headers, most)
+        size = announced(headers, most)
         if size <= _LARGE:
-            content = await _body(receive, size)
-            return await self._do(scope, receive, headers, match, principal, content)
+            content = await whole(receive, size)
+            return await self._known(scope, receive, headers, match, principal, content)
         bodies = self._service.bodies
         granted = await bodies.acquire(size, size)
         try:
-            content = await _body(receive, size)
-            return await self._do(scope, receive, headers, match, principal, content)
+            content = await whole(receive, size)
+            return await self._known(scope, receive, headers, match, principal, content)
         finally:
             bodies.release(granted)
+
+    async def _known(
+        self,
+        scope: Scope,
+        receive: Receive,
+        headers: dict[str, str],
+        match: Match,
+        principal: Principal,
+        content: bytes | None,
+    ) -> Done:
+        """Run the operation; once more for what is not known here, where another broker has just made it."""
+        try:
+            return await self._do(scope, receive, headers, match, principal, content)
+        except OciError as error:
+            if error.status != _UNKNOWN or self.catch_up is None or not await self.catch_up():
+                raise
+        return await self._do(scope, receive, headers, match, principal, content)
 
     async def _do(
         self,
@@ -220,7 +254,6 @@ class OciApp:
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
         if len(content) > _MOST_KEPT and operation.name not in MOST_BODY_OF:
             raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {operation.name}")
-        injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         call = Call(
             self._service,
             path=match.path,
@@ -229,23 +262,44 @@ class OciApp:
             body=self._bodies[operation.name](content) if operation.body is not None else None,
             principal=principal,
             endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
-            injected=injected,
         )
         # Whether `principal` may have what `operation.needed(call)` tells would be asked here.
-        if self._service.limits is not None:
-            self._service.limits.call(operation.name, principal.tenancy, self._service.clock.ticks_ms())
+        group = None if self.groups is None else group_of(operation, call)
+        doing: Callable[[], Awaitable[Done]] = partial(self._operate, match, call)
+        if self.groups is not None and group is not None:
+            if HEADER in headers:
+                return await self.groups.carried(group, doing)
+            doing = partial(
+                self.groups.answer,
+                group,
+                scope["method"],
+                scope["raw_path"] + b"?" + query if query else scope["raw_path"],
+                call,
+                request_id=headers.get("opc-request-id", ""),
+                body=content,
+                here=doing,
+                repeats=operation.repeats,
+            )
+        injected = call.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         if injected.delay_ms:
             await self._service.sleep(injected.delay_ms)
         if injected.error is not None:
             raise injected.error
+        done = await doing()
+        if injected.lost:
+            await _drop(scope, receive)
+        return done
+
+    async def _operate(self, match: Match, call: Call) -> Done:
+        """Run an operation on this server."""
+        operation = match.operation
+        if self._service.limits is not None:
+            self._service.limits.call(operation.name, call.principal.tenancy, self._service.clock.ticks_ms())
         try:
-            answer = await operation.handler(call)
+            return operation.status, await operation.handler(call)
         except UnknownTopic:
             # It was deleted while the operation was under way.
             raise unknown_stream(match.path.get("streamId", "")) from None
-        if injected.lost:
-            await _drop(scope, receive)
-        return operation.status, answer
 
 
 def _address(scope: Scope) -> str:
@@ -258,52 +312,18 @@ def _reader(operation: Operation) -> Callable[[bytes], Any]:
     return bytes if operation.raw_body else BodyReader(operation.body).read
 
 
-class _Gone(Exception):
-    """There is nobody to answer any more."""
-
-
 async def _drop(scope: Scope, receive: Receive) -> None:
-    """Close the connection without an answer, as far as the server below can; raises _Gone then."""
+    """Close the connection without an answer, as far as the server below can; raises Gone then."""
     extension = scope.get("extensions", {}).get(DROP)
     if extension is not None:
         extension["drop"]()
         while (await receive())["type"] != "http.disconnect":
             pass
-        raise _Gone
+        raise Gone
 
 
 def _query(operation: Operation, text: bytes) -> Any:
     return None if operation.query is Nothing else query_of(operation.query, text)
-
-
-def _announced(headers: dict[str, str], most: int) -> int:
-    """Bytes that a body has, or may have where its head does not tell. Raises OciError 400 when it is too large."""
-    length = headers.get("content-length", "")
-    if not (length.isascii() and length.isdecimal()):
-        return most if "transfer-encoding" in headers else 0
-    size = int(length[:20])
-    if size > most:
-        # A client that sends it all the same is heard out by the listener, so that the answer is not lost.
-        raise OciError(400, REQUEST_TOO_LARGE)
-    return size
-
-
-async def _body(receive: Receive, most: int) -> bytes:
-    """The whole body. Raises OciError 400 when it is larger than `most`."""
-    chunks = []
-    size = 0
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _Gone
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > most:
-            raise OciError(400, REQUEST_TOO_LARGE)
-        chunks.append(chunk)
-        more = message.get("more_body", False)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _failed(error: OciError) -> tuple[int, Answer]:

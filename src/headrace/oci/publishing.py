@@ -10,6 +10,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
+from headrace.oci.puts import MOST_BATCH, Puts
 from headrace.oci.times import text_of
 from headrace.records import compiled
 from headrace.records.batch import MAX_TIMESTAMP_AT
@@ -17,9 +18,6 @@ from headrace.records.pure_publish import Shares, Told
 from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
-MOST_BATCH = 64 << 20
-"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
-its own, and a mebibyte of messages of one byte takes more as records than as messages."""
 LEFT_OUT_MS = 1000
 """What messages that are left out on purpose are told to wait."""
 
@@ -48,7 +46,14 @@ class _Share:
 class Publication:
     """One request's messages."""
 
-    def __init__(self, broker: Broker, topic: LiveTopic, shares: Shares, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        topic: LiveTopic,
+        shares: Shares,
+        limits: Limits | None = None,
+        puts: Puts | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -56,11 +61,14 @@ class Publication:
             topic: the stream's.
             shares: the messages, shared out; the batches are the broker's from here on.
             limits: what may be written; None: everything.
+            puts: brings batches to whoever leads their partition; None: this server leads all.
         """
         self._broker = broker
         self._topic = topic
         self._places, self._batches = shares
         self._limits = limits
+        # A plain stream is written to anywhere.
+        self._puts = None if topic.config.native else puts
         self._shares: list[_Share] = []
         self._waiting = len(self._batches)
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -71,26 +79,47 @@ class Publication:
         Raises:
             OciError: no partition took its share: 503, or 429 when all of them were throttled.
         """
+        carried = []
         for index, batch, size in self._batches:
             share = _Share(index)
             self._shares.append(share)
-            self._append(share, batch, size)
+            if self._throttled(share, size):
+                continue
+            if self._puts is None:
+                self._append(share, batch)
+            else:
+                carried.append(self._put(self._puts, share, batch))
+        await asyncio.gather(*carried)
         if self._waiting:
             await self._done
         errors = [share.error for share in self._shares if share.error is not None]
         if errors and len(errors) == len(self._shares):
             raise min(errors, key=lambda error: error.status == 429)
 
-    def _append(self, share: _Share, batch: bytearray, size: int) -> None:
-        topic = self._topic.topic
-        if self._limits is not None:
-            wait_ms = self._limits.write(topic.id.bytes, share.partition, size, self._broker.clock.ticks_ms())
-            if wait_ms:
-                self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
-                return
+    def _throttled(self, share: _Share, size: int) -> bool:
+        """Whether a share is refused for being too much for its partition just now."""
+        if self._limits is None:
+            return False
+        stream = self._topic.topic.id.bytes
+        wait_ms = self._limits.write(stream, share.partition, size, self._broker.clock.ticks_ms())
+        if wait_ms:
+            self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
+        return bool(wait_ms)
+
+    async def _put(self, puts: Puts, share: _Share, batch: bytearray) -> None:
+        """Have a share appended by whoever leads its partition."""
+        try:
+            placed = await puts.put(self._broker, self._topic, share.partition, batch)
+        except TopicError as error:
+            self._settled(share, of_topic_error(error))
+        else:
+            share.base_offset, share.time_ms = placed.base_offset, placed.time_ms
+            self._settled(share)
+
+    def _append(self, share: _Share, batch: bytearray) -> None:
         try:
             self._broker.append(
-                topic.name, share.partition, batch, partial(self._appended, share), most_bytes=MOST_BATCH
+                self._topic.topic.name, share.partition, batch, partial(self._appended, share), most_bytes=MOST_BATCH
             )
         except TopicError as error:
             self._settled(share, of_topic_error(error))

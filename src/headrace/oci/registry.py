@@ -42,6 +42,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer's body; None: there is none."""
     status: int
     answer_headers: tuple[str, ...]
+    repeats: bool
+    """Whether a call may be made again by the server where the answer to the first one was lost."""
     signs_body: bool
     """False for PutMessages, whose signature leaves the body out."""
     doc: str
@@ -71,6 +73,7 @@ def operation(
     answer: Any = None,
     status: int = 200,
     answer_headers: tuple[str, ...] = (),
+    repeats: bool = True,
     signs_body: bool = True,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated coroutine function the handler of an operation. Raises ValueError for a second one.
@@ -94,6 +97,7 @@ def operation(
             answer=answer,
             status=status,
             answer_headers=answer_headers,
+            repeats=repeats,
             signs_body=signs_body,
             doc=(handler.__doc__ or "").strip(),
             needs=needs,

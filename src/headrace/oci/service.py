@@ -14,6 +14,7 @@ from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, exp
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
 from headrace.oci.faults import Faults
 from headrace.oci.limits import Limits
+from headrace.oci.puts import Puts
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 
@@ -31,6 +32,8 @@ class OciService:
     def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
         self.broker = clusters.default
         self.settings = settings
+        self.puts: Puts | None = None
+        """Where messages are put that may be for another broker; None: there is none."""
         self.traceparent: Callable[[], str | None] = lambda: None
         """The trace that the request being served belongs to; None: it belongs to none."""
         self.clock = clusters.clock
@@ -47,11 +50,8 @@ class OciService:
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
         storage = self.broker.storage
-        secret = (await storage.documents.load(_SECRETS)).get(_CURSORS)
-        if secret is None:
-            secret = secrets.token_bytes(SECRET_SIZE)
-            await storage.documents.save({(_SECRETS, _CURSORS): secret})
-        self.signer = Signer(secret)
+        # Of several servers that begin together the first one chooses.
+        self.signer = Signer(await storage.documents.keep(_SECRETS, _CURSORS, secrets.token_bytes(SECRET_SIZE)))
         await self.catalog.start()
 
     async def reset(self) -> None:

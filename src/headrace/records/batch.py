@@ -13,10 +13,12 @@ CRC_AT = 17
 ATTRIBUTES_AT = 21
 """Also the first byte that the CRC covers."""
 MAX_TIMESTAMP_AT = 35
+PRODUCER_AT = 43
 
 _OFFSET = Struct(">q")
 _UINT32 = Struct(">I")
 _INT16 = Struct(">h")
+_PRODUCER = Struct(">qhi")
 _LOG_APPEND = 0x08
 _make = tuple.__new__
 
@@ -107,6 +109,16 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
     attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
     _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
+    _sign(batch)
+
+
+def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make a writable batch an idempotent producer's, with its first record's sequence; computes the CRC anew."""
+    _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _sign(batch)
+
+
+def _sign(batch: bytearray | memoryview) -> None:
     with memoryview(batch)[ATTRIBUTES_AT:] as covered:
         _UINT32.pack_into(batch, CRC_AT, compiled.crc32c(covered))
 
@@ -117,6 +129,7 @@ __all__ = [
     "Buffer",
     "check",
     "log_append_time",
+    "number",
     "peek",
     "read_header",
 ]

@@ -21,6 +21,13 @@ class RedisDocuments:
         found = checked(await self._scripts.connection.call("HGETALL", self._keyspace.documents(kind)))
         return {name.decode(): value for name, value in sorted(zip(found[::2], found[1::2], strict=True))}
 
+    async def keep(self, kind: str, name: str, document: bytes) -> bytes:
+        """Store a document unless there is one; see `broker.ports.DocumentStorage.keep`."""
+        key = self._keyspace.documents(kind)
+        checked(await self._scripts.connection.call("HSETNX", key, name, document))
+        kept: bytes = checked(await self._scripts.connection.call("HGET", key, name))
+        return kept
+
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Apply all changes atomically; see `broker.ports.DocumentStorage.save`."""
         if not changes:

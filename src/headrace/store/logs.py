@@ -10,17 +10,19 @@ import structlog
 from headrace.keyspace import entries, partition
 from headrace.keyspace.keys import foreign_of, producers_of, state_of
 from headrace.metrics.counters import StoreCounters
-from headrace.records.batch import HEADER_SIZE, BatchHeader, peek, read_header
+from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.store import restoring
 from headrace.store.connection import Connection, Reply
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.errors import Stray
 from headrace.store.fence import Fence
+from headrace.store.looking import LookedAtLog
 from headrace.store.placing import Lost, OwnedLog, PlaceDone, Placer
 from headrace.store.replies import checked
 from headrace.store.restoring import Acknowledged, Opened
 from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts
+from headrace.store.searching import Searching
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch
@@ -29,7 +31,6 @@ from headrace.topics.sequences import Producer
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
 _OPENED_AT_ONCE = 64
-_SCAN_BATCHES = 16
 _HEADERS_AT_ONCE = 64
 _PATIENCE_S = 5.0
 """How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
@@ -41,7 +42,7 @@ def _stray(stream: str) -> StorageUnavailable:
     return StorageUnavailable(f"{stream} has entries that somebody else wrote")
 
 
-class RedisLogs:
+class RedisLogs(Searching):
     """The logs that this server owns."""
 
     def __init__(
@@ -313,6 +314,10 @@ class RedisLogs:
             found = await self._range(log, offset, count, end)
         return found
 
+    async def look(self, stream: str) -> LookedAtLog:
+        """A log that another server owns, as Redis has it now. Raises StorageUnavailable."""
+        return await LookedAtLog.look(self._scripts, stream)
+
     async def _range(self, log: OwnedLog, offset: int, count: int, end: int | None) -> list[StoredBatch]:
         epochs = log.epochs
         assert epochs is not None
@@ -327,33 +332,6 @@ class RedisLogs:
                 return found
             first = f"({raw[-1][0].decode()}"
 
-    async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
-        """The first batch that has a record with this timestamp (ms) or a later one."""
-        await self.settle(stream)
-        found, _ = await self._find(stream, timestamp)
-        if found is None or peek(found.batch).max_timestamp >= timestamp:
-            return found
-        # Its time came from a batch that was trimmed, or from its arrival: the one looked for lies behind it.
-        async for stored in self._scan(stream, found.next_offset):
-            if peek(stored.batch).max_timestamp >= timestamp:
-                return stored
-        return None
-
-    async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
-        """The first batch that holds the log's largest timestamp; None when no batch has one."""
-        await self.settle(stream)
-        found, last = await self._find(stream, "max")
-        largest = -1 if found is None else peek(found.batch).max_timestamp
-        if found is None or largest == last:
-            return found if largest >= 0 else None
-        # As above, but here it may also lie before.
-        best, largest = None, -1
-        async for stored in self._scan(stream, 0):
-            newest = peek(stored.batch).max_timestamp
-            if newest > largest:
-                best, largest = stored, newest
-        return best
-
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
         log = self._owned(stream)
         entry, newest = self._checked(log, await self._scripts.call("find_timestamp", [stream, log.state], wanted))
@@ -366,12 +344,6 @@ class RedisLogs:
         except Stray as error:
             self._placer.fail(log, _stray(log.name))
             raise StorageUnavailable(str(error)) from None
-
-    async def _scan(self, stream: str, offset: int) -> AsyncIterator[StoredBatch]:
-        while found := await self.read(stream, offset, _SCAN_BATCHES):
-            for stored in found:
-                yield stored
-            offset = found[-1].next_offset
 
     # Beside the stream
 

@@ -60,6 +60,23 @@ class TlsContexts:
         return tuple(found)
 
 
+def towards_peers(files: TlsFiles) -> ssl.SSLContext:
+    """What this server asks other brokers with, and by which it knows them, as the files are now.
+
+    Besides the system's authorities it trusts those of the truststore, and certificates that are this server's own.
+
+    Raises:
+        OSError, ssl.SSLError: the files cannot be used.
+    """
+    context = ssl.create_default_context()
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(files.keystore)
+    if files.truststore is not None:
+        context.load_verify_locations(files.truststore)
+    context.load_cert_chain(files.keystore, password="")
+    return context
+
+
 def _load(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

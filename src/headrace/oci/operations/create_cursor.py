@@ -8,7 +8,7 @@ import msgspec
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, Source
 from headrace.oci.call import Answer, Call
 from headrace.oci.cursors import PartitionCursor
 from headrace.oci.errors import OciError, invalid
@@ -59,7 +59,7 @@ async def create_cursor(call: Call) -> Answer:
     """
     details: CreateCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
-    partition = _partition(topic, details.partition)
+    partition = await broker.source(_partition(topic, details.partition), details.offset or 0)
     offset, not_before_ms = await _place(broker, partition, details)
     cursor = PartitionCursor(
         topic.topic.id.bytes, call.service.cursor_expiry_ms(), partition.index, offset, not_before_ms
@@ -75,7 +75,7 @@ def _partition(topic: LiveTopic, text: str) -> Partition:
     )
 
 
-async def _place(broker: Broker, partition: Partition, details: CreateCursorDetails) -> tuple[int, int | None]:
+async def _place(broker: Broker, partition: Source, details: CreateCursorDetails) -> tuple[int, int | None]:
     """The next offset to read, and the time to wait for when AT_TIME found nothing."""
     kind = details.type
     if kind is CursorType.TRIM_HORIZON:

@@ -43,6 +43,7 @@ class CreateGroupCursorDetails(msgspec.Struct, rename="camel"):
     needs=(live_stream(Operation.READ), group(Operation.READ, lambda call: call.body.group_name)),
     body=CreateGroupCursorDetails,
     answer=Cursor,
+    repeats=False,  # each time an instance without a name is another one
 )
 async def create_group_cursor(call: Call) -> Answer:
     """Make a cursor for an instance of a group. The first cursor makes the group and fixes where it begins.

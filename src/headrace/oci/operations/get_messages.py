@@ -8,7 +8,7 @@ from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.broker.instances import InstanceError
 from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Source
 from headrace.broker.reading import read
 from headrace.oci.answering import MessageSink
 from headrace.oci.call import Answer, Call
@@ -108,7 +108,7 @@ async def _read_partition(
 ) -> str:
     if cursor.partition >= len(topic.partitions):
         raise invalid(CURSOR_INVALID)
-    partition = topic.partitions[cursor.partition]
+    partition = await broker.source(topic.partitions[cursor.partition], cursor.offset)
     offset, not_before_ms = await _start(broker, partition, cursor)
     if offset < partition.log_start:
         raise invalid(CURSOR_BEHIND)
@@ -120,7 +120,7 @@ async def _read_partition(
     return call.service.signer.sign(following)
 
 
-async def _start(broker: Broker, partition: Partition, cursor: PartitionCursor) -> tuple[int, int | None]:
+async def _start(broker: Broker, partition: Source, cursor: PartitionCursor) -> tuple[int, int | None]:
     """Where to read, and the time that is still waited for."""
     if cursor.not_before_ms is None:
         return cursor.offset, None

@@ -61,7 +61,7 @@ async def get_group(call: Call) -> Answer:
     broker, topic = call.service.stream(stream_id)
     name = check_name(call.path["groupName"], "groupName")
     try:
-        reservations = broker.instances.describe(topic, name)
+        reservations = await broker.instances.describe(topic, name)
     except InstanceError as error:
         raise of_instance_error(error, by_cursor=False) from None
     shown = call.service.settings.committed_offset

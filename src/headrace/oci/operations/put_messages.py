@@ -100,7 +100,7 @@ async def put_messages(call: Call) -> Answer:
     if parent is not None:
         # Whoever reads the messages goes on with their writer's trace.
         shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
-    publication = Publication(broker, topic, shares, service.limits)
+    publication = Publication(broker, topic, shares, service.limits, service.puts)
     await publication.send()
     return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())
 

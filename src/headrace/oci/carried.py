@@ -1,0 +1,153 @@
+"""What other brokers bring here: requests about this server's groups, and batches for the logs that it leads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from headrace.access.principal import ANONYMOUS, Principal
+from headrace.broker.broker import Broker
+from headrace.broker.budget import ReadBudget
+from headrace.broker.clusters import Clusters, UnknownCluster
+from headrace.broker.live import LiveTopic
+from headrace.oci.bodies import Gone, announced, whole
+from headrace.oci.errors import OciError
+from headrace.oci.puts import MISDIRECTED, MOST_BATCH, Placed, Refusal, append
+from headrace.oci.reading import header_map
+from headrace.peers.seal import HEADER, NotSealed, Seals
+from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
+
+_log = structlog.get_logger("headrace.peers")
+_HEADER = HEADER.encode()
+_REFUSED = "This request does not come from another broker of this keyspace"
+
+
+def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The seal that a request comes with; None: a client sent it."""
+    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
+
+
+class Authenticator(Protocol):
+    """As `oci.asgi.Authenticator`."""
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """Who sent this. Raises OciError 401."""
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was signed. Raises OciError 401."""
+
+
+class SealAuthenticator:
+    """Believes seals, and leaves requests without one to another authenticator."""
+
+    def __init__(self, seals: Seals, clients: Authenticator) -> None:
+        """`clients`: tells who sent the requests of clients."""
+        self._seals = seals
+        self._clients = clients
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """On whose behalf another broker asks, or who the client is. Raises OciError 401."""
+        seal = seal_of(headers)
+        if seal is None:
+            return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
+        try:
+            principal = self._seals.read(seal, method, raw_target, now_ms).principal
+        except NotSealed as error:
+            _log.warning("a request with a wrong seal was refused", reason=str(error))
+            raise OciError(401, _REFUSED) from None
+        return ANONYMOUS if principal == ANONYMOUS else principal
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was sealed, or signed. Raises OciError 401."""
+        seal = seal_of(headers)
+        if seal is None:
+            self._clients.check_body(headers, body)
+        elif not self._seals.covers(seal, body):
+            raise OciError(401, _REFUSED)
+
+
+class AppendApp:
+    """Takes batches that were put at other brokers, as an ASGI application for `puts.PATH`."""
+
+    def __init__(self, clusters: Clusters, seals: Seals) -> None:
+        """`seals`: of this keyspace."""
+        self._clusters = clusters
+        self._authenticator = SealAuthenticator(seals, _Nobody())
+        # Of its own: a put may wait here for a batch of its own to be taken there, and the other way round.
+        self._bodies = ReadBudget()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            status, told = await self._take(scope, receive)
+        except Gone:
+            return
+        except OciError as error:
+            status, told = error.status, Refusal("StorageUnavailable", error.message)
+        except NotLeader as error:
+            status, told = MISDIRECTED, Refusal(type(error).__name__, str(error))
+        except TopicError as error:
+            status, told = 409, Refusal(type(error).__name__, str(error))
+        content = msgspec.json.encode(told)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _take(self, scope: Scope, receive: Receive) -> tuple[int, Placed | Refusal]:
+        query: bytes = scope["query_string"]
+        self._authenticator.authenticate(
+            scope["method"],
+            scope["raw_path"] + b"?" + query,
+            scope["headers"],
+            signs_body=True,
+            now_ms=self._clusters.clock.now_ms(),
+        )
+        size = announced(header_map(scope["headers"]), MOST_BATCH)
+        granted = await self._bodies.acquire(size, size)
+        try:
+            body = await whole(receive, size)
+            self._authenticator.check_body(scope["headers"], body)
+            broker, topic, index = self._place(dict(parse_qsl(query.decode("ascii"))))
+            return 200, await append(broker, topic, index, bytearray(body))
+        finally:
+            self._bodies.release(granted)
+
+    def _place(self, place: Mapping[str, str]) -> tuple[Broker, LiveTopic, int]:
+        """Raises NotLeader where this server does not know such a topic (yet)."""
+        try:
+            broker = self._clusters.get(place["cluster"])
+            topic = broker.topics.get(place["topic"])
+        except (UnknownCluster, UnknownTopic) as error:
+            raise NotLeader(str(error)) from None
+        if topic.topic.id.hex != place["id"]:
+            raise NotLeader(f"topic {topic.topic.name!r} is another one here")
+        return broker, topic, int(place["partition"])
+
+
+class _Nobody:
+    """There is nothing for clients here."""
+
+    def authenticate(self, *_: object, **__: object) -> Principal:
+        raise OciError(401, _REFUSED)
+
+    def check_body(self, *_: object) -> None:
+        raise OciError(401, _REFUSED)

@@ -1,0 +1,56 @@
+"""Puts the API of a server among those of the other brokers: what one of them cannot answer another one does."""
+
+import contextlib
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from headrace.broker.clusters import Clusters
+from headrace.metrics.counters import Counters
+from headrace.oci.asgi import Authenticator, OciApp
+from headrace.oci.carried import AppendApp, SealAuthenticator
+from headrace.oci.elsewhere import Groups
+from headrace.oci.puts import Puts
+from headrace.oci.service import OciService
+from headrace.peers.peers import Peers
+from headrace.peers.seal import SECRET_SIZE, Seals
+
+_SECRETS, _SEALS = "peer.secrets", "seals"
+"""Kind and id of the document that has the secret."""
+
+
+@contextlib.asynccontextmanager
+async def api(
+    service: OciService,
+    clusters: Clusters,
+    clients: Authenticator,
+    counters: Counters,
+    catch_up: Callable[[], Awaitable[bool]] | None,
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
+    """The API, and what takes batches from other brokers, where there may be some.
+
+    Args:
+        service: what operations work on.
+        clusters: what is there.
+        clients: tells who sent the requests of clients.
+        counters: the server's.
+        catch_up: takes over what other brokers have changed; None: there are none.
+        tls: what brokers that serve HTTPS are asked with.
+
+    Raises:
+        StorageUnavailable.
+    """
+    if catch_up is None:
+        yield OciApp(service, clients, counters), None
+        return
+    documents = clusters.default.storage.documents
+    seals = Seals(await documents.keep(_SECRETS, _SEALS, secrets.token_bytes(SECRET_SIZE)))
+    peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
+    service.puts = Puts(peers)
+    app = OciApp(service, SealAuthenticator(seals, clients), counters)
+    app.groups, app.catch_up = Groups(peers), catch_up
+    try:
+        yield app, AppendApp(clusters, seals)
+    finally:
+        peers.close()
