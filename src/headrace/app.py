@@ -20,14 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.access.exposure import is_loopback
-from headrace.access.listeners import Protocol
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits
+from headrace.broker.following import everything
 from headrace.broker.leading import Leaders
-from headrace.broker.logins import Logins
 from headrace.broker.settings import BrokerSettings
 from headrace.brokers import Brokers, joined
 from headrace.console import app as console
@@ -46,20 +45,18 @@ from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.native import id_of
 from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
-from headrace.listening import Bound, KafkaListeners, Listening, open_listeners
+from headrace.listening import KafkaListeners, Listening, open_listeners
+from headrace.logging_in import logins_at, opened_users
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
-from headrace.oci.exposure import kafka_login_required
-from headrace.oci.logins import PoolLogins
 from headrace.oci.peering import api as oci_api
 from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.settings import Address, ServerOptions, StartError
-from headrace.sockets import address_of
 from headrace.stop import Stop
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
@@ -143,12 +140,13 @@ async def serve(
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
+            users = await opened_users(clusters, options.bootstrap_user, stack)
             service = OciService(clusters, oci)
             await service.start()
             stack.push_async_callback(service.stop)
             http.pressed = lambda: clusters.reads.short
             if brokers is not None:
-                await brokers.follow(clusters, service.catalog.reload)
+                await brokers.follow(clusters, everything(users.reload, service.catalog.reload))
             kafka = KafkaListeners(
                 KafkaListener(
                     clusters.default,
@@ -157,7 +155,7 @@ async def serve(
                     name=bound.listener.name,
                     counters=counters,
                     limits=limits,
-                    logins=_logins(bound, oci, service),
+                    logins=logins_at(bound, settings, oci, clusters, service.catalog.pools.cluster_of),
                     tls=listening.tls if bound.listener.protocol.encrypted else None,
                 )
                 for bound in listening.kafka
@@ -187,8 +185,7 @@ async def serve(
                 data=data,
                 most_series=settings.metrics_max_series,
             )
-            url = f"{'https' if listening.https else 'http'}://{address_of(http_socket)}"
-            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, url, stack)
+            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, listening.url, stack)
             front.ending.append(pages.close)
             stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
@@ -203,7 +200,7 @@ async def serve(
             if guest is None:
                 settle_memory()
             first, *more = listening.addresses.items()
-            on_ready(Ready(first[1], url, storage.url, dict(more)))
+            on_ready(Ready(first[1], listening.url, storage.url, dict(more)))
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
             if brokers is not None:
@@ -285,15 +282,6 @@ def _pages(
         entries=Entries(),
     )
     return Pages(figures, is_loopback)
-
-
-def _logins(bound: Bound, oci: OciSettings, service: OciService) -> Logins | None:
-    """Who may log in at a listener."""
-    protocol = bound.listener.protocol
-    if protocol is Protocol.SSL:
-        return None
-    required = protocol.login or kafka_login_required(oci, bound.host)
-    return PoolLogins(oci, service.catalog.pools.cluster_of, required=required)
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:

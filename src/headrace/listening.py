@@ -58,6 +58,11 @@ class Listening(msgspec.Struct, frozen=True):
         return {each.listener.name: address_of(each.socket) for each in self.kafka}
 
     @property
+    def url(self) -> str:
+        """Of the HTTP listener."""
+        return f"{'https' if self.https else 'http'}://{address_of(self.http)}"
+
+    @property
     def told(self) -> dict[str, tuple[str, int]]:
         """What the clients of each Kafka listener are told."""
         return {each.listener.name: each.told for each in self.kafka}

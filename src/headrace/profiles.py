@@ -34,6 +34,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """HOST:PORT of the Kafka listener, or several with commas between."""
     username: str | None = None
     password: str | None = None
+    ca: str | None = None
+    """PEM file with the authority of the server's certificate: connect with TLS."""
     http: str | None = None
     """URL or HOST:PORT of the HTTP listener."""
     redis: str | None = None

@@ -50,6 +50,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     http: Address
     http_tls: bool = False
     """Whether HTTP is served with TLS only."""
+    bootstrap_user: Path | None = None
+    """File with the name and the password of the first user; None: there is none."""
     advertise: Address | None
     """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
     listeners: tuple[Listener, ...] = ()
@@ -186,6 +188,13 @@ OPTIONS: tuple[Option, ...] = (
         doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
     ),
     Option(
+        name="bootstrap-user",
+        metavar="FILE",
+        default=None,
+        parse=_directory,
+        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet.",
+    ),
+    Option(
         name="fsync",
         metavar="no|always",
         default="no",
@@ -224,7 +233,7 @@ OPTIONS: tuple[Option, ...] = (
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SPECIAL = ("config", "set")
-_CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password")
+_CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password", "kafka_ca")
 _OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, *_CLIENTS)}
 # Kubernetes puts variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST into every container beside a service of
 # that name: nobody's options.
@@ -305,6 +314,8 @@ class Client(msgspec.Struct, frozen=True):
     """Who said so, for messages: `HEADRACE_BOOTSTRAP`, a profile, or nobody."""
     username: str | None
     password: str | None
+    ca: str | None
+    """PEM file with the authority of the server's certificate; None: no TLS."""
     http: str
     """URL of the HTTP listener."""
     redis: str | None
@@ -340,6 +351,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
         bootstrap_where=where,
         username=environ.get(PREFIX + "KAFKA_USERNAME") or chosen.username,
         password=environ.get(PREFIX + "KAFKA_PASSWORD") or chosen.password,
+        ca=environ.get(PREFIX + "KAFKA_CA") or chosen.ca,
         http=_http_url(environ.get(PREFIX + "HTTP"), chosen.http),
         redis=environ.get(PREFIX + "REDIS") or chosen.redis,
     )

@@ -1,4 +1,4 @@
-"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters behind it, and a list of who may go where."""
+"""Logging in on the wire (KIP-43, KIP-152): a listener with virtual clusters behind it, and who may go where."""
 
 import asyncio
 import contextlib
@@ -31,6 +31,7 @@ from headrace.kafka.errors import Code
 from headrace.kafka.listener import KafkaListener
 from headrace.kafka.login import Login
 from headrace.keyspace.keys import Keyspace
+from headrace.logins.plain import Plain
 from headrace.store.storage import RedisStorage
 from headrace.testing.raw import ConnectionEnded
 
@@ -42,9 +43,17 @@ class Guests:
 
     def __init__(self, pool: Broker, *, required: bool) -> None:
         self.required = required
+        self.mechanisms: tuple[str, ...] = ("PLAIN",)
         self._pool = pool
 
-    def admit(self, username: str, password: str) -> Admitted:
+    def begin(self, mechanism: str) -> Plain:
+        assert mechanism == "PLAIN"
+        return Plain(self.admit)
+
+    async def refused(self) -> None:
+        pass
+
+    async def admit(self, username: str, password: str) -> Admitted:
         if (username, password) != ("jane", "secret"):
             raise LoginRefused("who are you?", "a stranger")
         return Admitted(Principal(username), self._pool)
@@ -357,10 +366,11 @@ def test_only_jane_gets_in(token: bytes) -> None:
     login = Login(Guests(pool, required=True))
     assert login.begin("PLAIN", 1) is Code.NONE
     try:
-        admitted = login.finish(token)
+        admitted = asyncio.run(login.take(token)).admitted
     except LoginRefused:
         assert login.pending
     else:
+        assert admitted is not None
         assert token in {b"\0jane\0secret", b"jane\0jane\0secret"}
         assert (str(admitted.principal), admitted.broker) == ("User:jane", pool)
         assert not login.pending

@@ -20,7 +20,7 @@ CLUSTER = cast("Broker", object())
 
 def logins(mode: str = "parse", tokens: Path | str = "") -> PoolLogins:
     settings = OciSettings.of({"oci.auth": mode, "oci.auth.tokens": str(tokens)})
-    return PoolLogins(settings, {POOL: CLUSTER}.get, required=False)
+    return PoolLogins(settings, {POOL: CLUSTER}.get)
 
 
 def refused(to: PoolLogins, username: str, password: str = "token") -> LoginRefused:

@@ -28,6 +28,7 @@ from headrace.broker.refreshing import refresh
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
+from headrace.broker.users import Users
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.names import check_name
@@ -101,6 +102,8 @@ class Broker:
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
+        self.users: Users | None = None
+        """Who has a password, in any virtual cluster; None: nobody can have one here."""
         self.storage_url: str | None = None
         """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
         self._producer_ids = ProducerIds(storage.topics)

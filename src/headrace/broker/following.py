@@ -22,6 +22,16 @@ _log = structlog.get_logger("headrace.membership")
 Documents = Callable[[frozenset[str]], Awaitable[None]]
 
 
+def everything(*loading: Documents) -> Documents:
+    """Loads what each of these loads."""
+
+    async def load(kinds: frozenset[str]) -> None:
+        for each in loading:
+            await each(kinds)
+
+    return load
+
+
 def _place(change_id: str) -> tuple[int, int]:
     ms, _, sequence = change_id.partition("-")
     return int(ms), int(sequence or 0)

@@ -1,4 +1,4 @@
-"""How a connection that has no request of its own for it says who it is for, and which virtual cluster it gets.
+"""How a connection says who it is for, and which virtual cluster it gets.
 
 A port between APIs: one knows the protocol of logging in, another whose names and passwords they are.
 """
@@ -28,13 +28,35 @@ class Admitted(msgspec.Struct, frozen=True):
     principal: Principal
     broker: Broker
     """The virtual cluster that it opens."""
+    lifetime_ms: int = 0
+    """After how long the client has to log in again (KIP-368); 0: never."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a mechanism answers to a token."""
+
+    token: bytes = b""
+    admitted: Admitted | None = None
+    """None: another token has to come."""
+
+
+class Mechanism(Protocol):
+    """One login under way, by one SASL mechanism."""
+
+    async def answer(self, token: bytes) -> Answer:
+        """Take the next token of the client. Raises LoginRefused, after which nothing more may be asked."""
 
 
 class Logins(Protocol):
-    """Who may log in, and where to."""
+    """Who may log in at a listener, how, and where to."""
 
     required: bool
     """Whether nothing is served without it; else who does not log in gets the default cluster."""
+    mechanisms: tuple[str, ...]
+    """Names of SASL mechanisms."""
 
-    def admit(self, username: str, password: str) -> Admitted:
-        """Who this is, and the virtual cluster that these open. Raises LoginRefused."""
+    def begin(self, mechanism: str) -> Mechanism:
+        """Begin a login by one of `mechanisms`."""
+
+    async def refused(self) -> None:
+        """Somebody was refused: wait before they are told, so that guessing takes time."""

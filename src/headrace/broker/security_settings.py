@@ -66,5 +66,27 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         doc="The principal of a client's certificate: DEFAULT, its distinguished name, or RULE:pattern/replacement/ "
         "with L or U behind it for lower or upper case; the first that fits decides.",
     ),
+    ConfigKey(
+        name="sasl.enabled.mechanisms",
+        type=ConfigType.LIST,
+        default="PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        doc="How clients may log in at listeners with SASL (GSSAPI in Kafka).",
+    ),
+    ConfigKey(
+        name="connection.failed.authentication.delay.ms",
+        type=ConfigType.INT,
+        default="100",
+        minimum=0,
+        doc="How long whoever fails to log in waits for the answer, and then for the end of the connection.",
+    ),
+    ConfigKey(
+        name="connections.max.reauth.ms",
+        type=ConfigType.LONG,
+        default="0",
+        minimum=0,
+        doc="After how long clients of listeners with SASL have to log in again; 0: never. A connection that has not "
+        "is closed with its next request.",
+    ),
 )
 """Part of `broker.settings.BROKER_KEYS`."""

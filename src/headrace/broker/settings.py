@@ -388,6 +388,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ssl_truststore_location: str
     ssl_client_auth: Literal["none", "requested", "required"]
     ssl_principal_mapping_rules: str
+    sasl_enabled_mechanisms: str
+    connection_failed_authentication_delay_ms: int
+    connections_max_reauth_ms: int
     topic_defaults: TopicDefaults
     given: dict[str, str]
     """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""

@@ -40,6 +40,8 @@ class KafkaServer(msgspec.Struct, frozen=True):
     username: str | None = None
     """None: without a login."""
     password: str = ""
+    ca: str | None = None
+    """PEM file with the authority of the server's certificate; None: no TLS."""
     where: str = ""
     """Who named the address, where it was no flag: a variable or a profile."""
 
@@ -52,9 +54,9 @@ def client_options(function: F) -> F:
 
     @wraps(function)
     def with_server(
-        *arguments: Any, bootstrap: str | None, username: str | None, profile: str | None, **named: Any
+        *arguments: Any, bootstrap: str | None, username: str | None, ca: str | None, profile: str | None, **named: Any
     ) -> object:
-        return function(*arguments, kafka=named_server(bootstrap, username, profile), **named)
+        return function(*arguments, kafka=named_server(bootstrap, username, profile, ca), **named)
 
     click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(with_server)
     return cast("F", server_flags(with_server))
@@ -66,9 +68,14 @@ def server_flags(function: F) -> F:
         "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
     )(function)
     click.option(
+        "--ca",
+        metavar="FILE",
+        help="Connect with TLS to a server whose certificate is of the authority in FILE (PEM). [HEADRACE_KAFKA_CA]",
+    )(function)
+    click.option(
         "--username",
         metavar="NAME",
-        help="Log in by SASL PLAIN, such as TENANCY/USER/OCID of a stream pool; the password is in "
+        help="Log in by SASL PLAIN as a user, or as TENANCY/USER/OCID of a stream pool; the password is in "
         "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
     )(function)
     click.option(
@@ -81,7 +88,9 @@ def server_flags(function: F) -> F:
     return function
 
 
-def named_server(bootstrap: str | None, username: str | None, profile: str | None) -> KafkaServer:
+def named_server(
+    bootstrap: str | None, username: str | None, profile: str | None, ca: str | None = None
+) -> KafkaServer:
     """The server that flags, variables and the profile name, in this order; raises CommandFailed."""
     try:
         told = settings.client(profile)
@@ -93,7 +102,7 @@ def named_server(bootstrap: str | None, username: str | None, profile: str | Non
             f"a password is missing for {username}: put it into HEADRACE_KAFKA_PASSWORD or a profile", Status.USAGE
         )
     where = "--bootstrap" if bootstrap else told.bootstrap_where
-    return KafkaServer(bootstrap or told.bootstrap, username, told.password or "", where)
+    return KafkaServer(bootstrap or told.bootstrap, username, told.password or "", ca or told.ca, where)
 
 
 def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -136,9 +145,12 @@ class Client:
             "log_level": 0,
             "error_cb": self._heard,
         }
+        tls = self._server.ca is not None
+        if tls:
+            configuration |= {"security.protocol": "SSL", "ssl.ca.location": self._server.ca}
         if self._server.username is not None:
             configuration |= {
-                "security.protocol": "SASL_PLAINTEXT",
+                "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
                 "sasl.mechanism": "PLAIN",
                 "sasl.username": self._server.username,
                 "sasl.password": self._server.password,

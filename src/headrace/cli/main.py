@@ -26,6 +26,7 @@ COMMANDS = {
     "archive": ("headrace.cli.archive:archive", "Archive topics into Delta tables, every record exactly once."),
     "tables": ("headrace.cli.tables:tables", "Look after the archive's tables: compact, expire, vacuum."),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Declare tables and topics from topics, and run that with Spark."),
+    "users": ("headrace.cli.users:users", "Create, list and delete the users who log in with a password."),
     "tls": ("headrace.cli.tls:tls", "Make certificates for a server and its clients."),
     "oci-config": ("headrace.cli.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
     "doctor": ("headrace.cli.doctor:doctor", "Look for what would keep a server from working here."),

@@ -17,11 +17,11 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.access.principal import ANONYMOUS
-from headrace.broker.logins import Admitted, LoginRefused
+from headrace.broker.logins import Admitted
 from headrace.kafka.decoding import NotServed, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import Frame
-from headrace.kafka.login import MOST_LOGIN_BYTES, Login
+from headrace.kafka.login import MOST_LOGIN_BYTES, Login, take_bare
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_answered, tell_ended, tell_opened
@@ -103,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.clear()
         for task in self._tasks:
             task.cancel()
+        self.login.end()
         self._held = 0
         self.broker.reads.release(held)
         if self._frame is not None:
@@ -319,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(exchange)
             return
         if later is not None:
-            self._run(later, exchange)
+            self._keep(self._complete(later, exchange))
 
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -331,12 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
         if self.login.raw:
             self._flush()
-            try:
-                self.enter(self.login.finish(bytes(frame)))
-            except LoginRefused as refused:
-                self.close(f"login refused: {refused.reason}")
-            else:
-                self.transport.write(_SIZE.pack(0))
+            self._keep(take_bare(self, bytes(frame), self.transport.write))
             return False
         key = int.from_bytes(frame[:2], "big")
         if not self.login.admits(key):
@@ -347,6 +343,7 @@ class Connection(asyncio.BufferedProtocol):
     def enter(self, admitted: Admitted) -> None:
         """Take over who logged in, and the virtual cluster that is for."""
         self.principal, self.broker = admitted.principal, admitted.broker
+        self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
     def hold_up(self, exchange: Exchange) -> None:
         """Serve nothing that was sent behind this exchange before it has its answer."""
@@ -372,8 +369,9 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
             self._pause_reading()
 
-    def _run(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
-        task = asyncio.get_running_loop().create_task(self._complete(later, exchange))
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that ends with the connection."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

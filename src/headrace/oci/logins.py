@@ -25,29 +25,32 @@ _WRONG = "Authentication failed: invalid username or password"
 _HASHED = "sha256:"
 
 
+def is_pool_name(username: str) -> bool:
+    """Whether a user name is one of a stream pool's users."""
+    user, _, pool = username.rpartition("/")
+    tenancy, _, rest = user.partition("/")
+    return bool(tenancy and rest) and ocids.unique_of(pool, ocids.STREAM_POOL) is not None
+
+
 class PoolLogins:
     """Lets Kafka clients in to the virtual clusters of stream pools."""
 
-    def __init__(
-        self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None], *, required: bool
-    ) -> None:
+    def __init__(self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None]) -> None:
         """As `oci.auth` says.
 
         Args:
             settings: the OCI API's settings.
             cluster_of_pool: the virtual cluster of a pool that is there, by its OCID; None for others.
-            required: whether nothing is served without it.
         """
-        self.required = required
         self._cluster_of_pool = cluster_of_pool
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
     def admit(self, username: str, password: str) -> Admitted:
         """The user in the name, and the virtual cluster of the pool in it. Raises LoginRefused."""
-        user, _, pool = username.rpartition("/")
-        tenancy, _, rest = user.partition("/")
-        if not (tenancy and rest) or ocids.unique_of(pool, ocids.STREAM_POOL) is None:
+        if not is_pool_name(username):
             raise LoginRefused(f"Authentication failed: {_FORM}", f"user name {username[:300]!r}")
+        user, _, pool = username.rpartition("/")
+        tenancy, _, _ = user.partition("/")
         if self._tokens is not None and not self._tokens.has(user, password):
             raise LoginRefused(_WRONG, f"{user[:300]!r} has no such auth token")
         broker = self._cluster_of_pool(pool)

@@ -38,6 +38,7 @@ class InProcessServer:
         redis: str | None = None,
         clock: MovableClock | None = None,
         https: bool = False,
+        bootstrap_user: Path | None = None,
         **given: object,
     ) -> None:
         """Prepare; nothing runs yet.
@@ -47,6 +48,7 @@ class InProcessServer:
             redis: URL of an external Redis; None: the embedded Valkey.
             clock: the time it goes by; None: a new clock.
             https: serve HTTP with TLS, which `ssl_keystore_location` is given for.
+            bootstrap_user: file with NAME:PASSWORD of the first user.
             given: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
 
         Raises:
@@ -59,6 +61,7 @@ class InProcessServer:
         self._data = data
         self._redis = redis
         self._sets = texts_of(given)
+        self._first_user = None if bootstrap_user is None else str(bootstrap_user)
         self._http_scheme = "https://" if https else ""
         self._load(_ANY_PORT, self._http_scheme + _ANY_PORT)
         self._ready: Ready | None = None
@@ -181,7 +184,7 @@ class InProcessServer:
         data = None if self._data is None else str(self._data)
         # Settings may have listeners of their own.
         told = None if any(each.startswith("listeners=") for each in self._sets) else kafka
-        flags = {"data": data, "redis": self._redis, "kafka": told, "http": http}
+        flags = {"data": data, "redis": self._redis, "kafka": told, "http": http, "bootstrap-user": self._first_user}
         return settings.load(flags, self._sets, environ={})
 
     def _run(self, started: "Future[Ready]") -> None:

@@ -1,13 +1,15 @@
 """SaslAuthenticate (36), versions 0-2.
 
 Behavior
-- Takes the PLAIN token (KIP-152). The user name chooses the virtual cluster of the connection: over OCI's Kafka
-  endpoint it is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, and the password an auth token.
-- SASL_AUTHENTICATION_FAILED says why as far as the client should know; then the connection is closed.
+- Takes the tokens of the mechanism that was agreed on (KIP-152). Over OCI's Kafka endpoint the user name of PLAIN
+  chooses the virtual cluster of the connection: it is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, and the
+  password an auth token. Everybody else gets the default one.
+- SASL_AUTHENTICATION_FAILED says why as far as the client should know, after
+  `connection.failed.authentication.delay.ms`; then the connection is closed.
 - ILLEGAL_SASL_STATE without a SaslHandshake before it.
 
 Version notes
-- 1: tells how long the login lasts (KIP-368): for ever, told as 0. 2: flexible.
+- 1: tells how long the login lasts (KIP-368): `connections.max.reauth.ms`, or 0 for ever. 2: flexible.
 """
 
 from structlog.contextvars import bound_contextvars
@@ -21,20 +23,22 @@ from headrace.kafka.registry import register
 
 
 @register(SaslAuthenticateRequest, 0, 2, needs=ANYBODY)
-def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> None:
-    """Check a token, and bind the connection to the virtual cluster it opens."""
+async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse | None:
+    """Check a token; the last one binds the connection to the virtual cluster it opens."""
     outlet = exchange.outlet
     if not outlet.login.expects_token:
-        exchange.answer(_failure(Code.ILLEGAL_SASL_STATE, "SaslAuthenticate comes once, after SaslHandshake"))
-        return
+        return _failure(Code.ILLEGAL_SASL_STATE, "SaslAuthenticate comes once, after SaslHandshake")
     try:
-        outlet.enter(outlet.login.finish(bytes(request.auth_bytes)))
+        answer = await outlet.login.take(bytes(request.auth_bytes))
     except LoginRefused as refused:
         exchange.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
         with bound_contextvars(request=exchange.correlation_id, client_id=exchange.client_id):
             outlet.close(f"login refused: {refused.reason}")
-    else:
-        exchange.answer(SaslAuthenticateResponse(error_message=None, auth_bytes=b""))
+        return None
+    if answer.admitted is not None:
+        outlet.enter(answer.admitted)
+    lifetime_ms = 0 if answer.admitted is None else answer.admitted.lifetime_ms
+    return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=lifetime_ms)
 
 
 def _failure(code: Code, message: str) -> SaslAuthenticateResponse:

@@ -1,9 +1,10 @@
 """SaslHandshake (17), versions 0-1.
 
 Behavior
-- Agrees on the mechanism, which is PLAIN, before any other request but ApiVersions (KIP-43). With any other mechanism
-  the answer is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
-- ILLEGAL_SASL_STATE where nobody can log in, after a login, and while other requests are under way.
+- Agrees on the mechanism, one of `sasl.enabled.mechanisms`, before any other request but ApiVersions (KIP-43). With any
+  other mechanism the answer is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
+- ILLEGAL_SASL_STATE where nobody can log in, after a login that lasts for ever, and while other requests are under way
+  before the first one.
 
 Version notes
 - 0: the token follows bare, in a frame without a header, and is answered by an empty one.
@@ -14,7 +15,6 @@ from headrace.access.needs import ANYBODY
 from headrace.kafka.codec.messages import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
-from headrace.kafka.login import MECHANISMS
 from headrace.kafka.registry import register
 
 
@@ -22,11 +22,11 @@ from headrace.kafka.registry import register
 def handle(request: SaslHandshakeRequest, exchange: Exchange) -> None:
     """Agree on a mechanism."""
     outlet = exchange.outlet
-    if outlet.is_busy(beside=exchange):
+    if outlet.login.first and outlet.is_busy(beside=exchange):
         code = Code.ILLEGAL_SASL_STATE
     else:
         code = outlet.login.begin(request.mechanism, exchange.version)
-    offered = [] if code is Code.ILLEGAL_SASL_STATE else list(MECHANISMS)
+    offered = [] if code is Code.ILLEGAL_SASL_STATE else outlet.login.mechanisms
     exchange.answer(SaslHandshakeResponse(error_code=code, mechanisms=offered))
     if code is Code.UNSUPPORTED_SASL_MECHANISM:
-        outlet.close(f"login: mechanism {request.mechanism[:100]!r} is not served, only {', '.join(MECHANISMS)}")
+        outlet.close(f"login: mechanism {request.mechanism[:100]!r} is not served, only {', '.join(offered)}")

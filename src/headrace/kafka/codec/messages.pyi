@@ -2078,3 +2078,131 @@ class IncrementalAlterConfigsResponse(Message):
         throttle_time_ms: int = ...,
         responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...,
     ) -> None: ...
+
+class DescribeUserScramCredentialsRequest(Message):
+    API_KEY: ClassVar[int] = 50
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class UserName(msgspec.Struct):
+        name: str
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+        ) -> None: ...
+
+    users: list[DescribeUserScramCredentialsRequest.UserName] | None
+    def __init__(
+        self,
+        *,
+        users: list[DescribeUserScramCredentialsRequest.UserName] | None = ...,
+    ) -> None: ...
+
+class DescribeUserScramCredentialsResponse(Message):
+    API_KEY: ClassVar[int] = 50
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class CredentialInfo(msgspec.Struct):
+        mechanism: int
+        iterations: int
+        def __init__(
+            self,
+            *,
+            mechanism: int = ...,
+            iterations: int = ...,
+        ) -> None: ...
+
+    class DescribeUserScramCredentialsResult(msgspec.Struct):
+        user: str
+        error_code: int
+        error_message: str | None
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo]
+        def __init__(
+            self,
+            *,
+            user: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        results: list[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...,
+    ) -> None: ...
+
+class AlterUserScramCredentialsRequest(Message):
+    API_KEY: ClassVar[int] = 51
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ScramCredentialDeletion(msgspec.Struct):
+        name: str
+        mechanism: int
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            mechanism: int = ...,
+        ) -> None: ...
+
+    class ScramCredentialUpsertion(msgspec.Struct):
+        name: str
+        mechanism: int
+        iterations: int
+        salt: bytes
+        salted_password: bytes
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            mechanism: int = ...,
+            iterations: int = ...,
+            salt: bytes = ...,
+            salted_password: bytes = ...,
+        ) -> None: ...
+
+    deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion]
+    upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]
+    def __init__(
+        self,
+        *,
+        deletions: list[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ...,
+        upsertions: list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...,
+    ) -> None: ...
+
+class AlterUserScramCredentialsResponse(Message):
+    API_KEY: ClassVar[int] = 51
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class AlterUserScramCredentialsResult(msgspec.Struct):
+        user: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            user: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...,
+    ) -> None: ...

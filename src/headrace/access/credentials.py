@@ -1,0 +1,70 @@
+"""What a server keeps of a password: SCRAM credentials (RFC 5802, RFC 7677), good for every way of giving it. Pure."""
+
+import hashlib
+import hmac
+from enum import Enum
+
+import msgspec
+
+LEAST_ITERATIONS = 4096
+"""Of PBKDF2, as in Kafka and RFC 7677."""
+MOST_ITERATIONS = 16384
+"""As in Kafka: whoever may store a credential could else have each login take seconds."""
+
+
+class Mechanism(Enum):
+    """By its name in SASL; Kafka numbers them too (KIP-554)."""
+
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+    @property
+    def hash(self) -> str:
+        """As `hashlib` calls it."""
+        return self.value.removeprefix("SCRAM-").replace("-", "").lower()
+
+    @property
+    def number(self) -> int:
+        """Kafka's `ScramMechanism`."""
+        return 1 if self is Mechanism.SCRAM_SHA_256 else 2
+
+    @classmethod
+    def numbered(cls, number: int) -> "Mechanism | None":
+        """The one with Kafka's number."""
+        return next((each for each in cls if each.number == number), None)
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """One user's, for one mechanism. The password cannot be told from it but by guessing."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def fits(self, mechanism: Mechanism, salted: bytes) -> bool:
+        """Whether a salted password is the one."""
+        return hmac.compare_digest(_stored(mechanism, salted), self.stored_key)
+
+
+def salt(mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
+    """A salted password (`Hi` of RFC 5802): a millisecond and more of work."""
+    return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), with_salt, iterations)
+
+
+def credential(mechanism: Mechanism, salted: bytes, with_salt: bytes, iterations: int) -> Credential:
+    """What is kept of a salted password."""
+    server_key = hmac.digest(salted, b"Server Key", mechanism.hash)
+    return Credential(with_salt, iterations, _stored(mechanism, salted), server_key)
+
+
+def invented(mechanism: Mechanism, secret: bytes, name: str) -> Credential:
+    """What is shown of somebody who is not there: always the same, and no password fits it."""
+    seed = hmac.digest(secret, f"{mechanism.value} {name}".encode(), "sha512")
+    nobody = hmac.digest(secret, seed, mechanism.hash)
+    return Credential(seed[:16], LEAST_ITERATIONS, nobody, nobody)
+
+
+def _stored(mechanism: Mechanism, salted: bytes) -> bytes:
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
+    return hashlib.new(mechanism.hash, client_key).digest()

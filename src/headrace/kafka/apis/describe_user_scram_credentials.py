@@ -1,0 +1,50 @@
+"""DescribeUserScramCredentials (50), version 0 (KIP-554).
+
+Behavior
+- Which mechanisms users have a password for, and with how many iterations; never what is kept of it. No users asked
+  for: all of them.
+- RESOURCE_NOT_FOUND for who has none, DUPLICATE_RESOURCE for who is asked for twice.
+"""
+
+from collections import Counter
+
+from headrace.access.needs import Operation
+from headrace.broker.users import Users
+from headrace.kafka.codec.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+from headrace.kafka.errors import Code
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster
+from headrace.kafka.registry import register
+
+_Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_Info = DescribeUserScramCredentialsResponse.CredentialInfo
+
+
+@register(DescribeUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.DESCRIBE),))
+async def handle(
+    request: DescribeUserScramCredentialsRequest, exchange: Exchange
+) -> DescribeUserScramCredentialsResponse:
+    """Tell who has which credentials."""
+    users = exchange.broker.users
+    if users is None:
+        return DescribeUserScramCredentialsResponse(
+            error_code=Code.UNSUPPORTED_SASL_MECHANISM, error_message="this server keeps no users", results=[]
+        )
+    asked = users.names if not request.users else [user.name for user in request.users]
+    times = Counter(asked)
+    results = [_told(users, name, times[name]) async for name in exchange.pace().each(dict.fromkeys(asked))]
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _told(users: Users, name: str, times: int) -> _Result:
+    found = users.find(name)
+    if times > 1:
+        return _refused(name, Code.DUPLICATE_RESOURCE, f"The same user twice in the same request: {name}")
+    if not found:
+        return _refused(name, Code.RESOURCE_NOT_FOUND, f"Attempt to describe a user that does not exist: {name}")
+    infos = [_Info(mechanism=mechanism.number, iterations=kept.iterations) for mechanism, kept in found.items()]
+    return _Result(user=name, error_message=None, credential_infos=infos)
+
+
+def _refused(name: str, code: Code, message: str) -> _Result:
+    return _Result(user=name, error_code=code, error_message=message, credential_infos=[])

@@ -1,0 +1,1 @@
+"""Logins: SASL mechanisms, and whose names and passwords they take."""

@@ -1,0 +1,96 @@
+"""Who may log in at one listener, and by which mechanisms."""
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.access import credentials
+from headrace.access.principal import Principal
+from headrace.broker.broker import Broker
+from headrace.broker.clock import Clock
+from headrace.broker.logins import Admitted, LoginRefused, Mechanism
+from headrace.broker.users import TooManyLogins, Users
+from headrace.logins.plain import Plain
+from headrace.logins.scram import Scram
+
+_WRONG = "Authentication failed: Invalid username or password"
+_BUSY = "Authentication failed: the server has too many logins to check; try again later"
+
+Pools = Callable[[str, str], Admitted]
+"""Who has a name and a password of OCI's kind; raises LoginRefused."""
+
+
+class ListenerLogins:
+    """The logins of one listener."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        users: Users | None,
+        pools: Pools | None,
+        is_pool_name: Callable[[str], bool],
+        *,
+        required: bool,
+        mechanisms: tuple[str, ...],
+        clock: Clock,
+        delay_ms: int,
+        lifetime_ms: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: the virtual cluster that users get.
+            users: who has a password; None: nobody logs in so here.
+            pools: lets OCI's users in to the virtual clusters of stream pools; None: nobody.
+            is_pool_name: whether a name is of OCI's kind.
+            required: whether nothing is served without a login.
+            mechanisms: names of SASL mechanisms.
+            clock: by which those who fail wait.
+            delay_ms: how long they do (`connection.failed.authentication.delay.ms`).
+            lifetime_ms: how long a login lasts (`connections.max.reauth.ms`); 0: as long as the connection.
+        """
+        self.required = required
+        self.mechanisms = mechanisms
+        self._broker = broker
+        self._users = users
+        self._pools = pools
+        self._is_pool_name = is_pool_name
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._lifetime_ms = lifetime_ms
+
+    def begin(self, mechanism: str) -> Mechanism:
+        """See `Logins`."""
+        if mechanism == "PLAIN" or self._users is None:
+            return Plain(self._by_password)
+        return Scram(credentials.Mechanism(mechanism), self._users, self._admitted)
+
+    async def refused(self) -> None:
+        """See `Logins`."""
+        if self._delay_ms > 0:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def end() -> None:
+                if not over.done():
+                    over.set_result(None)
+
+            timer = self._clock.call_at(self._clock.ticks_ms() + self._delay_ms, end)
+            try:
+                await over
+            finally:
+                timer.cancel()
+
+    def _admitted(self, name: str) -> Admitted:
+        return Admitted(Principal(name), self._broker, self._lifetime_ms)
+
+    async def _by_password(self, name: str, password: str) -> Admitted:
+        if self._pools is not None and (self._users is None or self._is_pool_name(name)):
+            return self._pools(name, password)
+        if self._users is None:
+            raise LoginRefused(_WRONG, "nobody has a password here")
+        try:
+            fits = await self._users.check(name, password)
+        except TooManyLogins:
+            raise LoginRefused(_BUSY, "too many passwords wait to be checked") from None
+        if not fits:
+            raise LoginRefused(_WRONG, f"user {name[:300]!r} has no such password")
+        return self._admitted(name)

@@ -1,0 +1,207 @@
+"""Real clients log in to a server with users, each by every mechanism that it has."""
+
+import asyncio
+import datetime as dt
+import io
+import ssl
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+from tests.harness.brokers import wait_for
+
+from headrace.cli.main import run
+from headrace.settings import StartError
+from headrace.testing import InProcessServer
+from headrace.tls.files import Made, create
+
+with warnings.catch_warnings():
+    # It reads its own schema files by a call that Python has deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaProducer
+
+PASSWORD = "päss wörd, =2C"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+class Secured(msgspec.Struct):
+    """A server with a user, and what its clients need."""
+
+    server: InProcessServer
+    made: Made
+
+    @property
+    def address(self) -> str:
+        return self.server.listeners["SASL_SSL"]
+
+    def confluent(self, mechanism: str, name: str = "jane", password: str = PASSWORD) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.made.authority),
+            "sasl.mechanism": mechanism,
+            "sasl.username": name,
+            "sasl.password": password,
+            "log_level": 0,
+        }
+
+    def python(self, mechanism: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.address,
+            "security_protocol": "SASL_SSL",
+            "ssl_context": ssl.create_default_context(cafile=self.made.authority),
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "jane",
+            "sasl_plain_password": PASSWORD,
+        }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("certificates")
+    made = create(folder, (), "jane", dt.datetime.now(dt.UTC))
+    first = folder / "first"
+    first.write_text(f"jane:{PASSWORD}\n", "utf-8")
+    with InProcessServer(
+        bootstrap_user=first,
+        listeners="PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        ssl_keystore_location=made.server,
+        connection_failed_authentication_delay_ms=0,
+    ) as running:
+        yield Secured(running, made)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_has_a_password_writes_and_reads(secured: Secured, mechanism: str) -> None:
+    topic = mechanism.lower()
+    producer = Producer(secured.confluent(mechanism))
+    producer.produce(topic, b"confluent")
+    assert producer.flush(20) == 0
+    other = KafkaProducer(**secured.python(mechanism))
+    other.send(topic, b"kafka-python").get(20)
+    other.close()
+
+    async def read() -> list[bytes]:
+        consumer = AIOKafkaConsumer(topic, **secured.python(mechanism), auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            return [(await consumer.getone()).value for _ in range(2)]
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(read()) == [b"confluent", b"kafka-python"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize(("name", "password"), [("jane", "wrong"), ("nobody", PASSWORD), ("jane ", PASSWORD)])
+def test_nobody_else_gets_in(secured: Secured, mechanism: str, name: str, password: str) -> None:
+    heard: list[KafkaError] = []
+    client = AdminClient(secured.confluent(mechanism, name, password) | {"error_cb": heard.append})
+
+    def refused() -> bool:
+        client.poll(0.01)
+        return KafkaError._AUTHENTICATION in {each.code() for each in heard}
+
+    wait_for(refused, "word of the refusal")
+
+
+class Cli:
+    """The commands in this process, as somebody who logs in."""
+
+    def __init__(self, secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        monkeypatch.setenv("HEADRACE_BOOTSTRAP", secured.address)
+        monkeypatch.setenv("HEADRACE_KAFKA_CA", str(secured.made.authority))
+
+    def __call__(self, who: tuple[str, str], *arguments: str, stdin: str = "") -> tuple[int, str]:
+        """The status, and what it said."""
+        self._monkeypatch.setenv("HEADRACE_KAFKA_USERNAME", who[0])
+        self._monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", who[1])
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        status = run(arguments)
+        told = self._capsys.readouterr()
+        return status, told.out + told.err
+
+
+def test_users_are_made_listed_and_deleted_with_a_login(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cli = Cli(secured, monkeypatch, capsys)
+    jane, joe = ("jane", PASSWORD), ("joe", "sécret")
+    made = cli(jane, "users", "create", "joe", "--password-file", "-", stdin="sécret\nmore\n")
+    assert made == (0, "user joe has a password\n")
+    status, listed = cli(jane, "users", "list", "--json")
+    both = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert msgspec.json.decode(listed) == [{"user": name, "mechanisms": both} for name in ("jane", "joe")]
+    assert cli(joe, "topics", "list")[0] == 0
+    assert cli(jane, "users", "delete", "joe") == (0, "user joe is gone\n")
+    status, told = cli(joe, "topics", "list")
+    assert (status, "refuses the login" in told) == (5, True)
+    assert cli(jane, "users", "delete", "joe")[0] == 4
+    empty = tmp_path / "empty"
+    empty.touch()
+    for unusable in (empty, tmp_path / "none"):
+        status, told = cli(jane, "users", "create", "x", "--password-file", str(unusable))
+        assert (status, str(unusable) in told) == (2, True)
+
+
+def test_a_login_that_ends_is_made_again_behind_the_clients_back(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    with InProcessServer(
+        bootstrap_user=first, listeners="SASL_PLAINTEXT://127.0.0.1:0", connections_max_reauth_ms=2_000
+    ) as running:
+        settings = {
+            "bootstrap.servers": running.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "jane",
+            "sasl.password": "secret",
+            "log_level": 0,
+        }
+        producer = Producer(settings)
+        producer.produce("t", b"1")
+        assert producer.flush(20) == 0
+        # As if the time were up: what is sent then is sent after another login.
+        running.clock.advance(seconds=3)
+        producer.produce("t", b"2")
+        assert producer.flush(20) == 0
+        consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        assert [each.value() for each in consumer.consume(2, 20)] == [b"1", b"2"]
+        consumer.close()
+
+
+def test_the_first_user_is_made_once_and_survives(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("jane:secret")
+    second.write_text("joe:secret")
+    data = tmp_path / "d"
+    for file in (first, second):
+        with InProcessServer(data, bootstrap_user=file) as running:
+            client = AdminClient({"bootstrap.servers": running.kafka})
+            told = client.describe_user_scram_credentials()
+            assert set(told.result(20)) == {"jane"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["", "jane", ":secret", "jane:", "jane:secret\njoe:secret"])
+def test_a_first_user_without_a_name_or_a_password_stops_the_start(tmp_path: Path, text: str) -> None:
+    first = tmp_path / "first"
+    first.write_text(text)
+    with (
+        pytest.raises(StartError, match="expected one line NAME:PASSWORD") as caught,
+        InProcessServer(bootstrap_user=first),
+    ):
+        pass
+    assert "secret" not in str(caught.value)
+    first.unlink()
+    with pytest.raises(StartError, match="No such file"), InProcessServer(bootstrap_user=first):
+        pass
