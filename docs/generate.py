@@ -30,7 +30,7 @@ from headrace.topics.values import ConfigKey
 
 NEEDS = [
     "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
-    "that type that the request names. Nobody is asked for it yet: who reaches a listener may do everything there.",
+    "that type that the request names. It is asked for where [access rules](guides/access-rules.md) hold.",
 ]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"

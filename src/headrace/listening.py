@@ -96,6 +96,16 @@ def open_listeners(
     refused = exposure.missing(oci, plain)
     if refused is not None:
         raise StartError(refused)
+    if settings.authorizer_class_name and oci.auth != "verify":
+        raise StartError(
+            f"authorizer.class.name has to know who asks, and oci.auth={oci.auth} believes everybody: "
+            "add --set oci.auth=verify --set oci.auth.keys=DIR, or leave authorizer.class.name out"
+        )
+    if settings.authorizer_class_name and settings.headrace_testing_reset:
+        raise StartError(
+            "headrace.testing.reset=true lets everybody delete everything, whatever the access rules say: "
+            "leave it out, or authorizer.class.name"
+        )
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
         raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -199,6 +200,8 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
 
 class NoClusters:
     """A server without topics and groups."""
+
+    access = SimpleNamespace(grants=lambda *_: None)
 
     def __iter__(self) -> Iterator[tuple[str, Broker]]:
         return iter(())

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 import uuid
+import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,8 @@ class ApacheKafka(NamedTuple):
 def jars() -> str:
     """The class path; Maven fetches what is missing. Raises RuntimeError with Maven's words."""
     folder = _ROOT / "build" / "apache-kafka"
-    if not (folder / "complete").exists():
+    complete = folder / f"complete-{zlib.crc32(_POM.read_bytes()):08x}"
+    if not complete.exists():
         command = ["mvn", "--batch-mode", "--quiet", "-f", str(_POM), "dependency:copy-dependencies"]
         done = subprocess.run(
             [*command, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"],
@@ -75,7 +77,7 @@ def jars() -> str:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
-        (folder / "complete").touch()
+        complete.touch()
     return f"{folder}/*"
 
 

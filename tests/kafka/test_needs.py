@@ -26,8 +26,8 @@ NAMING = {"group_id", "groups", "groups_names", "topic", "topic_names", "transac
 """Fields that name a resource; so do fields `name` of structures about topics."""
 
 
-OF_THE_CLUSTER = {"DescribeLogDirs"}
-"""What Kafka asks of the cluster as a whole, whichever topics a request names."""
+OF_THE_CLUSTER = {"DescribeLogDirs", "CreateAcls"}
+"""What Kafka asks of the cluster as a whole, whichever resources a request names."""
 
 
 class Topics:

@@ -1,7 +1,6 @@
 """Who asks, and what may be asked for: principals, resources, operations, and what each API says it needs. Pure.
 
-Every Kafka API and every OCI operation is registered with its rules (`needs=`). Nobody judges them yet: who reaches a
-listener may do everything there. An authorizer has one place to ask in each protocol, where a request has been read and
-nothing done: `Connection._decode` (and `_serve` for shortcuts) in `kafka/connection.py`, `OciApp._run` in
-`oci/asgi.py`.
+Every Kafka API, every OCI operation and every page is registered with what it needs (`needs=`). Where access rules hold
+(`authorizer.class.name`), each protocol has one place that asks, where a request has been read and nothing done:
+`kafka/gate.py`, `oci/gate.py`, and `Page.check` in `console/registry.py`. `broker/authorizing.py` keeps the rules.
 """

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker import retention
+from headrace.broker.authorizing import Access
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
@@ -53,6 +54,7 @@ class Broker:
         cluster: str = "default",
         ownership: Ownership | None = None,
         leaders: Leaders | None = None,
+        access: Access | None = None,
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -70,8 +72,10 @@ class Broker:
             cluster: the name of the virtual cluster it is.
             ownership: what is this server's; None: everything.
             leaders: the leader epochs of all logs, as `cache`.
+            access: who may do what, as `cache`.
         """
         self.settings = settings
+        self.access = access or Access(storage.documents, settings)
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.cluster = cluster

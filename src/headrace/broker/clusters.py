@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import structlog
 
+from headrace.broker.authorizing import Access
 from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
@@ -87,6 +88,8 @@ class Clusters:
         self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or Leaders()
+        self.access = Access(storage.documents, settings)
+        """Who may do what."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -101,6 +104,7 @@ class Clusters:
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
+        await self.access.load()
         self._moved = set(await self._storage.documents.load(_MOVED))
         stored = await self._storage.documents.load(_CLUSTERS)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
@@ -179,6 +183,7 @@ class Clusters:
             cluster=name,
             ownership=self.ownership,
             leaders=self.leaders,
+            access=self.access,
         )
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
@@ -280,6 +285,7 @@ class Clusters:
             await broker.stop()
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])
+            await self.access.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
             moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
             await self._storage.documents.save({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.broker.access_settings import ACCESS_KEYS, principals
 from headrace.broker.security_settings import SECURITY_KEYS
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TOPIC_KEYS, TopicDefaults
@@ -326,6 +327,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "less often reads on, but what it reads beyond is recorded only by its next commit (not in Kafka).",
     ),
     *SECURITY_KEYS,
+    *ACCESS_KEYS,
 )
 """Every setting of the broker; one that is not here stops the start."""
 
@@ -378,6 +380,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_testing_reset: bool
     console_write: bool
     headrace_traces_endpoint: str
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
     headrace_http_hosts: str
     headrace_adopt_prefixes: str
     headrace_native_max_pending: int
@@ -414,12 +419,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is over "
                 f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}: lower one or raise the other"
             )
+        _ = settings.super_principals
         return settings
 
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
         return plain_text(BROKER_KEY, name, text, "broker setting")
+
+    @property
+    def super_principals(self) -> frozenset[str]:
+        """Who may do everything: `super.users`. Raises InvalidSetting for what is no principal."""
+        return principals(self.super_users)
 
     @property
     def groups(self) -> GroupSettings:

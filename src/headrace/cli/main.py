@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": ("headrace.cli.demo:demo", "A year of flights through server, group and Spark, every figure checked."),
     "topics": ("headrace.cli.topics:topics", "Create, list, describe, change and delete topics."),
     "groups": ("headrace.cli.groups:groups", "Show who reads what and how far behind, reset and delete groups."),
+    "acls": ("headrace.cli.acls:acls", "Say who may do what: list, create and delete access rules."),
     "records": ("headrace.cli.records:records", "Send records, show them, and delete old ones."),
     "brokers": ("headrace.cli.brokers:brokers", "List the brokers of the cluster."),
     "archive": ("headrace.cli.archive:archive", "Archive topics into Delta tables, every record exactly once."),

@@ -43,22 +43,25 @@ class Told(msgspec.Struct):
 
 TellPage = Callable[[Page, "Target"], Awaitable[Told | None]]
 Fragment = Callable[[str, Page, "Target", object], str]
+Granted = Callable[[Page, "Target"], bool]
 
 
 class Streams:
     """All that are open."""
 
-    def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment) -> None:
+    def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
         """Begin with none.
 
         Args:
             figures: where things are looked up.
             tell: makes a page's data; None: what it is about is gone.
             fragment: renders rows of a list.
+            granted: whether a page may still be shown to who opened it.
         """
         self.figures = figures
         self.tell = tell
         self.fragment = fragment
+        self.granted = granted
         self.closing = False
         self._open: set[Stream] = set()
 
@@ -212,7 +215,7 @@ class Stream(Response):
 
         partition.watch(grown)
         try:
-            while True:
+            while self._streams.granted(self._page, self._target):
                 try:
                     newest = max(offset, partition.log_end - _TAIL_ROWS)
                     read = await reading.some(
@@ -237,6 +240,7 @@ class Stream(Response):
                     html = self._streams.fragment("rows.html", self._page, self._target, {"rows": rows})
                     parts.append(_event("rows", {"html": html, "passed": passed}))
                 yield b"".join(parts)
+            yield _event("gone", "")
         finally:
             partition.unwatch(grown)
 

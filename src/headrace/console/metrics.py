@@ -10,10 +10,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
+from headrace.access.needs import CLUSTER_NAME, Operation
+from headrace.access.principal import ANONYMOUS
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters
 from headrace.broker.live import LiveTopic
+from headrace.console import needs
 from headrace.console.process import process_facts
+from headrace.console.registry import PRINCIPAL
 from headrace.groups.lag import to_come
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
@@ -25,6 +29,8 @@ _PIECE_NS = 1_000_000
 """How long the loop is held at a time."""
 _STORE_S = 1.0
 """How long a page waits for Redis."""
+NEEDS = needs.server(Operation.DESCRIBE)
+"""Figures of every topic and group are the whole server's."""
 _ErrorName = Callable[[int | str], str]
 
 
@@ -72,6 +78,9 @@ class MetricsPage:
         """The page, or 403."""
         if request.client is None or not self._may_see(request.client.host):
             return PlainTextResponse("/metrics answers requests from this machine only.\n", 403)
+        grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), request.client.host, DEFAULT)
+        if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
+            return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
         return PlainTextResponse(await self.render(), media_type=CONTENT_TYPE)
 
     async def render(self) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
-from headrace.console.registry import Ask
+from headrace.console.registry import SHOWN, Ask
 
 
 def topic(operation: Operation) -> Rule:
@@ -26,7 +26,7 @@ def group(operation: Operation) -> Rule:
 
 def shown(*kinds: ResourceType) -> tuple[Rule, ...]:
     """Describing whatever of these kinds the page shows."""
-    return tuple(Rule(operation=Operation.DESCRIBE, type=kind, resources=lambda ask: (), shown=True) for kind in kinds)
+    return tuple(SHOWN[kind] for kind in kinds)
 
 
 def server(operation: Operation) -> Rule:

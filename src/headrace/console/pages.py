@@ -16,11 +16,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 
 from headrace import __version__
+from headrace.access.principal import ANONYMOUS
 from headrace.broker.clusters import DEFAULT, UnknownCluster
 from headrace.console import links, text, views
 from headrace.console.figures import Figures
 from headrace.console.live import Streams, Told
-from headrace.console.registry import PAGES, Ask, Moved, NotThere, Page, View
+from headrace.console.registry import PAGES, PRINCIPAL, Ask, Asker, Moved, NotThere, Page, Refused, View
 from headrace.metrics.counters import TICKS
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -62,7 +63,7 @@ class Pages:
         self._routes = {
             page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
         }
-        self._streams = Streams(figures, self._told, self._fragment)
+        self._streams = Streams(figures, self._told, self._fragment, self._granted)
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
@@ -106,10 +107,11 @@ class Pages:
                 return refusal
         try:
             ask = self._ask(page, _target(request), form)
-            # Whether `ask.principal` may have what `page.needed(ask)` tells would be asked here.
-            view = await page.handler(ask)
+            view = await page.view(ask)
         except Moved as moved:
             return RedirectResponse(str(moved), 303, HEADERS)
+        except Refused as refused:
+            return _refused(str(refused))
         except (NotThere, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(page, request), _missing(str(missing))
         except TopicError as error:
@@ -125,7 +127,7 @@ class Pages:
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
             path["name"] = links.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
-        return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form)
+        return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
     def _nowhere(self, page: Page, request: Request) -> Ask:
         query = {name: value for name, value in _target(request).query.items() if name != "cluster"}
@@ -204,6 +206,7 @@ class Pages:
         if refused is not None:
             return refused
         target = Target.of(request.query_params.get("of", "/"))
+        target.asker = asker_of(request)
         for page in _ordered():
             scope = {"type": "http", "method": page.method, "path": target.path, "root_path": "", "headers": []}
             if page.live and self._routes[page.name].matches(scope)[0] is Match.FULL:
@@ -211,16 +214,24 @@ class Pages:
         return PlainTextResponse("There is no such page.\n", 404, HEADERS)
 
     async def _told(self, page: Page, target: "Target") -> Told | None:
-        """What a page tells just now; None: what it is about is gone."""
+        """What a page tells just now; None: what it is about is gone, or is not for who asks."""
         try:
-            view = await page.handler(self._ask(page, target, {}))
-        except (NotThere, UnknownCluster, UnknownTopic):
+            view = await page.view(self._ask(page, target, {}))
+        except (NotThere, Refused, UnknownCluster, UnknownTopic):
             return None
         return Told(view.cells, view.shape)
 
     def _fragment(self, template: str, page: Page, target: "Target", data: object) -> str:
         view = View(template=template, title="", data=data)
         return self._render(template, view, self._ask(page, target, {})).decode()
+
+    def _granted(self, page: Page, target: "Target") -> bool:
+        """Whether a page may still be shown to who opened it."""
+        try:
+            page.check(self._ask(page, target, {}))
+        except (Refused, UnknownCluster):
+            return False
+        return True
 
     # What pages are made of
 
@@ -243,6 +254,7 @@ class Target:
         self.path = unquote(raw_path, errors="replace")
         pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=_FIELDS)
         self.query = dict(pairs)
+        self.asker = Asker()
 
     @classmethod
     def of(cls, text: str) -> "Target":
@@ -254,9 +266,17 @@ class Target:
             return cls(path, "")
 
 
+def asker_of(request: Request) -> Asker:
+    """Who sent a request."""
+    host = request.client.host if request.client is not None else ""
+    return Asker(request.scope.get(PRINCIPAL, ANONYMOUS), host)
+
+
 def _target(request: Request) -> Target:
     query = request.scope["query_string"].decode("latin-1")
-    return Target.of(request.scope["raw_path"].decode("latin-1") + ("?" + query if query else ""))
+    target = Target.of(request.scope["raw_path"].decode("latin-1") + ("?" + query if query else ""))
+    target.asker = asker_of(request)
+    return target
 
 
 def _ordered() -> list[Page]:

@@ -5,12 +5,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.access.needs import Resource, Rule, Rules
+from headrace.access.needs import Operation, Resource, ResourceType, Rule, Rules
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.broker import Broker
 
 if TYPE_CHECKING:
     from headrace.console.figures import Figures
+
+
+PRINCIPAL = "headrace.principal"
+"""Where the scope of an HTTP request has who asks, as far as a login has told; else it is nobody known."""
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Who asks for a page, and from where."""
+
+    principal: Principal = ANONYMOUS
+    host: str = ""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -24,7 +35,21 @@ class Ask(msgspec.Struct, frozen=True):
     """What stands in the path in place of a name."""
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
-    principal: Principal = ANONYMOUS
+    asker: Asker = Asker()
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.asker.principal
+
+    def may(self, rule: Rule, resource: Resource) -> bool:
+        """Whether what a rule needs of a resource is granted to who asks."""
+        grants = self.broker.access.grants(self.principal, self.asker.host, resource.cluster)
+        return grants is None or grants.allow(rule, resource.name)
+
+    def sees(self, kind: ResourceType, name: str) -> bool:
+        """Whether a page may show the topic or group of that name."""
+        return self.may(SHOWN[kind], Resource(kind, name, self.broker.cluster))
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +66,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
 
 
+class Refused(Exception):
+    """What the page shows, or does, is not for who asks."""
+
+
 class NotThere(LookupError):
     """There is no such topic, group or partition; the message says so."""
 
@@ -50,6 +79,13 @@ class Moved(Exception):
 
 
 Handler = Callable[[Ask], Awaitable[View]]
+
+
+SHOWN = {
+    kind: Rule(operation=Operation.DESCRIBE, type=kind, resources=lambda ask: (), shown=True)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+}
+"""What has to be granted of each topic and group that a page shows by the way."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -66,6 +102,17 @@ class Page(msgspec.Struct, frozen=True):
     def needed(self, ask: Ask) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `ask.principal`: each rule with each resource that the request names."""
         return ((rule, resource) for rule in self.needs for resource in rule.resources(ask))
+
+    def check(self, ask: Ask) -> None:
+        """Raises Refused where something that the page needs is not granted to who asks."""
+        for rule, resource in self.needed(ask):
+            if not ask.may(rule, resource):
+                raise Refused(f"{ask.principal} may not {rule.operation.value} {rule.type.value} {resource.name}.")
+
+    async def view(self, ask: Ask) -> View:
+        """The page, asked about first. Raises Refused, NotThere and what else its handler raises."""
+        self.check(ask)
+        return await self.handler(ask)
 
 
 PAGES: dict[str, Page] = {}

@@ -20,6 +20,7 @@ from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted
 from headrace.kafka.decoding import NotServed, decode_request
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.gate import may, serve
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login, take_bare
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
@@ -29,6 +30,7 @@ from headrace.kafka.writing import write
 from headrace.metrics.counters import TICKS
 
 if TYPE_CHECKING:
+    from headrace.broker.authorizing import Grants
     from headrace.broker.broker import Broker
     from headrace.kafka.listener import KafkaListener
 
@@ -49,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self.broker: Broker = listener.broker
         self.login = Login(listener.logins)
         self.principal = ANONYMOUS
+        self._grants: Grants | None = None
         self.listener = listener.name
         self.counted = listener.counted
         self.client_host = "?"
@@ -84,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
+        self.enter(Admitted(self.principal, self.broker))
         self.transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
@@ -290,10 +294,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         shortcut = SHORTCUTS.get(key)
         exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
-        if exchange is None:
+        if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
             self._decode(buffer[start:stop], owned=owned)
             return
-        # The same question as in `_decode` belongs here, of the shortcut's rules.
         self._begin(exchange)
         try:
             exchange.serve()
@@ -312,10 +315,10 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.refuse_api_versions(exchange)
             return
         exchange.owned = owned
-        # Whether `exchange.principal` may have what `api.needed(request, exchange)` tells would be asked here.
         self._begin(exchange)
         try:
-            later = api.handler(request, exchange)
+            grants = self._grants
+            later = api.handler(request, exchange) if grants is None else serve(api, request, exchange, grants)
         except Exception:
             self._failed(exchange)
             return
@@ -343,6 +346,7 @@ class Connection(asyncio.BufferedProtocol):
     def enter(self, admitted: Admitted) -> None:
         """Take over who logged in, and the virtual cluster that is for."""
         self.principal, self.broker = admitted.principal, admitted.broker
+        self._grants = self.broker.access.grants(self.principal, self.client_host, self.broker.cluster)
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
     def hold_up(self, exchange: Exchange) -> None:
@@ -359,14 +363,13 @@ class Connection(asyncio.BufferedProtocol):
         exchange.began = self._now
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
-        memory = self._memory
-        memory.used += exchange.size
+        self._memory.used += exchange.size
         key = exchange.api_key
         if key == PRODUCE:
             self._order.produces += 1
         else:
             self._order.begin(key)
-        if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or memory.full:
+        if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or self._memory.full:
             self._pause_reading()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
@@ -472,11 +475,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read_on()
 
     def _may_read(self) -> bool:
-        return (
-            not self._order.put_off
-            and len(self._waiting) <= PAUSE_REQUESTS // 2
-            and self._waiting_bytes <= _PAUSE_BYTES // 2
-        )
+        few = len(self._waiting) <= PAUSE_REQUESTS // 2 and self._waiting_bytes <= _PAUSE_BYTES // 2
+        return few and not self._order.put_off
 
     def _pause_reading(self) -> None:
         if not self._read_paused and not self._closed:

@@ -1,6 +1,6 @@
 """One request and its answer: what a handler needs to know of both."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,6 +78,10 @@ class Exchange(msgspec.Struct, eq=False):
     """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
     answered: int = 0
     """Bytes of the answer, where it is worth counting."""
+    taken_out: int = 0
+    """Parts of the request that its handler does not see: they are refused."""
+    amend: Callable[[Any], Iterator[None]] | None = None
+    """Makes the answer, step by step, what its principal may see, with what was refused."""
 
     @property
     def broker(self) -> "Broker":
@@ -140,6 +144,9 @@ class Exchange(msgspec.Struct, eq=False):
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        if self.amend is not None:
+            for _ in self.amend(response):
+                pass
         body = response.encode(self.version if version is None else version)
         self._send(body, FINDERS[type(response)](response))
 
@@ -147,6 +154,8 @@ class Exchange(msgspec.Struct, eq=False):
         """As `answer`, letting others go first while a long answer is encoded."""
         body: list[Any] = []
         pace = self.broker.lane.pace()
+        if self.amend is not None:
+            await pace.drain(self.amend(response))
         await pace.drain(response.encode_in_pieces(self.version, body))
         errors: set[int] = set()
         await pace.drain(FINDERS_IN_PIECES[type(response)](response, errors))
@@ -163,6 +172,8 @@ class Exchange(msgspec.Struct, eq=False):
     def say_nothing(self) -> None:
         """The request is done and has no answer: Produce with acks=0."""
         self.finish([])
+        if self.taken_out:
+            self.outlet.close("acks=0 and a topic was refused")
 
     def finish(self, chunks: list[Any]) -> None:
         """The answer as it leaves, in pieces: a whole frame with its size."""

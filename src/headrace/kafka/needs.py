@@ -15,36 +15,44 @@ Names = Callable[[Any, Exchange], Iterable[str]]
 Instead = tuple[Operation, ResourceType] | None
 
 
-def topics(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> Rule:
+class KafkaRule(Rule, frozen=True, kw_only=True):
+    """A rule whose resources are all in the virtual cluster of the connection: their names tell them."""
+
+    names: Names
+
+
+def topics(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
     """An operation on topics."""
     return _rule(operation, ResourceType.TOPIC, names, instead, shown)
 
 
-def groups(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> Rule:
+def groups(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
     """An operation on groups."""
     return _rule(operation, ResourceType.GROUP, names, instead, shown)
 
 
-def transactional_ids(operation: Operation, names: Names) -> Rule:
+def transactional_ids(operation: Operation, names: Names) -> KafkaRule:
     """An operation on transactional ids."""
     return _rule(operation, ResourceType.TRANSACTIONAL_ID, names)
 
 
 def cluster(
     operation: Operation, when: Callable[[Any], bool] = lambda request: True, *, instead: Instead = None
-) -> Rule:
+) -> KafkaRule:
     """An operation on the cluster; `when` tells whether a request does it."""
     return _rule(
         operation, ResourceType.CLUSTER, lambda request, exchange: (CLUSTER_NAME,) if when(request) else (), instead
     )
 
 
-def _rule(operation: Operation, kind: ResourceType, names: Names, instead: Instead = None, shown: bool = False) -> Rule:
+def _rule(
+    operation: Operation, kind: ResourceType, names: Names, instead: Instead = None, shown: bool = False
+) -> KafkaRule:
     def resources(request: Any, exchange: Exchange) -> Iterable[Resource]:
         in_cluster = exchange.broker.cluster
         return (Resource(kind, name, in_cluster) for name in names(request, exchange))
 
-    return Rule(operation=operation, type=kind, resources=resources, instead=instead, shown=shown)
+    return KafkaRule(operation=operation, type=kind, resources=resources, instead=instead, shown=shown, names=names)
 
 
 def each_topic(request: Any, _: Exchange) -> Iterable[str]:

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headrace.access.needs import Resource, Rule, Rules
+from headrace.access.needs import Resource, Rule
 from headrace.kafka.exchange import Exchange, Outlet
+from headrace.kafka.needs import KafkaRule
+from headrace.kafka.refusing import Refusal, Refused, Steps, TakeOut, by_error_code
 
 
 class Message(Protocol):
@@ -23,6 +25,7 @@ class Message(Protocol):
         """Read one message."""
 
 
+KafkaRules = tuple[KafkaRule, ...]
 Handler = Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]
 """Either answers through the exchange, now or later, and returns None; or is a coroutine that returns the response."""
 
@@ -46,7 +49,12 @@ class Api(msgspec.Struct, frozen=True):
     refused_below: int
     """Versions from `oldest` up to here are advertised, and refused when used."""
     handler: Handler
-    needs: Rules
+    needs: KafkaRules
+    refusal: Refusal | None
+    """None: nothing of it can be refused, since it needs nothing."""
+    keep: Callable[[Any, Exchange], bool] | None
+    """Makes a long request last that would else be overwritten while it is asked about in pieces; False: it is short
+    after all. None: requests last."""
     most_bytes: int
     """The largest request; `socket.request.max.bytes` bounds it too."""
 
@@ -55,6 +63,11 @@ class Api(msgspec.Struct, frozen=True):
         for rule in self.needs:
             for resource in rule.resources(request, exchange):
                 yield rule, resource
+
+    def take_out(self, request: Any, exchange: Exchange, refused: Refused) -> Steps:
+        """Take out of a request what is refused."""
+        assert self.refusal is not None
+        return self.refusal.take_out(request, exchange, refused)
 
 
 APIS: dict[int, Api] = {}
@@ -71,7 +84,7 @@ class Shortcut(msgspec.Struct, frozen=True):
 
     Given the connection, a buffer, where in it the frame begins and ends, and whether the buffer may be kept.
     """
-    needs: Rules
+    needs: KafkaRules
     """As the API's; their functions are given the exchange twice, since there is no other request."""
 
 
@@ -84,7 +97,9 @@ def register(
     oldest: int,
     newest: int,
     *,
-    needs: Rules,
+    needs: KafkaRules,
+    refusal: Refusal | TakeOut | None = None,
+    keep: Callable[[Any, Exchange], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
 ) -> Callable[[Handler], Handler]:
@@ -95,11 +110,14 @@ def register(
         oldest: the first version advertised.
         newest: the last one.
         needs: what a request needs of whoever sends it, as made by `kafka.needs`; `ANYBODY` where that is nothing.
+        refusal: how requests are refused; None: as a whole, by the error code of the response.
+        keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
         most_bytes: a larger request closes its connection before its bytes are taken.
 
     Raises:
-        ValueError: the API is registered already, or the codec does not know all the versions.
+        ValueError: the API is registered already, the codec does not know all the versions, or what it needs could not
+            be refused.
     """
 
     def add(handler: Handler) -> Handler:
@@ -110,7 +128,17 @@ def register(
             raise ValueError(f"API {key} ({name}) is registered twice")
         if not known_oldest <= max(oldest, refused_below) <= newest <= known_newest:
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
-        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, most_bytes)
+        how = _refusal(key, name, needs, refusal)
+        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes)
         return handler
 
     return add
+
+
+def _refusal(key: int, name: str, needs: KafkaRules, given: Refusal | TakeOut | None) -> Refusal | None:
+    if not needs:
+        return None
+    how = given if isinstance(given, Refusal) else Refusal(take_out=given or by_error_code(key))
+    if any(rule.shown for rule in needs) != (how.hide is not None):
+        raise ValueError(f"{name} says what may be shown, and not how the rest is hidden, or the other way round")
+    return how

@@ -26,6 +26,7 @@ from headrace.oci.call import Answer, Call
 from headrace.oci.elsewhere import ANSWERED, Done, Groups, group_of
 from headrace.oci.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
+from headrace.oci.gate import admit
 from headrace.oci.openapi import describe
 from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
@@ -261,13 +262,17 @@ class OciApp:
             headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
             body=self._bodies[operation.name](content) if operation.body is not None else None,
             principal=principal,
+            host=(scope.get("client") or ("local",))[0],
             endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
         )
-        # Whether `principal` may have what `operation.needed(call)` tells would be asked here.
+        carried = self.groups is not None and HEADER in headers
+        if not carried:
+            # What another broker carries here under its seal was asked about there, where its client is known.
+            admit(operation, call)
         group = None if self.groups is None else group_of(operation, call)
         doing: Callable[[], Awaitable[Done]] = partial(self._operate, match, call)
         if self.groups is not None and group is not None:
-            if HEADER in headers:
+            if carried:
                 return await self.groups.carried(group, doing)
             doing = partial(
                 self.groups.answer,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.access.needs import Resource, Rule
 from headrace.access.principal import Principal
 from headrace.oci.faults import NONE, Injected
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class Call:
     """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
 
-    __slots__ = ("body", "endpoint", "headers", "injected", "path", "principal", "query", "service")
+    __slots__ = ("body", "endpoint", "headers", "host", "injected", "path", "principal", "query", "service")
 
     def __init__(
         self,
@@ -26,6 +27,7 @@ class Call:
         headers: Any,
         body: Any,
         principal: Principal,
+        host: str,
         endpoint: str,
         injected: Injected = NONE,
     ) -> None:
@@ -38,6 +40,7 @@ class Call:
             headers: its struct of request headers.
             body: the decoded body, None without one.
             principal: who asks.
+            host: the address that they ask from.
             endpoint: the URL by which this client reached the API, such as `http://127.0.0.1:8080`.
             injected: faults that were asked for.
         """
@@ -47,8 +50,19 @@ class Call:
         self.headers = headers
         self.body = body
         self.principal = principal
+        self.host = host
         self.endpoint = endpoint
         self.injected = injected
+
+    @property
+    def asked_about(self) -> bool:
+        """Whether access rules count."""
+        return self.service.broker.access.enabled
+
+    def may(self, rule: Rule, resource: Resource) -> bool:
+        """Whether what a rule needs of a resource is granted to who asks."""
+        grants = self.service.broker.access.grants(self.principal, self.host, resource.cluster)
+        return grants is None or grants.allow(rule, resource.name)
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -227,17 +227,6 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 ],
             ),
             lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
-            lambda: m.DescribeUserScramCredentialsRequest(
-                users=[m.DescribeUserScramCredentialsRequest.UserName(name="nobody")]
-            ),
-            lambda: m.AlterUserScramCredentialsRequest(
-                deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
-                upsertions=[
-                    m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-                        name="hostile", mechanism=0, iterations=4096, salt=b"s" * 16, salted_password=b"p"
-                    )
-                ],
-            ),
         )
     }
 

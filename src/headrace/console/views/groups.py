@@ -11,7 +11,7 @@ from headrace.console.views.topics import shape_of
 from headrace.groups.states import in_words
 
 
-@page("Groups", "/groups", needs=needs.shown(ResourceType.GROUP))
+@page("Groups", "/groups", needs=needs.shown(ResourceType.GROUP, ResourceType.TOPIC))
 async def groups(ask: Ask) -> View:
     """Every group with its members and its lag."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
@@ -21,7 +21,7 @@ async def groups(ask: Ask) -> View:
         return nan if found is None else found.lag.now
 
     found = cut(
-        list(ask.broker.groups.runners()),
+        [runner for runner in ask.broker.groups.runners() if ask.sees(ResourceType.GROUP, runner.name)],
         ask.query,
         name=lambda runner: str(runner.name),
         sorts={
@@ -41,9 +41,16 @@ async def groups(ask: Ask) -> View:
             f"{number}.state": in_words(state),
             f"{number}.badge": f"badge {state.lower()}",
             f"{number}.members": text.count(runner.machine.size),
-            f"{number}.topics": text.name(", ".join(sorted({place.topic for place in runner.positions}))) or "-",
+            f"{number}.topics": text.name(", ".join(_topics(ask, runner))) or "-",
             f"{number}.lag": text.short(None if isnan(lag(runner)) else lag(runner)),
             f"{number}.spark": "" if known is None else charts.spark(known.lag.last(charts.SPARK_COUNT)),
             f"{number}.generations": text.count(runner.machine.generations),
         }
     return View(template="groups.html", title="Groups", data=found, cells=cells, shape=shape_of(found))
+
+
+def _topics(ask: Ask, runner: Runner) -> list[str]:
+    """The topics that a group has positions in, as far as they may be shown."""
+    return sorted(
+        {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
+    )

@@ -43,9 +43,9 @@ async def overview(ask: Ask) -> View:
         "partitions": text.many(ask.broker.topics.partitions, "partition"),
         "groups": text.many(len(names), "group"),
         **traffic(sampler),
-        **_busiest(sampler, cluster),
-        **_behind(sampler, cluster),
-        **happened([*sampler.events_of(cluster)][:EVENTS], EVENTS),
+        **_busiest(ask, cluster),
+        **_behind(ask, cluster),
+        **happened([event for event in sampler.events_of(cluster) if _sees(ask, event)][:EVENTS], EVENTS),
     }
     data = {
         "addresses": figures.addresses,
@@ -90,12 +90,17 @@ def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
     return cells
 
 
-def _busiest(sampler: Sampler, cluster: str) -> dict[str, str]:
+def _sees(ask: Ask, event: Event) -> bool:
+    return ask.sees(ResourceType.GROUP if event.kind == "group" else ResourceType.TOPIC, event.name)
+
+
+def _busiest(ask: Ask, cluster: str) -> dict[str, str]:
+    sampler = ask.figures.sampler
     found = sorted(
         (
             (each.records_in + each.records_out, name)
             for (where, name), each in sampler.topics.items()
-            if where == cluster
+            if where == cluster and ask.sees(ResourceType.TOPIC, name)
         ),
         key=lambda one: (-one[0], one[1]),
     )[:SLOTS]
@@ -111,12 +116,13 @@ def _busiest(sampler: Sampler, cluster: str) -> dict[str, str]:
     return cells
 
 
-def _behind(sampler: Sampler, cluster: str) -> dict[str, str]:
+def _behind(ask: Ask, cluster: str) -> dict[str, str]:
+    sampler = ask.figures.sampler
     found = sorted(
         (
             (-1.0 if isnan(each.lag.now) else each.lag.now, name)
             for (where, name), each in sampler.groups.items()
-            if where == cluster
+            if where == cluster and ask.sees(ResourceType.GROUP, name)
         ),
         key=lambda one: (-one[0], one[1]),
     )[:SLOTS]

@@ -35,7 +35,7 @@ async def topic(ask: Ask) -> View:
     found = cut(
         live.partitions, ask.query, name=lambda each: f"{each.index:08}", sorts={"name": lambda each: each.index}
     )
-    readers = _readers(broker, name)
+    readers = _readers(ask, name)
     cells = {
         "in": text.short(0 if traffic is None else traffic.records_in),
         "out": text.short(0 if traffic is None else traffic.records_out),
@@ -92,10 +92,13 @@ def live_topic(ask: Ask) -> LiveTopic:
     return ask.broker.topics.get(name)
 
 
-def _readers(broker: Broker, topic: str) -> list[tuple[str, str, int | None]]:
+def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
     """Groups that have positions in the topic: name, state, lag in it."""
     found = []
+    broker = ask.broker
     for runner in broker.groups.runners():
+        if not ask.sees(ResourceType.GROUP, runner.name):
+            continue
         here = {place: position for place, position in runner.positions.items() if place.topic == topic}
         if here:
             found.append((runner.name, in_words(runner.machine.state.value), lag_of(broker, here)))

@@ -17,7 +17,7 @@ async def topics(ask: Ask) -> View:
         return 0.0 if found is None else float(getattr(found, which))
 
     found = cut(
-        list(ask.broker.topics),
+        [live for live in ask.broker.topics if ask.sees(ResourceType.TOPIC, live.topic.name)],
         ask.query,
         name=lambda live: str(live.topic.name),
         sorts={

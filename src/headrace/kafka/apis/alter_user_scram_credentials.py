@@ -15,6 +15,7 @@ from headrace.kafka.codec.messages import AlterUserScramCredentialsRequest, Alte
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster
+from headrace.kafka.refusing import No, whole
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -25,7 +26,14 @@ _MOST_BYTES = 1_024
 """Of a salt, and of a salted password."""
 
 
-@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),))
+def _no(request: AlterUserScramCredentialsRequest, _: Exchange, no: No) -> AlterUserScramCredentialsResponse:
+    names = dict.fromkeys(each.name for some in (request.deletions, request.upsertions) for each in some)
+    return AlterUserScramCredentialsResponse(
+        results=[_Result(user=name, error_code=no.code, error_message=no.message) for name in names]
+    )
+
+
+@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) -> AlterUserScramCredentialsResponse:
     """Keep and drop credentials."""
     users = exchange.broker.users

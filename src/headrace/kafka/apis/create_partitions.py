@@ -18,13 +18,24 @@ from headrace.kafka.codec.messages import CreatePartitionsRequest, CreatePartiti
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, topics
+from headrace.kafka.refusing import No, parts, topic_named
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-@register(CreatePartitionsRequest, 0, 3, needs=(topics(Operation.ALTER, each_topic),))
+def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: Exchange) -> Result:
+    return Result(name=topic.name, error_code=no.code, error_message=no.message)
+
+
+@register(
+    CreatePartitionsRequest,
+    0,
+    3,
+    needs=(topics(Operation.ALTER, each_topic),),
+    refusal=parts("topics", topic_named, _no, "results"),
+)
 async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)

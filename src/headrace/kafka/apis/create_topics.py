@@ -15,7 +15,8 @@ Version notes
 from collections import Counter
 from collections.abc import Iterator
 
-from headrace.access.needs import Operation, ResourceType
+from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
+from headrace.broker.authorizing import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.positions import GroupPositions
@@ -24,6 +25,7 @@ from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsRespo
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, topics
+from headrace.kafka.refusing import No, Place, Refusal, parts
 from headrace.kafka.registry import register
 from headrace.topics.config import describe
 from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
@@ -48,10 +50,34 @@ NEEDS = (
     topics(Operation.ALTER, lambda request, _: _named(request, CONVERT, wanted=True)),
     # Whoever adopts names a key of Redis, which no rule about topics is about.
     cluster(Operation.ALTER, lambda request: any(True for _ in _named(request, ADOPT_STREAM, wanted=True))),
+    topics(Operation.DESCRIBE_CONFIGS, lambda request, _: (), shown=True),
 )
 
 
-@register(CreateTopicsRequest, 2, 7, needs=NEEDS)
+def _places(topic: CreateTopicsRequest.CreatableTopic, _: CreateTopicsRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.TOPIC, topic.name
+    if any(item.name == ADOPT_STREAM for item in topic.configs):
+        yield ResourceType.CLUSTER, CLUSTER_NAME
+
+
+def _no(topic: CreateTopicsRequest.CreatableTopic, no: No, _: Exchange) -> Result:
+    return _refused(topic.name, RequestError(no.code, no.message))
+
+
+def _hide(response: CreateTopicsResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+    """What a topic is made like is for who may see configurations (KIP-525)."""
+    for result in response.topics:
+        yield
+        if not result.error_code and not grants.allow(NEEDS[-1], result.name):
+            result.topic_config_error_code = Code.TOPIC_AUTHORIZATION_FAILED
+            result.num_partitions = result.replication_factor = -1
+            result.configs = []
+
+
+REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics"), hide=_hide)
+
+
+@register(CreateTopicsRequest, 2, 7, needs=NEEDS, refusal=REFUSAL)
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)

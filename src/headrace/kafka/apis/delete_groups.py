@@ -7,7 +7,9 @@ Version notes
 - 2: flexible.
 """
 
-from headrace.access.needs import Operation
+from collections.abc import Iterator
+
+from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
@@ -15,10 +17,25 @@ from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsRespo
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups
+from headrace.kafka.refusing import No, Place, parts
 from headrace.kafka.registry import register
 
 
-@register(DeleteGroupsRequest, 0, 2, needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),))
+def _places(name: str, _: DeleteGroupsRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.GROUP, name
+
+
+def _no(name: str, no: No, _: Exchange) -> DeleteGroupsResponse.DeletableGroupResult:
+    return DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=no.code)
+
+
+@register(
+    DeleteGroupsRequest,
+    0,
+    2,
+    needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),),
+    refusal=parts("groups_names", _places, _no, "results"),
+)
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete groups."""
     groups = exchange.broker.groups

@@ -14,6 +14,7 @@ from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsRes
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, topics
+from headrace.kafka.refusing import No, parts, topic_named
 from headrace.kafka.registry import register
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 
@@ -22,7 +23,21 @@ Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _LOG_END = -1
 
 
-@register(DeleteRecordsRequest, 0, 2, needs=(topics(Operation.DELETE, each_topic),))
+def _no(topic: DeleteRecordsRequest.DeleteRecordsTopic, no: No, _: Exchange) -> Topic:
+    refused = [
+        Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=no.code)
+        for asked in topic.partitions
+    ]
+    return Topic(name=topic.name, partitions=refused)
+
+
+@register(
+    DeleteRecordsRequest,
+    0,
+    2,
+    needs=(topics(Operation.DELETE, each_topic),),
+    refusal=parts("topics", topic_named, _no, "topics"),
+)
 async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
     """Move log starts up."""
     pace = exchange.pace()

@@ -4,15 +4,16 @@ Version notes
 - 3: TOPIC_DELETION_DISABLED. 4: flexible. 5: error messages. 6: topics by id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import names_of, topics
+from headrace.kafka.refusing import No, Place, Refused, Steps, parts
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -23,7 +24,34 @@ def _names(request: DeleteTopicsRequest, exchange: Exchange) -> Iterable[str]:
     return names_of(request.topics, exchange) if exchange.version >= 6 else request.topic_names
 
 
-@register(DeleteTopicsRequest, 1, 6, needs=(topics(Operation.DELETE, _names),))
+def _places(topic: DeleteTopicsRequest.DeleteTopicState, _: DeleteTopicsRequest, exchange: Exchange) -> Iterator[Place]:
+    return ((ResourceType.TOPIC, name) for name in names_of((topic,), exchange))
+
+
+def _no(topic: DeleteTopicsRequest.DeleteTopicState, no: No, _: Exchange) -> Result:
+    # Who knows an id only is not told its name, nor that there is such a topic.
+    code = Code.UNKNOWN_TOPIC_ID if topic.name is None else no.code
+    message = f"no topic with id {topic.topic_id}" if topic.name is None else no.message
+    return Result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+
+
+def _places_named(name: str, _: DeleteTopicsRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.TOPIC, name
+
+
+def _no_named(name: str, no: No, _: Exchange) -> Result:
+    return Result(name=name, error_code=no.code, error_message=no.message)
+
+
+_BY_STATE = parts("topics", _places, _no, "responses")
+_BY_NAME = parts("topic_names", _places_named, _no_named, "responses")
+
+
+def _take_out(request: DeleteTopicsRequest, exchange: Exchange, refused: Refused) -> Steps:
+    return (_BY_STATE if exchange.version >= 6 else _BY_NAME)(request, exchange, refused)
+
+
+@register(DeleteTopicsRequest, 1, 6, needs=(topics(Operation.DELETE, _names),), refusal=_take_out)
 async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
     """Delete topics with their records."""
     if exchange.version >= 6:

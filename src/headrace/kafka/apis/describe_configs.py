@@ -15,19 +15,20 @@ Version notes
 - 1: sources and synonyms. 3: documentation and types. 4: flexible.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
-from headrace.access.needs import Operation
+from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.settings import BROKER_KEYS
 from headrace.kafka.codec.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, topics
+from headrace.kafka.refusing import No, Place, parts
 from headrace.kafka.registry import register
 from headrace.topics.config import Source, describe
 from headrace.topics.errors import TopicError
@@ -63,11 +64,30 @@ def names_broker(request: Any) -> bool:
     return any(each.resource_type == BROKER for each in request.resources)
 
 
+def places_of(resource: Any, _: Any, __: Exchange) -> Iterator[Place]:
+    """What a resource in a request about configurations needs."""
+    if resource.resource_type == TOPIC:
+        yield ResourceType.TOPIC, resource.resource_name
+    elif resource.resource_type == BROKER:
+        yield ResourceType.CLUSTER, CLUSTER_NAME
+
+
+def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: Exchange) -> Result:
+    return Result(
+        error_code=no.code,
+        error_message=no.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
 @register(
     DescribeConfigsRequest,
     1,
     4,
     needs=(topics(Operation.DESCRIBE_CONFIGS, topics_in), cluster(Operation.DESCRIBE_CONFIGS, names_broker)),
+    refusal=parts("resources", places_of, _no, "results"),
 )
 async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
     """Show the configuration of topics and of the broker."""

@@ -10,19 +10,36 @@ Version notes
 - 3: authorized operations (not told). 4: static members. 5: flexible.
 """
 
-from headrace.access.needs import Operation
+from collections.abc import Iterator
+
+from headrace.access.needs import Operation, ResourceType
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups
+from headrace.kafka.refusing import No, Place, parts
 from headrace.kafka.registry import register
 
 Group = DescribeGroupsResponse.DescribedGroup
 
 
-@register(DescribeGroupsRequest, 0, 5, needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),))
+def _places(name: str, _: DescribeGroupsRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.GROUP, name
+
+
+def _no(name: str, no: No, _: Exchange) -> Group:
+    return _refused(name, no.code)
+
+
+@register(
+    DescribeGroupsRequest,
+    0,
+    5,
+    needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),),
+    refusal=parts("groups", _places, _no, "groups"),
+)
 async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe groups with their members."""
     groups = exchange.broker.groups

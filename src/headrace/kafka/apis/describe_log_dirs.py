@@ -20,6 +20,7 @@ from headrace.broker.partition import Partition
 from headrace.kafka.codec.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster
+from headrace.kafka.refusing import No, whole
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -30,7 +31,12 @@ Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
-@register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),))
+def _no(_: DescribeLogDirsRequest, __: Exchange, no: No) -> DescribeLogDirsResponse:
+    # Before version 3 there is no other way to say so than to tell of no directory.
+    return DescribeLogDirsResponse(error_code=no.code)
+
+
+@register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),), refusal=whole(_no))
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker

@@ -13,10 +13,10 @@ Version notes
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
 from headrace.broker.reading import codecs, count_records
@@ -24,6 +24,7 @@ from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import topics
+from headrace.kafka.refusing import No, Place, parts
 from headrace.kafka.registry import register
 from headrace.records.compression import ZSTD
 from headrace.topics.errors import TopicError
@@ -36,9 +37,28 @@ _MANY = 200
 PartitionData = FetchResponse.PartitionData
 
 
-@register(
-    FetchRequest, 4, 12, needs=(topics(Operation.READ, lambda request, _: (topic.topic for topic in request.topics)),)
-)
+NEEDS = (topics(Operation.READ, lambda request, _: [topic.topic for topic in request.topics]),)
+
+
+def _places(topic: FetchRequest.FetchTopic, _: FetchRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.TOPIC, topic.topic
+
+
+def _no(topic: FetchRequest.FetchTopic, no: No, _: Exchange) -> FetchResponse.FetchableTopicResponse:
+    refused = [
+        PartitionData(
+            partition_index=asked.partition,
+            error_code=no.code,
+            high_watermark=-1,
+            aborted_transactions=[],
+            records=[],
+        )
+        for asked in topic.partitions
+    ]
+    return FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=refused)
+
+
+@register(FetchRequest, 4, 12, needs=NEEDS, refusal=parts("topics", _places, _no, "responses"))
 def handle(request: FetchRequest, exchange: Exchange) -> Coroutine[Any, Any, FetchResponse] | None:
     """Read records from the partitions named, waiting if there are too few."""
     broker = exchange.broker

@@ -8,13 +8,14 @@ Version notes
 - 1: key types. 3: flexible. 4: many keys at once (KIP-699).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.kafka.codec.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import Names, groups, transactional_ids
+from headrace.kafka.refusing import No, Place, Refused, Steps, parts, whole
 from headrace.kafka.registry import register
 
 GROUP, TRANSACTION = 0, 1
@@ -30,11 +31,35 @@ def _keys(key_type: int) -> Names:
     return keys
 
 
+def _places(key: str, request: FindCoordinatorRequest, _: Exchange) -> Iterator[Place]:
+    yield ResourceType.GROUP if request.key_type == GROUP else ResourceType.TRANSACTIONAL_ID, key
+
+
+def _no(key: str, no: No, _: Exchange) -> FindCoordinatorResponse.Coordinator:
+    return FindCoordinatorResponse.Coordinator(
+        key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=no.code, error_message=no.message
+    )
+
+
+def _no_one(_: FindCoordinatorRequest, __: Exchange, no: No) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=no.code, error_message=no.message, node_id=_NOWHERE, host="", port=_NOWHERE
+    )
+
+
+_ONE, _MANY = whole(_no_one), parts("coordinator_keys", _places, _no, "coordinators")
+
+
+def _take_out(request: FindCoordinatorRequest, exchange: Exchange, refused: Refused) -> Steps:
+    return (_ONE if exchange.version < 4 else _MANY)(request, exchange, refused)
+
+
 @register(
     FindCoordinatorRequest,
     0,
     4,
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
+    refusal=_take_out,
 )
 async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
     """Name the brokers that coordinate the groups asked for."""

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
-from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, topics_in
+from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, places_of, topics_in
 from headrace.kafka.codec.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, topics
+from headrace.kafka.refusing import No, parts
 from headrace.kafka.registry import register
 from headrace.topics.config import TopicDefaults, describe
 from headrace.topics.errors import InvalidConfig, TopicError
@@ -28,11 +29,21 @@ Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
+def _no(resource: Resource, no: No, _: Exchange) -> Result:
+    return Result(
+        error_code=no.code,
+        error_message=no.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
 @register(
     IncrementalAlterConfigsRequest,
     0,
     1,
     needs=(topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker)),
+    refusal=parts("resources", places_of, _no, "responses"),
 )
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""

@@ -14,6 +14,7 @@ from headrace.kafka.codec.messages import InitProducerIdRequest, InitProducerIdR
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, its_transaction, transactional_ids
+from headrace.kafka.refusing import No, whole
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -28,7 +29,11 @@ NEEDS = (
 )
 
 
-@register(InitProducerIdRequest, 0, 4, needs=NEEDS)
+def _no(_: InitProducerIdRequest, __: Exchange, no: No) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=no.code, producer_id=-1, producer_epoch=-1)
+
+
+@register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no))
 async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
     """Give out a producer id."""
     if request.transactional_id is not None:

@@ -15,13 +15,26 @@ from headrace.kafka.codec.messages import JoinGroupRequest, JoinGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups, its_group
+from headrace.kafka.refusing import No, whole
 from headrace.kafka.registry import register
 
 _MOST_CLIENT_ID = 249
 """Characters of a client id that are kept: as long as a topic's name may be."""
 
 
-@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),))
+def _no(request: JoinGroupRequest, exchange: Exchange, no: No) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=no.code,
+        generation_id=-1,
+        # As below.
+        protocol_name=None if exchange.version >= 7 else "",
+        leader="",
+        member_id=request.member_id,
+        members=[],
+    )
+
+
+@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),), refusal=whole(_no))
 async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
     """Join a group's next generation."""
     # It is kept for each member, and begins its id.

@@ -4,25 +4,38 @@ Version notes
 - 3: flexible. 4: filter by state (KIP-518). 5: filter by group type (KIP-848); every group here is `classic`.
 """
 
+from collections.abc import Iterator
+
 from headrace.access.needs import Operation, ResourceType
+from headrace.broker.authorizing import Grants
 from headrace.kafka.codec.messages import ListGroupsRequest, ListGroupsResponse
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups
+from headrace.kafka.refusing import No, Refusal, whole
 from headrace.kafka.registry import register
 
 _TYPE = "classic"
 
 
-@register(
-    ListGroupsRequest,
-    0,
-    5,
-    needs=(
-        groups(
-            Operation.DESCRIBE, lambda request, _: (), instead=(Operation.DESCRIBE, ResourceType.CLUSTER), shown=True
-        ),
-    ),
+NEEDS = (
+    groups(Operation.DESCRIBE, lambda request, _: (), instead=(Operation.DESCRIBE, ResourceType.CLUSTER), shown=True),
 )
+
+
+def _no(_: ListGroupsRequest, __: Exchange, no: No) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=no.code)
+
+
+def _hide(response: ListGroupsResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+    shown = []
+    for group in response.groups:
+        yield
+        if grants.allow(NEEDS[0], group.group_id):
+            shown.append(group)
+    response.groups = shown
+
+
+@register(ListGroupsRequest, 0, 5, needs=NEEDS, refusal=Refusal(take_out=whole(_no), hide=_hide))
 async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
     """List the groups, filtered."""
     states = {state.lower() for state in request.states_filter or ()}

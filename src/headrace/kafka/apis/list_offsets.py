@@ -19,6 +19,7 @@ from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsRespons
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, topics
+from headrace.kafka.refusing import No, parts, topic_named
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
@@ -26,7 +27,21 @@ Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-@register(ListOffsetsRequest, 1, 8, needs=(topics(Operation.DESCRIBE, each_topic),))
+def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: Exchange) -> Topic:
+    refused = [
+        Partition(partition_index=asked.partition_index, error_code=no.code, timestamp=-1, offset=-1)
+        for asked in topic.partitions
+    ]
+    return Topic(name=topic.name, partitions=refused)
+
+
+@register(
+    ListOffsetsRequest,
+    1,
+    8,
+    needs=(topics(Operation.DESCRIBE, each_topic),),
+    refusal=parts("topics", topic_named, _no, "topics"),
+)
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Find an offset per partition by time."""
     search = _Search(exchange)

@@ -13,10 +13,11 @@ Version notes
 - 7: leader epochs. 9: flexible. 10: topic ids. 12: topics may be asked for by id alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from headrace.access.needs import Operation, ResourceType
+from headrace.broker.authorizing import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Pace
@@ -24,6 +25,7 @@ from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import names_of, topics
+from headrace.kafka.refusing import No, Place, Refusal, parts
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -55,13 +57,38 @@ NEEDS = (
 )
 
 
-@register(MetadataRequest, 0, 12, needs=NEEDS)
+Topic = MetadataResponse.MetadataResponseTopic
+
+
+def _places(asked: MetadataRequest.MetadataRequestTopic, _: MetadataRequest, exchange: Exchange) -> Iterator[Place]:
+    return ((ResourceType.TOPIC, name) for name in names_of((asked,), exchange))
+
+
+def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: Exchange) -> Topic:
+    # Who knows an id only is not told its name, nor that there is such a topic.
+    code = Code.UNKNOWN_TOPIC_ID if asked.name is None else no.code
+    return Topic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+
+
+def _hide(response: MetadataResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+    shown = []
+    for topic in response.topics:
+        yield
+        if topic.name is None or grants.allow(NEEDS[0], topic.name):
+            shown.append(topic)
+    response.topics = shown
+
+
+REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True), hide=_hide)
+
+
+@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL)
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = exchange.broker
     pace = exchange.pace()
     asked = request.topics
-    if asked is None or (exchange.version == 0 and not asked):
+    if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
         await exchange.reserve(sum(len(live.partitions) for live in broker.topics) * _PARTITION_BYTES)
         found = [await _described(live, broker, pace) async for live in pace.each(broker.topics.in_order())]
     else:

@@ -19,6 +19,7 @@ from headrace.kafka.codec.messages import OffsetCommitRequest, OffsetCommitRespo
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, groups, its_group, topics
+from headrace.kafka.refusing import No, group_and_topic, parts
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
@@ -29,7 +30,18 @@ Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
 
-@register(OffsetCommitRequest, 2, 8, needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)))
+def _no(topic: OffsetCommitRequest.OffsetCommitRequestTopic, no: No, _: Exchange) -> Topic:
+    refused = [Partition(partition_index=asked.partition_index, error_code=no.code) for asked in topic.partitions]
+    return Topic(name=topic.name, partitions=refused)
+
+
+@register(
+    OffsetCommitRequest,
+    2,
+    8,
+    needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)),
+    refusal=parts("topics", group_and_topic, _no, "topics"),
+)
 async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
     """Commit positions of a group."""
     broker = exchange.broker

@@ -5,7 +5,7 @@ Behavior
 - Of a group that is not there: GROUP_ID_NOT_FOUND.
 """
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
@@ -14,6 +14,7 @@ from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteRespo
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, groups, its_group, topics
+from headrace.kafka.refusing import No, Refused, Rest, Steps, parts, topic_named
 from headrace.kafka.registry import register
 from headrace.topics.errors import UnknownTopic
 
@@ -24,7 +25,28 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
-@register(OffsetDeleteRequest, 0, 0, needs=(groups(Operation.DELETE, its_group), topics(Operation.READ, each_topic)))
+def _no(topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, no: No, _: Exchange) -> Topic:
+    refused = [Partition(partition_index=asked.partition_index, error_code=no.code) for asked in topic.partitions]
+    return Topic(name=topic.name, partitions=refused)
+
+
+_TOPICS = parts("topics", topic_named, _no, "topics")
+
+
+def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused) -> Steps:
+    no = refused.get((ResourceType.GROUP, request.group_id))
+    if no is not None:
+        return Rest(OffsetDeleteResponse(error_code=no.code, topics=[]))
+    return (yield from _TOPICS(request, exchange, refused))
+
+
+@register(
+    OffsetDeleteRequest,
+    0,
+    0,
+    needs=(groups(Operation.DELETE, its_group), topics(Operation.READ, each_topic)),
+    refusal=_take_out,
+)
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Delete positions of a group."""
     broker = exchange.broker

@@ -13,15 +13,18 @@ Version notes
 - 8: many groups at once (KIP-709).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from sys import getsizeof
+from typing import Any
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
+from headrace.broker.authorizing import Grants
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import groups, topics
+from headrace.kafka.refusing import Refusal, Refused, Rest, Steps
 from headrace.kafka.registry import register
 from headrace.topics.errors import StorageUnavailable
 
@@ -85,12 +88,88 @@ def _topics(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
     return (topic.name for topic in request.topics or ())
 
 
-@register(
-    OffsetFetchRequest,
-    1,
-    8,
-    needs=(groups(Operation.DESCRIBE, _groups), topics(Operation.DESCRIBE, _topics, shown=True)),
-)
+NEEDS = (groups(Operation.DESCRIBE, _groups), topics(Operation.DESCRIBE, _topics, shown=True))
+
+
+def _no_topic(structures: Any, name: str, indexes: Iterable[int], code: Code) -> Any:
+    topic, partition = structures
+    refused = [
+        partition(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code)
+        for index in indexes
+    ]
+    return topic(name=name, partitions=refused)
+
+
+_ONE = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition
+_MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
+
+
+def _without(asked: Any, structures: Any, refused: Refused) -> Any:
+    """Take refused topics out of what is asked of a group; their answers."""
+    if asked.topics is None:
+        return []
+    kept, answers = [], []
+    for topic in asked.topics:
+        no = refused.get((ResourceType.TOPIC, topic.name))
+        if no is None:
+            kept.append(topic)
+        else:
+            answers.append(_no_topic(structures, topic.name, topic.partition_indexes, no.code))
+    asked.topics = kept
+    return answers
+
+
+def _take_out(request: OffsetFetchRequest, exchange: Exchange, refused: Refused) -> Steps:
+    if exchange.version >= 8:
+        return (yield from _take_out_of_many(request, refused))
+    yield
+    no = refused.get((ResourceType.GROUP, request.group_id))
+    if no is not None and exchange.version >= 2:
+        return Rest(OffsetFetchResponse(topics=[], error_code=no.code))
+    if no is not None:
+        asked = request.topics or ()
+        answers = [_no_topic(_ONE, topic.name, topic.partition_indexes, no.code) for topic in asked]
+        return Rest(OffsetFetchResponse(topics=answers))
+    answers = _without(request, _ONE, refused)
+    return Rest(add=lambda response: response.topics.extend(answers))
+
+
+def _take_out_of_many(request: OffsetFetchRequest, refused: Refused) -> Steps:
+    kept, answers = [], []
+    in_group: dict[str, list[Any]] = {}
+    for asked in _merged(request.groups):
+        yield
+        no = refused.get((ResourceType.GROUP, asked.group_id))
+        if no is None:
+            kept.append(asked)
+            in_group[asked.group_id] = _without(asked, _MANY, refused)
+        else:
+            answers.append(Group(group_id=asked.group_id, topics=[], error_code=no.code))
+    request.groups = kept
+    if not kept:
+        return Rest(OffsetFetchResponse(groups=answers))
+
+    def add(response: OffsetFetchResponse) -> None:
+        for group in response.groups:
+            if not group.error_code:
+                group.topics.extend(in_group[group.group_id])
+        response.groups.extend(answers)
+
+    return Rest(add=add)
+
+
+def _hide(response: OffsetFetchResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+    holders: list[Any] = [response, *response.groups]
+    for holder in holders:
+        shown: list[Any] = []
+        for topic in holder.topics:
+            yield
+            if grants.allow(NEEDS[1], topic.name):
+                shown.append(topic)
+        holder.topics = shown
+
+
+@register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide))
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     if exchange.version >= 8:

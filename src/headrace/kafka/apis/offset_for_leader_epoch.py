@@ -8,17 +8,30 @@ Version notes
 - 3: replica id. 4: flexible.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import topics
+from headrace.kafka.refusing import No, Place, parts
 from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def _places(topic: Any, _: OffsetForLeaderEpochRequest, __: Exchange) -> Iterator[Place]:
+    yield ResourceType.TOPIC, topic.topic
+
+
+def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exchange) -> Topic:
+    refused = [Partition(partition=asked.partition, error_code=no.code) for asked in topic.partitions]
+    return Topic(topic=topic.topic, partitions=refused)
 
 
 @register(
@@ -32,6 +45,7 @@ Partition = OffsetForLeaderEpochResponse.EpochEndOffset
             instead=(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
         ),
     ),
+    refusal=parts("topics", _places, _no, "topics"),
 )
 async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""

@@ -12,20 +12,21 @@ Version notes
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from functools import partial
 from itertools import repeat
 from typing import Any
 
 import structlog
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.needs import its_transaction, topics, transactional_ids
+from headrace.kafka.refusing import No, Place, parts, transaction_of
 from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
 from headrace.records.pure import HeaderFields
 from headrace.topics.errors import Fenced, InvalidRecord, NotLeader, StorageFull, StorageUnavailable, TopicError
@@ -197,12 +198,37 @@ NEEDS = (
 )
 
 
-@register(ProduceRequest, 0, 9, needs=NEEDS, refused_below=3, most_bytes=_MOST_BYTES)
+def _places(topic: ProduceRequest.TopicProduceData, request: ProduceRequest, _: Exchange) -> Iterator[Place]:
+    yield from transaction_of(request)
+    yield ResourceType.TOPIC, topic.name
+
+
+def _no(topic: ProduceRequest.TopicProduceData, no: No, _: Exchange) -> ProduceResponse.TopicProduceResponse:
+    answers = [Answer(index=data.index) for data in topic.partition_data]
+    for answer in answers:
+        refuse(answer, RequestError(no.code, no.message))
+    return ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers)
+
+
+def _keep(request: ProduceRequest, exchange: Exchange) -> bool:
+    """Whether it names many topics, and then with memory of its own, before what is sent behind it."""
+    if len(request.topic_data) <= _MANY:
+        return False
+    exchange.outlet.hold_up(exchange)
+    _kept(request, exchange)
+    return True
+
+
+REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
+
+
+@register(ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3, most_bytes=_MOST_BYTES)
 def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
     if sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # What the client sent behind it may be for the same partitions: order is kept.
-        exchange.outlet.hold_up(exchange)
+        if not exchange.alone:
+            exchange.outlet.hold_up(exchange)
         return _append_many(_kept(request, exchange), exchange)
     response = ProduceResponse(responses=[])
     work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []

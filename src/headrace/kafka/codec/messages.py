@@ -2,10 +2,12 @@
 
 from headrace.kafka.codec.message import Chunk, Message, Records, build_message
 from headrace.kafka.codec.notation import MessageTable, parse
-from headrace.kafka.codec.tables import cluster, fetch, groups, positions, produce, topics, users
+from headrace.kafka.codec.tables import access, cluster, fetch, groups, positions, produce, topics, users
 
 TABLES: list[MessageTable] = [
-    table for module in (produce, fetch, cluster, groups, positions, topics, users) for table in parse(module.TABLE)
+    table
+    for module in (produce, fetch, cluster, groups, positions, topics, users, access)
+    for table in parse(module.TABLE)
 ]
 
 _classes = {table.root.name: build_message(table, __name__) for table in TABLES}

@@ -2206,3 +2206,211 @@ class AlterUserScramCredentialsResponse(Message):
         throttle_time_ms: int = ...,
         results: list[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...,
     ) -> None: ...
+
+class DescribeAclsRequest(Message):
+    API_KEY: ClassVar[int] = 29
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = ...,
+        resource_name_filter: str | None = ...,
+        pattern_type_filter: int = ...,
+        principal_filter: str | None = ...,
+        host_filter: str | None = ...,
+        operation: int = ...,
+        permission_type: int = ...,
+    ) -> None: ...
+
+class DescribeAclsResponse(Message):
+    API_KEY: ClassVar[int] = 29
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AclDescription(msgspec.Struct):
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    class DescribeAclsResource(msgspec.Struct):
+        resource_type: int
+        resource_name: str
+        pattern_type: int
+        acls: list[DescribeAclsResponse.AclDescription]
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            pattern_type: int = ...,
+            acls: list[DescribeAclsResponse.AclDescription] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    resources: list[DescribeAclsResponse.DescribeAclsResource]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        resources: list[DescribeAclsResponse.DescribeAclsResource] = ...,
+    ) -> None: ...
+
+class CreateAclsRequest(Message):
+    API_KEY: ClassVar[int] = 30
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AclCreation(msgspec.Struct):
+        resource_type: int
+        resource_name: str
+        resource_pattern_type: int
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            resource_pattern_type: int = ...,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    creations: list[CreateAclsRequest.AclCreation]
+    def __init__(
+        self,
+        *,
+        creations: list[CreateAclsRequest.AclCreation] = ...,
+    ) -> None: ...
+
+class CreateAclsResponse(Message):
+    API_KEY: ClassVar[int] = 30
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AclCreationResult(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: list[CreateAclsResponse.AclCreationResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: list[CreateAclsResponse.AclCreationResult] = ...,
+    ) -> None: ...
+
+class DeleteAclsRequest(Message):
+    API_KEY: ClassVar[int] = 31
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class DeleteAclsFilter(msgspec.Struct):
+        resource_type_filter: int
+        resource_name_filter: str | None
+        pattern_type_filter: int
+        principal_filter: str | None
+        host_filter: str | None
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            resource_type_filter: int = ...,
+            resource_name_filter: str | None = ...,
+            pattern_type_filter: int = ...,
+            principal_filter: str | None = ...,
+            host_filter: str | None = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    filters: list[DeleteAclsRequest.DeleteAclsFilter]
+    def __init__(
+        self,
+        *,
+        filters: list[DeleteAclsRequest.DeleteAclsFilter] = ...,
+    ) -> None: ...
+
+class DeleteAclsResponse(Message):
+    API_KEY: ClassVar[int] = 31
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class DeleteAclsMatchingAcl(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        pattern_type: int
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            pattern_type: int = ...,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    class DeleteAclsFilterResult(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        filter_results: list[DeleteAclsResponse.DeleteAclsFilterResult] = ...,
+    ) -> None: ...

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
+from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
 from headrace.oci.admin import (
@@ -179,12 +179,15 @@ async def get_stream_pool(call: Call) -> Answer:
     return Answer(_pool(call, record), {"etag": record.etag})
 
 
+_SHOWN = pools_shown()
+
+
 @operation(
     "ListStreamPools",
     "GET",
     "/streampools",
     client="StreamAdminClient",
-    needs=(pools_shown(),),
+    needs=(_SHOWN,),
     query=ListStreamPoolsQuery,
     answer=list[StreamPoolSummary],
     answer_headers=LIST_HEADERS,
@@ -193,7 +196,12 @@ async def list_stream_pools(call: Call) -> Answer:
     """List the stream pools of a compartment, the default pool and deleted ones included."""
     query: ListStreamPoolsQuery = call.query
     asked = query.compartment_id
-    records = [each for each in call.service.catalog.pools.all() if is_in(call, each.compartment, asked)]
+    records = [
+        each
+        for each in call.service.catalog.pools.all()
+        if is_in(call, each.compartment, asked)
+        and call.may(_SHOWN, Resource(ResourceType.CLUSTER, CLUSTER_NAME, each.cluster))
+    ]
     page = wanted(call, records, query, lambda record: _ocid(call, record))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, Resource, ResourceType
 from headrace.oci import ocids
 from headrace.oci.admin import (
     CHANGE_HEADERS,
@@ -163,12 +163,20 @@ async def get_stream(call: Call) -> Answer:
     return Answer(_stream(call, record), {"etag": record.etag})
 
 
+_SHOWN = streams_shown()
+
+
+def _may_see(call: Call, record: StreamRecord) -> bool:
+    cluster = call.service.catalog.pools.cluster_name(record.pool)
+    return call.may(_SHOWN, Resource(ResourceType.TOPIC, record.name, cluster))
+
+
 @operation(
     "ListStreams",
     "GET",
     "/streams",
     client="StreamAdminClient",
-    needs=(streams_shown(),),
+    needs=(_SHOWN,),
     query=ListStreamsQuery,
     answer=list[StreamSummary],
     answer_headers=LIST_HEADERS,
@@ -192,6 +200,8 @@ async def list_streams(call: Call) -> Answer:
     else:
         pool = ocids.unique_of(query.stream_pool_id or "", ocids.STREAM_POOL)
         records = [each for each in catalog.streams.all() if each.pool == pool]
+    if call.asked_about:
+        records = [each for each in records if _may_see(call, each)]
     page = wanted(call, records, query, lambda record: catalog.streams.ocid(record.id))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)
 

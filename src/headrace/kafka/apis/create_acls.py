@@ -1,0 +1,61 @@
+"""CreateAcls (30), versions 1-3 (KIP-140).
+
+Behavior
+- Rules hold on this broker before the answer, on others within a second. One that is there already is no error.
+- What could never be asked is INVALID_REQUEST; the other rules of the request are created.
+- 10 000 rules at most in a virtual cluster: POLICY_VIOLATION. Without `authorizer.class.name`: SECURITY_DISABLED.
+
+Version notes
+- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+"""
+
+import structlog
+
+from headrace.access.acls import Acl
+from headrace.access.needs import Operation
+from headrace.broker.authorizing import TooManyAcls
+from headrace.kafka.acl_codes import acl_of, check_enabled
+from headrace.kafka.codec.messages import CreateAclsRequest, CreateAclsResponse
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster
+from headrace.kafka.refusing import No, whole
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+Result = CreateAclsResponse.AclCreationResult
+_log = structlog.get_logger("headrace.audit")
+
+
+def _no(request: CreateAclsRequest, _: Exchange, no: No) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[Result(error_code=no.code, error_message=no.message) for _ in request.creations])
+
+
+@register(CreateAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
+async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsResponse:
+    """Add access rules."""
+    access, in_cluster = exchange.broker.access, exchange.broker.cluster
+    made: list[Acl | RequestError] = []
+    async for creation in exchange.pace().each(request.creations):
+        try:
+            check_enabled(access.enabled)
+            made.append(acl_of(creation))
+        except RequestError as error:
+            made.append(error)
+    acls = [each for each in made if isinstance(each, Acl)]
+    failed: Exception | None = None
+    try:
+        if acls:
+            await access.create(in_cluster, acls)
+    except TooManyAcls as error:
+        failed = RequestError(Code.POLICY_VIOLATION, str(error))
+    except TopicError as error:
+        failed = error
+    if failed is None:
+        for acl in acls:
+            _log.info("access rule created", rule=str(acl), cluster=in_cluster)
+    return CreateAclsResponse(results=[_result(each if isinstance(each, RequestError) else failed) for each in made])
+
+
+def _result(error: Exception | None) -> Result:
+    return Result(error_code=code_of(error), error_message=None if error is None else str(error))

@@ -1,0 +1,84 @@
+"""DeleteAcls (31), versions 1-3 (KIP-140).
+
+Behavior
+- Every rule goes that one of the filters means: on this broker before the answer, on others within a second.
+- Without `authorizer.class.name`: SECURITY_DISABLED.
+
+Version notes
+- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+"""
+
+import structlog
+
+from headrace.access.acls import Acl, AclFilter
+from headrace.access.needs import Operation
+from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
+from headrace.kafka.codec.messages import DeleteAclsRequest, DeleteAclsResponse
+from headrace.kafka.errors import RequestError, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster
+from headrace.kafka.refusing import No, whole
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError
+
+Result = DeleteAclsResponse.DeleteAclsFilterResult
+Matching = DeleteAclsResponse.DeleteAclsMatchingAcl
+_log = structlog.get_logger("headrace.audit")
+
+
+def _no(request: DeleteAclsRequest, _: Exchange, no: No) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[Result(error_code=no.code, error_message=no.message, matching_acls=[]) for _ in request.filters]
+    )
+
+
+@register(DeleteAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
+async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsResponse:
+    """Take access rules away."""
+    access, in_cluster = exchange.broker.access, exchange.broker.cluster
+    asked: list[AclFilter | RequestError] = []
+    async for given in exchange.pace().each(request.filters):
+        try:
+            check_enabled(access.enabled)
+            asked.append(filter_of(given))
+        except RequestError as error:
+            asked.append(error)
+    failed: TopicError | None = None
+    gone: list[list[Acl]] = []
+    try:
+        gone = await access.delete(in_cluster, [each for each in asked if isinstance(each, AclFilter)])
+    except TopicError as error:
+        failed = error
+    for acl in sorted({acl for some in gone for acl in some}, key=str):
+        _log.info("access rule deleted", rule=str(acl), cluster=in_cluster)
+    found = iter(gone)
+    return DeleteAclsResponse(
+        filter_results=[
+            _refused(each) if isinstance(each, RequestError) else _refused(failed) if failed else _deleted(next(found))
+            for each in asked
+        ]
+    )
+
+
+def _refused(error: Exception) -> Result:
+    return Result(error_code=code_of(error), error_message=str(error), matching_acls=[])
+
+
+def _deleted(acls: list[Acl]) -> Result:
+    return Result(
+        error_message=None,
+        matching_acls=[
+            Matching(
+                error_message=None,
+                resource_type=codes.type,
+                resource_name=acl.name,
+                pattern_type=codes.pattern,
+                principal=acl.principal,
+                host=acl.host,
+                operation=codes.operation,
+                permission_type=codes.permission,
+            )
+            for acl in acls
+            for codes in (Codes.of(acl),)
+        ],
+    )

@@ -1,0 +1,54 @@
+"""DescribeAcls (29), versions 1-3 (KIP-140).
+
+Behavior
+- The access rules of this virtual cluster that a filter means. Without `authorizer.class.name`: SECURITY_DISABLED.
+
+Version notes
+- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+"""
+
+from headrace.access.acls import Acl, Pattern
+from headrace.access.needs import Operation, ResourceType
+from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
+from headrace.kafka.codec.messages import DescribeAclsRequest, DescribeAclsResponse
+from headrace.kafka.errors import RequestError
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import cluster
+from headrace.kafka.registry import register
+
+Resource = DescribeAclsResponse.DescribeAclsResource
+Description = DescribeAclsResponse.AclDescription
+
+
+@register(DescribeAclsRequest, 1, 3, needs=(cluster(Operation.DESCRIBE),))
+async def handle(request: DescribeAclsRequest, exchange: Exchange) -> DescribeAclsResponse:
+    """List access rules."""
+    broker = exchange.broker
+    try:
+        check_enabled(broker.access.enabled)
+        wanted = filter_of(request)
+    except RequestError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=str(error), resources=[])
+    by_resource: dict[tuple[ResourceType, str, Pattern], list[Acl]] = {}
+    async for acl in exchange.pace().each(broker.access.acls(broker.cluster, wanted)):
+        by_resource.setdefault((acl.type, acl.name, acl.pattern), []).append(acl)
+    return DescribeAclsResponse(
+        resources=[_resource(acls) async for acls in exchange.pace().each(by_resource.values())]
+    )
+
+
+def _resource(acls: list[Acl]) -> Resource:
+    """The rules of one resource, all of them about the same name."""
+    codes = Codes.of(acls[0])
+    return Resource(
+        resource_type=codes.type,
+        resource_name=acls[0].name,
+        pattern_type=codes.pattern,
+        acls=[
+            Description(
+                principal=acl.principal, host=acl.host, operation=code.operation, permission_type=code.permission
+            )
+            for acl in acls
+            for code in (Codes.of(acl),)
+        ],
+    )

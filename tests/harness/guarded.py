@@ -1,0 +1,132 @@
+"""A Kafka listener whose requests are asked about: whoever logs in is who they say they are."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+import redis.asyncio
+
+from headrace.access.acls import Acl
+from headrace.access.principal import Principal
+from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.clock import SystemClock
+from headrace.broker.clusters import Clusters
+from headrace.broker.logins import Admitted
+from headrace.broker.settings import BrokerSettings
+from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.kafka.listener import KafkaListener
+from headrace.keyspace.keys import Keyspace
+from headrace.logins.plain import Plain
+from headrace.store.storage import RedisStorage
+from tests.harness.redis import RedisServer
+from tests.harness.wire import Wire
+
+T = TypeVar("T")
+ROOT = "root"
+ON = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": f"User:{ROOT}"}
+
+
+class Everybody:
+    """Whoever gives a name has it."""
+
+    required = False
+
+    def __init__(self, clusters: Clusters) -> None:
+        self.mechanisms: tuple[str, ...] = ("PLAIN",)
+        self._clusters = clusters
+
+    def begin(self, mechanism: str) -> Plain:
+        assert mechanism == "PLAIN"
+        return Plain(self.admit)
+
+    async def refused(self) -> None:
+        pass
+
+    async def admit(self, username: str, password: str) -> Admitted:
+        return Admitted(Principal(username), self._clusters.get(password))
+
+
+class Guarded:
+    """The server, in a thread of its own."""
+
+    def __init__(self, clusters: Clusters, address: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.clusters = clusters
+        self.address = address
+        self._loop = loop
+
+    def run(self, change: Coroutine[Any, Any, T]) -> T:
+        """Run something on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(change, self._loop).result(20)
+
+    def allow(self, *acls: Acl, cluster: str = "default") -> None:
+        """Add access rules."""
+        self.run(self.clusters.access.create(cluster, acls))
+
+    def connect(self, name: str | None, cluster: str = "default") -> Wire:
+        """A connection as somebody; None: without a login."""
+        wire = Wire(self.address)
+        if name is not None:
+            wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            answer = wire.ask(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{cluster}".encode()), 2)
+            assert answer.error_code == 0, answer
+        return wire
+
+
+@contextlib.asynccontextmanager
+async def _opened(url: str, given: dict[str, str], clusters: Iterable[str]) -> AsyncIterator[tuple[Clusters, str]]:
+    async with contextlib.AsyncExitStack() as stack:
+        admin = redis.asyncio.from_url(url)
+        stack.push_async_callback(admin.aclose)
+        storage = await RedisStorage.open(url, admin, 1)
+        stack.push_async_callback(storage.close)
+        made = Clusters(
+            storage,
+            BrokerSettings.of(given),
+            SystemClock(),
+            cluster_id="guarded",
+            stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
+        )
+        await made.start()
+        stack.push_async_callback(made.stop)
+        for name in clusters:
+            await made.create(name, {})
+        bound = socket.create_server(("127.0.0.1", 0))
+        bound.setblocking(False)
+        stack.callback(bound.close)
+        host, port = bound.getsockname()
+        listener = KafkaListener(made.default, max_request_bytes=4 << 20, logins=Everybody(made))
+        made.default.advertised[listener.name] = (host, port)
+        await listener.start(bound)
+        stack.push_async_callback(listener.stop)
+        yield made, f"{host}:{port}"
+
+
+@contextlib.contextmanager
+def guarded(clusters: Iterable[str] = (), redis_url: str | None = None, **given: str) -> Iterator[Guarded]:
+    """A server with access rules, of which there are none yet; over an empty Redis of its own unless one is given."""
+    ready = threading.Event()
+    found: list[Guarded] = []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve(url: str) -> None:
+        settings = ON | {name.replace("_", "."): text for name, text in given.items()}
+        async with _opened(url, settings, clusters) as (made, address):
+            found.append(Guarded(made, address, loop))
+            ready.set()
+            await stop.wait()
+
+    with contextlib.ExitStack() as stack:
+        url = redis_url or stack.enter_context(RedisServer()).url
+        thread = threading.Thread(target=lambda: loop.run_until_complete(serve(url)))
+        thread.start()
+        assert ready.wait(20)
+        try:
+            yield found[0]
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(20)
+            loop.close()
