@@ -21,7 +21,9 @@ from headrace.console import links, views
 from headrace.console.registry import PAGES
 from headrace.groups.subscriptions import assignment, partitions_of
 from headrace.kafka.codec.messages import CreateTopicsRequest, DeleteTopicsRequest, OffsetCommitRequest
-from headrace.metrics.archive import KIND, ArchiveTold, Commit
+from headrace.metrics import pipeline
+from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
+from headrace.metrics.pipeline import FlowTold, PipelineTold
 from headrace.testing import InProcessServer
 
 EVIL = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
@@ -217,6 +219,18 @@ def test_records_are_found_by_offset_time_and_key(server: InProcessServer) -> No
     assert "Partition 1: offsets 0 to 120" in ask(server, "/topics/found/records").text
 
 
+def test_many_partitions_are_shown_a_page_at_a_time(server: InProcessServer) -> None:
+    create(server, ("many", 520))
+    commit(server, "behind", "many", p519=0)
+    first, last = ask(server, "/topics/many"), ask(server, "/topics/many?page=11")
+    assert "520 partitions" in first.text
+    assert "Page 1 of 11" in first.text
+    shown = [re.findall(r"records\?partition=(\d+)", answer.html) for answer in (first, last)]
+    assert [list(map(int, indexes)) for indexes in shown] == [list(range(50)), list(range(500, 520))]
+    assert len(ask(server, "/groups/behind").body) < 200_000
+    assert "320 partitions more are not shown" in ask(server, "/groups/behind").text
+
+
 def test_a_group_shows_who_has_what_and_how_far_it_is(server: InProcessServer) -> None:
     create(server, ("shared", 2))
     produce(server, "shared", *((None, b"v") for _ in range(10)))
@@ -329,6 +343,28 @@ def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessSer
     for text in ("running", "1 min 30 s ago", "66", "1,234", "2.0 MB", "archiver"):
         assert text in answer.text
     assert re.search(r'data-k="0.failures">2<', answer.html)
+
+
+def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
+    import redis  # noqa: PLC0415
+
+    flows = (
+        FlowTold(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
+        FlowTold(name=EVIL, state=EVIL),
+    )
+    now_ms = server.clock.now_ms()
+    told = PipelineTold(
+        name=EVIL, folder="/home/me/shop", host="here", state=State.FAILED, problem="no such topic",
+        started_ms=now_ms - 42_000, told_ms=now_ms, flows=flows,
+    )  # fmt: skip
+    with redis.Redis.from_url(server.storage) as storage:
+        key = f"headrace:{{meta}}:documents:{pipeline.KIND}"
+        storage.hset(key, "a", msgspec.json.encode(told))
+        storage.hset(key, "b", b"{}")
+    answer = ask(server, "/pipeline")
+    safe(answer)
+    for text in ("failed", "no such topic", "bronze completed 1,234 1,200 4 s 34", "/home/me/shop", "after 42 s"):
+        assert text in answer.text
 
 
 # Live

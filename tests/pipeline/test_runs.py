@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -89,6 +90,8 @@ def test_a_new_project_runs_at_once_and_a_second_time(broker: Server, tmp_path: 
     assert table["orders_silver"][:2] == ["100", "100"]
     assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(100))
     assert totals(broker) == 100
+    shown = " ".join(re.sub(r"<[^>]*>", " ", urlopen(f"{broker.http}/pipeline").read().decode()).split())
+    assert re.search(r"orders done Flow State .* orders_bronze completed 100 100 \S+ s 0 ", shown), shown
 
     produce(broker, '{"id": 100, "price": 1}', "no json")
     environment = {

@@ -83,7 +83,7 @@ class Teller:
                 with contextlib.suppress(redis.RedisError):
                     for told in self._told():
                         own = hashlib.sha256(f"{told.topic}\n{told.table}".encode()).hexdigest()[:24]
-                        _make_room(connection, key, own)
+                        make_room(connection, key, own)
                         connection.hset(key, own, msgspec.json.encode(told))
                 if ended:
                     return
@@ -121,8 +121,14 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def _make_room(connection: "redis.Redis", key: str, own: str) -> None:
-    """Let those go that were silent for longest, when there are too many."""
+class _When(msgspec.Struct, frozen=True):
+    """Of what is told: when."""
+
+    told_ms: int
+
+
+def make_room(connection: "redis.Redis", key: str, own: str) -> None:
+    """Let those documents go that were silent for longest, when there are too many beside our own."""
     if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
         return
     told: dict[Any, Any] = connection.hgetall(key)
@@ -130,6 +136,6 @@ def _make_room(connection: "redis.Redis", key: str, own: str) -> None:
     for name, document in told.items():
         known[name] = 0
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            known[name] = msgspec.json.decode(document, type=ArchiveTold).told_ms
+            known[name] = msgspec.json.decode(document, type=_When).told_ms
     for name in sorted(known, key=lambda each: known[each])[: len(known) - _MOST_RUNS + 1]:
         connection.hdel(key, name)

@@ -1,10 +1,12 @@
 """How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from headrace.broker.broker import Broker
+from headrace.broker.groups import Runner
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.lag import native_to_come, to_come
@@ -12,6 +14,9 @@ from headrace.groups.model import Position, TopicPartition
 from headrace.groups.resetting import Move, Target, destination
 from headrace.groups.subscriptions import partitions_of
 from headrace.topics.native import GroupLag, NotAStream
+
+_AT_ONCE = 500
+"""Partitions that are looked up before others have the event loop for a moment."""
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -30,7 +35,7 @@ class Standing(msgspec.Struct, frozen=True):
     position: int | None
     """Offset of the next record; None: nothing was committed."""
     log_end: int | None
-    """None: the partition is gone."""
+    """None: the partition is gone, or another broker leads it."""
     lag: int | None
     """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
     member: str | None
@@ -78,7 +83,12 @@ async def standings(broker: Broker, group: str, present: Iterable[Share]) -> lis
         for topic in {place.topic for place in places}
         for place, lag in (await _native_lags(broker, topic, group)).items()
     }
-    return [_standing(broker, place, positions.get(place), owners.get(place), natives) for place in sorted(places)]
+    found = []
+    for number, place in enumerate(sorted(places), 1):
+        found.append(_standing(broker, place, positions.get(place), owners.get(place), natives))
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 def _standing(
@@ -95,6 +105,8 @@ def _standing(
     if place.partition >= len(live.partitions):
         return Standing(place, offset, None, None, member)
     partition = live.partitions[place.partition]
+    if partition.leader is not None:
+        return Standing(place, offset, None, None, member)
     lag = natives.get(place) if live.config.native else to_come(offset, partition.log_start, partition.log_end)
     return Standing(place, offset, partition.log_end, lag, member)
 
@@ -119,15 +131,40 @@ async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPart
     return found
 
 
-def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position]) -> int | None:
-    """Records to come in the partitions of logs that have a position; None: there is none whose lag offsets tell."""
+def topics_read(broker: Broker, runner: Runner) -> Iterator[str]:
+    """The topics that a group has positions in, or members: one after the other, some of them several times."""
+    for place in list(runner.positions):
+        yield place.topic
+    described = broker.groups.describe(runner.name)
+    for member in () if described is None else described.members:
+        yield from partitions_of(member.assignment) or {}
+
+
+def log_lags(
+    broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]
+) -> Iterator[tuple[str, int, int]]:
+    """Records to come in each partition of these topics, as far as they are logs and this server leads it.
+
+    Where nothing was committed they count from the log start.
+
+    Yields:
+        Topic, partition, records.
+    """
+    for topic in topics:
+        if not broker.topics.has(topic) or (live := broker.topics.get(topic)).config.native:
+            continue
+        offsets = {place.partition: position.offset for place, position in positions.items() if place.topic == topic}
+        for partition in live.partitions:
+            if partition.leader is None:
+                offset = offsets.get(partition.index)
+                yield topic, partition.index, to_come(offset, partition.log_start, partition.log_end)
+
+
+def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]) -> int | None:
+    """Records to come in these topics; None: there is no partition whose lag offsets tell."""
     lag = None
-    for place, position in positions.items():
-        if broker.topics.has(place.topic):
-            live = broker.topics.get(place.topic)
-            if not live.config.native and place.partition < len(live.partitions):
-                partition = live.partitions[place.partition]
-                lag = (lag or 0) + to_come(position.offset, partition.log_start, partition.log_end)
+    for _, _, records in log_lags(broker, positions, topics):
+        lag = (lag or 0) + records
     return lag
 
 

@@ -78,7 +78,7 @@ def run(
     """
     _need_spark()
     from headrace.spark.errors import SparkError  # noqa: PLC0415
-    from headrace.spark.pipeline import check, report  # noqa: PLC0415
+    from headrace.spark.pipeline import check, report, telling  # noqa: PLC0415
     from headrace.spark.pipeline import run as runner  # noqa: PLC0415
 
     folder = folder.absolute()
@@ -86,26 +86,30 @@ def run(
     arguments += ["--full-refresh", full_refresh] if full_refresh else []
     arguments += ["--full-refresh-all"] if full_refresh_all else []
     said: list[str] = []
-
-    def tell(line: str) -> None:
-        said.append(line)
-        del said[:-_LAST_LINES]
-        # Lines with a time are what Spark says to people; the others are logs and traces.
-        if verbose or line[:2] == "20":
-            click.echo(line, err=True)
-
     try:
         runner.prepare(folder)
-        ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
+        with telling.Teller(folder, [] if dry_run else telling.storages(folder)) as teller:
+
+            def tell(line: str) -> None:
+                said.append(line)
+                del said[:-_LAST_LINES]
+                teller.said(line)
+                # Lines with a time are what Spark says to people; the others are logs and traces.
+                if verbose or line[:2] == "20":
+                    click.echo(line, err=True)
+
+            ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
+            if ended.status:
+                raise CommandFailed(
+                    f"the pipeline failed: {report.failure(said)} (--verbose shows everything that Spark says)"
+                )
+            flows = [] if dry_run else report.of_run(ended.log)
+            ends = check.ends(folder, {partition.topic for flow in flows for partition in flow.positions})
+            teller.done([flow.told(ends, teller.state_of(flow.name)) for flow in flows])
     except SparkError as error:
         raise CommandFailed(str(error)) from None
-    if ended.status:
-        raise CommandFailed(f"the pipeline failed: {report.failure(said)} (--verbose shows everything that Spark says)")
-    if dry_run or ended.log is None or not ended.log.is_file():
-        return
-    with ended.log.open(encoding="utf-8", errors="replace") as lines:
-        flows = report.flows(lines)
-    _show(flows, check.ends(folder, {partition.topic for flow in flows for partition in flow.positions}))
+    if not dry_run and ended.log is not None:
+        _show(flows, ends)
 
 
 def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:

@@ -18,6 +18,8 @@ from headrace.loop import loop_factory
 
 F = TypeVar("F", bound=Callable[..., object])
 _FLUSH_S = 0.5
+_WARM_S = 3.0
+"""So long after the start the console's pages are made ready, when whoever waited for the start has begun."""
 
 _log = structlog.get_logger("headrace")
 
@@ -83,6 +85,7 @@ def run(
 ) -> int:
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
     from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
+    from headrace.console import pages  # noqa: PLC0415
 
     def on_ready(ready: app.Ready) -> None:
         # Whoever waits for the ready line finds in the log what the start had to say.
@@ -94,6 +97,8 @@ def run(
             # Nobody can read it, and whoever connects is served all the same.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
             _log.warning("the ready line cannot be written", reason=error.strerror)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_WARM_S, loop.run_in_executor, None, pages.warm)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(app.serve(options, broker, oci, on_ready, log_lines_lost=lambda: log.lost))

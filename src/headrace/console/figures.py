@@ -9,6 +9,7 @@ from typing import Protocol
 from headrace.broker import sizes
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
+from headrace.console.elsewhere import led_here
 from headrace.console.process import process_facts
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import Counters
@@ -103,13 +104,13 @@ class Figures:
         self._facts_ms = self.clusters.clock.ticks_ms()
 
     async def size(self, broker: Broker, name: str) -> int | None:
-        """Bytes of a topic's record batches, about ten seconds old at most; None: there are too many partitions."""
+        """Bytes of a topic's record batches in partitions led here, about ten seconds old; None: there are too many."""
         now_ms = self.clusters.clock.ticks_ms()
         known = self._sizes.get((broker.cluster, name))
         if known is not None and now_ms - known[0] < _SIZES_MS:
             return known[1]
         total: int | None = None
-        partitions = broker.topics.get(name).partitions
+        partitions = led_here(broker.topics.get(name))
         if len(partitions) <= _MOST_SIZED:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STORE_S):

@@ -31,6 +31,8 @@ _SOON_MS = 400
 _TAIL_ROWS = 50
 _CLOSELY = frozenset({"Group"})
 """Pages on which something happens that is over in a second."""
+_MOST_CELLS = 700
+"""A page that tells more is looked at with the others."""
 _json = msgspec.json.Encoder().encode
 
 
@@ -136,7 +138,7 @@ class Stream(Response):
             return False
         woken = asyncio.create_task(self._woken.wait())
         timer = None
-        if self._page.name in _CLOSELY:
+        if self._page.name in _CLOSELY and len(self._cells) <= _MOST_CELLS:
             clock = self._streams.figures.clusters.clock
             timer = clock.call_at(clock.ticks_ms() + _SOON_MS, self.wake)
         try:

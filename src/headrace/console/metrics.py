@@ -15,10 +15,10 @@ from headrace.access.principal import ANONYMOUS
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters
 from headrace.broker.live import LiveTopic
+from headrace.broker.standings import log_lags, topics_read
 from headrace.console import needs
 from headrace.console.process import process_facts
 from headrace.console.registry import PRINCIPAL
-from headrace.groups.lag import to_come
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
@@ -212,25 +212,14 @@ def _write_topics(page: Exposition, brokers: Brokers) -> Iterator[None]:
 def _write_lags(page: Exposition, brokers: Brokers) -> Iterator[None]:
     for cluster, broker in brokers:
         for runner in broker.groups.runners():
-            for place, position in list(runner.positions.items()):
-                lag = _lag(broker, place.topic, place.partition, position.offset)
-                if lag is not None:
-                    text = labels(cluster=cluster, group=runner.name, topic=place.topic, partition=str(place.partition))
-                    page.sample(families.GROUP_LAG, lag, text)
+            topics = set()
+            for topic in topics_read(broker, runner):
+                topics.add(topic)
                 yield
-
-
-def _lag(broker: Broker, topic: str, index: int, position: int) -> int | None:
-    """Records to come; None where offsets do not tell, or the partition is gone."""
-    if not broker.topics.has(topic):
-        return None
-    live = broker.topics.get(topic)
-    if live.config.native or index >= len(live.partitions):
-        return None
-    partition = live.partitions[index]
-    if partition.leader is not None:
-        return None
-    return to_come(position, partition.log_start, partition.log_end)
+            for topic, index, lag in log_lags(broker, runner.positions, sorted(topics)):
+                text = labels(cluster=cluster, group=runner.name, topic=topic, partition=str(index))
+                page.sample(families.GROUP_LAG, lag, text)
+                yield
 
 
 def _write_logs(page: Exposition, brokers: Brokers) -> Iterator[None]:

@@ -7,8 +7,7 @@ are behind is looked up for each position: while there are many of them, only wh
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator
 
 import msgspec
 import structlog
@@ -16,10 +15,10 @@ import structlog
 from headrace.broker.broker import Broker
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.clusters import Clusters
-from headrace.broker.standings import lag_of
+from headrace.broker.groups import Runner
+from headrace.broker.standings import log_lags, topics_read
 from headrace.console.metrics import in_pieces
-from headrace.groups.lag import to_come
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import TopicPartition
 from headrace.groups.states import GroupState, in_words
 
 EVERY_MS = 2_000
@@ -94,10 +93,12 @@ class _Traffic:
 class _Group:
     """A group at the last look."""
 
-    __slots__ = ("colours", "lag", "lags", "seen")
+    __slots__ = ("colours", "lag", "lags", "seen", "topics")
 
     def __init__(self) -> None:
         self.seen: tuple[GroupState, int, int] | None = None
+        self.topics: set[str] | None = None
+        """What it has positions or members in, as of when its members last changed; None: to be looked up."""
         self.lag = Ring()
         self.lags: dict[TopicPartition, Ring] = {}
         self.colours: dict[str, int] = {}
@@ -132,6 +133,8 @@ class Sampler:
         self.looks: set[Callable[[], None]] = set()
         """Called after each look; who stands here has a page open."""
         self._known = False
+        self._places = 0
+        """Partitions whose lag was looked up last."""
 
     def start(self) -> None:
         """Look, and look again every `EVERY_MS`."""
@@ -213,8 +216,9 @@ class Sampler:
         runners = [
             (cluster, broker, runner) for cluster, broker in self._clusters for runner in broker.groups.runners()
         ]
-        few = sum(len(runner.positions) for _, _, runner in runners) <= _FREE
+        few = max(self._places, sum(len(runner.positions) for _, _, runner in runners)) <= _FREE
         look = few or bool(self.looks)
+        self._places = 0 if look else self._places
         total = 0.0 if look else _NAN
         for cluster, broker, runner in runners:
             key = cluster, runner.name
@@ -226,22 +230,41 @@ class Sampler:
                 self._tell(self._known, *key, "group", "created")
             elif found.seen is not None and found.seen != seen:
                 self._tell(True, *key, "group", _changed(found.seen, seen))
+            if found.seen != seen or not machine.size:
+                found.topics = None
             found.seen = seen
-            lag = lag_of(broker, runner.positions) if look else None
-            if lag is not None:
-                total += lag
+            lag = None
+            if look:
+                if found.topics is None:
+                    found.topics = yield from _topics_of(broker, runner)
+                lag = yield from self._lag_of(broker, runner, found, keep=few or key in self.watched)
+                total += lag or 0
             if len(groups) < _MOST_SERIES:
                 found.lag.add(_NAN if lag is None else lag)
-            if few or key in self.watched:
-                _look_at_partitions(broker, runner.positions, found.lags)
-            else:
-                found.lags.clear()
             groups[key] = found
             yield
         self.groups = groups
         for key in before:
             self._tell(True, *key, "group", "deleted")
         self.lag.add(total)
+
+    def _lag_of(
+        self, broker: Broker, runner: Runner, found: _Group, *, keep: bool
+    ) -> Generator[None, None, int | None]:
+        """Look a group's lag up, and keep that of its partitions where somebody may want to see it over time."""
+        lag = None
+        known = found.lags if keep else {}
+        found.lags = {}
+        lags = log_lags(broker, runner.positions, sorted(found.topics or ()))
+        for number, (topic, index, records) in enumerate(lags):
+            lag = (lag or 0) + records
+            if keep and number < _WATCHED_PARTITIONS:
+                place = TopicPartition(topic, index)
+                ring = found.lags[place] = known.get(place) or Ring()
+                ring.add(records)
+            self._places += 1
+            yield
+        return lag
 
     def _tell(self, really: bool, cluster: str, name: str, kind: str, text: str) -> None:
         if really:
@@ -252,6 +275,14 @@ class Sampler:
         for event in reversed(self.events):
             if event.cluster == cluster and name in {None, event.name} and kind in {None, event.kind}:
                 yield event
+
+
+def _topics_of(broker: Broker, runner: Runner) -> Generator[None, None, set[str]]:
+    found = set()
+    for topic in topics_read(broker, runner):
+        found.add(topic)
+        yield
+    return found
 
 
 def _created(partitions: int) -> str:
@@ -270,16 +301,3 @@ def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, in
     if state != old_state:
         parts.append(in_words(state.value))
     return ", ".join(parts) or "changed"
-
-
-def _look_at_partitions(
-    broker: Broker, positions: Mapping[TopicPartition, Position], rings: dict[TopicPartition, Ring]
-) -> None:
-    for place, position in islice(positions.items(), _WATCHED_PARTITIONS):
-        lag = _NAN
-        if broker.topics.has(place.topic):
-            live = broker.topics.get(place.topic)
-            if not live.config.native and place.partition < len(live.partitions):
-                partition = live.partitions[place.partition]
-                lag = to_come(position.offset, partition.log_start, partition.log_end)
-        rings.setdefault(place, Ring()).add(lag)

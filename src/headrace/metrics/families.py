@@ -88,8 +88,8 @@ GROUP_LAG = Family(
     "headrace_group_lag",
     Kind.GAUGE,
     ("group", "topic", "partition"),
-    "Records that a group has still to read where it has committed a position. Not told for native topics, whose "
-    "offsets do not count records.",
+    "Records that a group has still to read, in every partition of the topics where it has positions or members; from "
+    "the log start where nothing was committed. Not told for native topics, whose offsets do not count records.",
 )
 
 STORE_UP = Family(

@@ -6,7 +6,7 @@ from headrace import times
 from headrace.access.needs import Operation
 from headrace.broker import standings
 from headrace.broker.standings import Share, Standing
-from headrace.console import charts, links, needs, text
+from headrace.console import charts, elsewhere, links, needs, text
 from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
@@ -53,6 +53,10 @@ async def reset(ask: Ask) -> View:
 
 async def _view(ask: Ask, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
+    coordinator = broker.coordinator_of(name)
+    if coordinator not in {broker.node_id, -1}:
+        where = elsewhere.who(broker, coordinator)
+        raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
     described = broker.groups.describe(name)
     runner = broker.groups.runner(name)
     if described is None or runner is None:

@@ -1,6 +1,6 @@
-"""`/pipeline`: the archives, as they tell of themselves."""
+"""`/pipeline`: archives and declared pipelines, as they tell of themselves."""
 
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -10,19 +10,24 @@ from headrace.console.listing import cut
 from headrace.console.registry import Ask, View, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
+from headrace.metrics import pipeline as pipelines
 from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.metrics.pipeline import FlowTold, PipelineTold
 
+_T = TypeVar("_T")
 _SILENT_MS = 30_000
 """After so long without a word an archive is said to be silent: it tells something every five seconds."""
 _COMMITS = 8
-_decode = msgspec.json.Decoder(ArchiveTold).decode
+_MOST_RUNS, _MOST_FLOWS = 20, 50
+_RUN_MS = 6 * 3600 * 1000
+"""A run that says nothing for so long is taken for gone; Spark may be long at one flow."""
 
 
 @page("Pipeline", "/pipeline", needs=(needs.server(Operation.DESCRIBE),))
 async def pipeline(ask: Ask) -> View:
-    """Every archive that told of itself."""
+    """Every archive and every declared pipeline that told of itself."""
     found = cut(
-        await _told(ask),
+        await _told(ask, KIND, ArchiveTold),
         ask.query,
         name=lambda each: str(each.topic),
         sorts={"name": lambda each: (each.topic, each.table)},
@@ -57,7 +62,7 @@ async def pipeline(ask: Ask) -> View:
                 f"{number}.{slot}.took": "" if commit is None else text.span(commit.seconds),
                 f"{number}.{slot}.version": "" if commit is None else str(commit.version),
             }
-    data = {
+    data: dict[str, object] = {
         "archives": [
             {
                 "topic": text.name(each.topic),
@@ -72,16 +77,60 @@ async def pipeline(ask: Ask) -> View:
         ],
         "slice": found,
     }
-    shape = (shape_of(found), [(each.topic, each.table, min(_COMMITS, len(each.commits))) for each in found.rows])
+    runs = sorted(await _told(ask, pipelines.KIND, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
+    for number, run in enumerate(runs):
+        cells |= _run(f"run.{number}", run, now_ms)
+    data["runs"] = [
+        {
+            "name": text.name(run.name),
+            "folder": text.name(run.folder),
+            "host": text.name(run.host),
+            "flows": range(min(_MOST_FLOWS, len(run.flows))),
+            "more": max(0, len(run.flows) - _MOST_FLOWS),
+        }
+        for run in runs
+    ]
+    shape = (
+        shape_of(found),
+        [(each.topic, each.table, min(_COMMITS, len(each.commits))) for each in found.rows],
+        [(run.folder, run.host, len(run.flows)) for run in runs],
+    )
     return View(template="pipeline.html", title="Pipeline", data=data, cells=cells, shape=shape)
 
 
-async def _told(ask: Ask) -> list[ArchiveTold]:
-    """What the archives have pushed; documents that are something else are passed over."""
-    found: list[Any] = []
-    for document in (await ask.broker.storage.documents.load(KIND)).values():
+def _run(place: str, run: PipelineTold, now_ms: int) -> dict[str, str]:
+    silent = run.state is State.RUNNING and now_ms - run.told_ms > _RUN_MS
+    state = "silent" if silent else run.state.value
+    cells = {
+        f"{place}.state": state,
+        f"{place}.badge": f"badge {state}",
+        f"{place}.began": clock(run.started_ms),
+        f"{place}.told": clock(run.told_ms),
+        f"{place}.took": text.span(max(0, run.told_ms - run.started_ms) // 1000),
+        f"{place}.problem": text.name(run.problem),
+    }
+    for slot, flow in enumerate(run.flows[:_MOST_FLOWS]):
+        cells |= _flow(f"{place}.{slot}", flow)
+    return cells
+
+
+def _flow(place: str, flow: FlowTold) -> dict[str, str]:
+    return {
+        f"{place}.name": text.name(flow.name),
+        f"{place}.state": text.name(flow.state),
+        f"{place}.read": text.count(flow.read),
+        f"{place}.written": text.count(flow.written),
+        f"{place}.took": "-" if flow.seconds is None else text.span(flow.seconds),
+        f"{place}.behind": text.count(flow.behind),
+    }
+
+
+async def _told(ask: Ask, kind: str, what: type[_T]) -> list[_T]:
+    """What was pushed of a kind; documents that are something else are passed over."""
+    found = []
+    for document in (await ask.broker.storage.documents.load(kind)).values():
         try:
-            found.append(_decode(document))
+            found.append(msgspec.json.decode(document, type=what))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
     return found

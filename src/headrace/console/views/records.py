@@ -7,7 +7,7 @@ from typing import Any
 from headrace import times
 from headrace.access.needs import Operation
 from headrace.broker.live import LiveTopic
-from headrace.console import links, needs, reading, text
+from headrace.console import elsewhere, links, needs, reading, text
 from headrace.console.reading import Found
 from headrace.console.registry import Ask, NotThere, View, page
 from headrace.console.views.topic import live_topic
@@ -83,6 +83,9 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
         raise NotThere(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
     index = int(told)
     partition = live.partitions[index]
+    if partition.leader is not None:
+        leader = elsewhere.who(ask.broker, partition.leader)
+        raise NotThere(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
     newest = max(partition.log_start, partition.log_end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
     if at:
@@ -104,8 +107,9 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
 
 
 def _first(live: LiveTopic) -> int:
-    """The first partition that has records."""
-    return next((each.index for each in live.partitions if each.log_end > each.log_start), 0)
+    """The first partition that has records, of those led here; without one the first of these."""
+    here = elsewhere.led_here(live)
+    return next((each.index for each in here if each.log_end > each.log_start), here[0].index if here else 0)
 
 
 def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str, Any]) -> dict[str, Any]:

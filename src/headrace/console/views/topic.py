@@ -1,11 +1,12 @@
 """`/topics/NAME`: one topic, its partitions, its configuration and who reads it."""
 
+import asyncio
 from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
-from headrace.broker.standings import lag_of
+from headrace.broker.standings import lag_of, topics_read
 from headrace.console import links, needs, text
 from headrace.console.listing import cut
 from headrace.console.registry import Ask, NotThere, View, page
@@ -35,7 +36,7 @@ async def topic(ask: Ask) -> View:
     found = cut(
         live.partitions, ask.query, name=lambda each: f"{each.index:08}", sorts={"name": lambda each: each.index}
     )
-    readers = _readers(ask, name)
+    readers = await _readers(ask, name)
     cells = {
         "in": text.short(0 if traffic is None else traffic.records_in),
         "out": text.short(0 if traffic is None else traffic.records_out),
@@ -48,8 +49,12 @@ async def topic(ask: Ask) -> View:
         cells |= chart("traffic", {"in": traffic.incoming.last(), "out": traffic.outgoing.last()})
     else:
         cells |= chart("traffic", {"in": [], "out": []})
-    most = max((each.log_end - each.log_start for each in found.rows), default=0)
+    most = max((each.log_end - each.log_start for each in found.rows if each.leader is None), default=0)
     for number, each in enumerate(found.rows):
+        if each.leader is not None:
+            cells |= dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
+            cells |= {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {each.leader}"}
+            continue
         many = each.log_end - each.log_start
         cells |= {
             f"{number}.start": text.count(each.log_start),
@@ -92,18 +97,19 @@ def live_topic(ask: Ask) -> LiveTopic:
     return ask.broker.topics.get(name)
 
 
-def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
-    """Groups that have positions in the topic: name, state, lag in it."""
+async def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
+    """Groups that have positions or members in the topic: name, state, lag in it."""
     found = []
     broker = ask.broker
-    for runner in broker.groups.runners():
+    for runner in list(broker.groups.runners()):
         if not ask.sees(ResourceType.GROUP, runner.name):
             continue
-        here = {place: position for place, position in runner.positions.items() if place.topic == topic}
-        if here:
-            found.append((runner.name, in_words(runner.machine.state.value), lag_of(broker, here)))
+        if any(each == topic for each in topics_read(broker, runner)):
+            lag = lag_of(broker, runner.positions, [topic])
+            found.append((runner.name, in_words(runner.machine.state.value), lag))
             if len(found) == _MOST_READERS:
                 break
+        await asyncio.sleep(0)  # with many partitions each of them takes its time
     return sorted(found)
 
 

@@ -3,6 +3,7 @@
 from headrace.access.needs import ResourceType
 from headrace.broker.live import LiveTopic
 from headrace.console import charts, links, needs, text
+from headrace.console.elsewhere import led_here
 from headrace.console.listing import Slice, cut
 from headrace.console.registry import Ask, View, page
 
@@ -54,8 +55,8 @@ def shape_of(found: Slice) -> tuple[object, ...]:
 
 
 def records_in(live: LiveTopic) -> int:
-    """How many records there are, as offsets tell; of a native topic, whose offsets are sparse, offsets."""
-    return sum(partition.log_end - partition.log_start for partition in live.partitions)
+    """How many records the partitions led here have, as offsets tell; of a native topic, offsets."""
+    return sum(partition.log_end - partition.log_start for partition in led_here(live))
 
 
 def retention(live: LiveTopic) -> str:

@@ -37,6 +37,18 @@ def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
     return found
 
 
+def clusters(folder: Path) -> list[ClientOptions]:
+    """The clusters that the project says its topics are in."""
+    found: dict[ClientOptions, None] = {}
+    for use in uses.of_project(folder, os.environ):
+        if use.format == "headrace":
+            with suppress(SparkError):
+                cluster = _cluster(use)
+                if cluster is not None:
+                    found[cluster] = None
+    return list(found)
+
+
 def ends(folder: Path, topics: Iterable[str]) -> dict[TopicPartition, int]:
     """Where the logs of these topics end now; without those of which the project does not say where they are."""
     found: dict[TopicPartition, int] = {}

@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from headrace.metrics.pipeline import FlowTold
 from headrace.spark.plan import TopicPartition
 
 _PROGRESS: Final = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
@@ -37,6 +39,18 @@ class Flow:
             return None
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
 
+    def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowTold:
+        """The same for who watches, with what Spark said last of the flow."""
+        return FlowTold(
+            name=self.name,
+            state=state,
+            read=self.read,
+            written=self.written or None,
+            batches=self.batches,
+            seconds=round(self.seconds, 1),
+            behind=self.behind(ends),
+        )
+
 
 def failure(said: Sequence[str]) -> str:
     """What the last exception in a run's output says, in one line without its class: ours, if there is one of ours."""
@@ -45,6 +59,14 @@ def failure(said: Sequence[str]) -> str:
     if raised:
         return str((ours or raised)[-1]["message"])
     return said[-1] if said else "it ended without a word"
+
+
+def of_run(log: Path | None) -> list[Flow]:
+    """The streaming flows of the run whose event log this is; none where there is no log."""
+    if log is None or not log.is_file():
+        return []
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return flows(lines)
 
 
 def flows(lines: Iterable[str]) -> list[Flow]:

@@ -1,0 +1,69 @@
+"""The console of one of several brokers: what it knows it shows, and for the rest it says who does."""
+
+import http.client
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.harness.brokers import Brokers, brokers, wait_for
+
+from headrace.kafka.codec.messages import OffsetCommitRequest
+from headrace.kafka.errors import Code
+
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Brokers]:
+    with brokers(2) as running:
+        yield running
+
+
+def page(two: Brokers, node: int, path: str) -> tuple[int, str]:
+    """Status, and what a reader sees."""
+    connection = http.client.HTTPConnection(two.servers[node].http.removeprefix("http://"), timeout=30)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, " ".join(re.sub(r"<[^>]*>", " ", text).split())
+
+
+def test_each_broker_shows_what_is_its_own_and_who_has_the_rest(two: Brokers) -> None:
+    two.asked(1, lambda wire: wire.create("flights", PARTITIONS))
+    wait_for(lambda: len(two.leaders(2, "flights")) == PARTITIONS, "the topic on the other broker")
+    leaders = two.leaders(1, "flights")
+    for node, other in ((1, 2), (2, 1)):
+        wait_for(lambda node=node: page(two, node, "/topics/flights")[0] == 200, "the topic's page")  # type: ignore[misc]
+        _, text = page(two, node, "/topics/flights")
+        assert f"This is broker {node} of 2." in text
+        assert (
+            f"open the console of broker {other} (127.0.0.1, Kafka port {two.addresses[other].split(':')[1]})" in text
+        )
+        assert text.count(f"led by broker {other}") == list(leaders.values()).count(other)
+        foreign = next((index for index, leader in leaders.items() if leader == other), None)
+        if foreign is not None:
+            status, text = page(two, node, f"/topics/flights/records?partition={foreign}")
+            assert status == 404
+            assert f"Partition {foreign} of flights is led by broker {other}" in text
+
+
+def test_a_group_is_shown_where_it_is_coordinated(two: Brokers) -> None:
+    two.asked(1, lambda wire: wire.create("read", 1))
+    wait_for(lambda: len(two.leaders(2, "read")) == 1, "the topic on the other broker")
+    group = next(name for number in range(99) if two.coordinator(1, name := f"group-{number}") == 2)
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+        name="read",
+        partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)],
+    )
+    request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
+
+    def taken() -> bool:
+        answer = two.asked(2, lambda wire: wire.ask(request, 6))
+        return bool(answer.topics[0].partitions[0].error_code == Code.NONE)
+
+    wait_for(taken, "the position")
+    assert page(two, 2, f"/groups/{group}")[0] == 200
+    status, text = page(two, 1, f"/groups/{group}")
+    assert status == 404
+    assert f"Group {group} would be coordinated by broker 2" in text
