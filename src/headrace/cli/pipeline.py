@@ -34,17 +34,19 @@ def pipeline() -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", required=True, metavar="NAME", help="The topic to begin with; a sample says its columns.")
 @server_flags
-def init(folder: Path, topic: str, bootstrap: str | None, username: str | None, profile: str | None) -> None:
+def init(
+    folder: Path, topic: str, bootstrap: str | None, username: str | None, profile: str | None, ca: str | None
+) -> None:
     """Write a project that runs at once: bronze, silver and gold tables of a topic."""
     _need_spark()
     from headrace.spark.errors import SparkError  # noqa: PLC0415  # Spark is an extra, and slow to import
     from headrace.spark.pipeline import project  # noqa: PLC0415
 
-    server = named_server(bootstrap, username, profile)
-    if server.username is not None:
+    server = named_server(bootstrap, username, profile, ca)
+    if server.username is not None or server.ca is not None:
         raise CommandFailed(
-            "a project for a server with logins has to name its own kafka.* options (docs/guides/spark.md), so that no "
-            "password is written into it: begin with one for a server without, and add them"
+            "a project for a server with logins or TLS has to name its own kafka.* options (docs/guides/spark.md), so "
+            "that no password is written into it: begin with one for a server without, and add them"
         )
     try:
         made = project.create(folder, topic, server.address)
