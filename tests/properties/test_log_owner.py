@@ -291,12 +291,18 @@ class LogMachine(RuleBasedStateMachine):
         self.settle()
 
         async def settled() -> None:
-            # What producers have sent is written down: else it goes with the entries.
             await self.owner.acknowledged(batch(-4))
             await self.owner.partition.settle()
 
-        with contextlib.suppress(Exception):
-            self.do(settled())
+        async def patiently() -> None:
+            """What producers have sent is written down, else it goes with the entries; a stray entry may delay that."""
+            async with asyncio.timeout(20):
+                while True:
+                    with contextlib.suppress(Exception):
+                        return await settled()
+                    await asyncio.sleep(0.001)
+
+        self.do(patiently())
         for entry_id, _ in self.link.xrevrange(STREAM, count=count):
             self.link.xdel(STREAM, entry_id)
             self.harmed = True

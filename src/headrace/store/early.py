@@ -43,11 +43,12 @@ class EarlyAcknowledgement:
         counted: StoreCounters | None = None,
     ) -> None:
         self._journal = journal
+        self.size = journal.size
         self._connection = connection
         self._now_ms = now_ms
         self._counted = counted or StoreCounters()
-        self._counted.journal_bytes = journal.size
-        self._memory = MemoryRoom(connection, journal.size)
+        self._counted.journal_bytes = self.size
+        self._memory = MemoryRoom(connection, self.size)
         self._entered: deque[Entered] = deque()
         """By number, the oldest first; without those at its beginning that are stored."""
         self.stored_to = self._kept_to = journal.number

@@ -35,8 +35,8 @@ Lost = Callable[[Exception], None]
 
 LARGE = 64 << 10
 """Bytes from which on a batch is not copied, nor acknowledged from the journal."""
-_GROUP_BYTES = 256 << 10
-"""Acknowledged batches that wait for company leave when there is so much of them."""
+_GROUP_SHARE = 16
+"""Acknowledged batches that wait for company leave when they fill a part of the journal: one in so many."""
 _LINGER_S = 0.005
 _CALL_BYTES = 4 << 20
 """What one call may hold, so that answers come in a steady flow."""
@@ -163,6 +163,7 @@ class Placer:
         self._patient: dict[OwnedLog, None] = {}
         """Logs whose batches wait for company."""
         self._patient_bytes = 0
+        self._group_bytes = 0 if early is None else early.size // _GROUP_SHARE
         self._timer: asyncio.TimerHandle | None = None
         self._counted = counted or StoreCounters()
 
@@ -189,7 +190,7 @@ class Placer:
         log.acknowledged.append(batch)
         self._patient[log] = None
         self._patient_bytes += size
-        if self._patient_bytes >= _GROUP_BYTES:
+        if self._patient_bytes >= self._group_bytes:
             self._send_patient()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
@@ -383,7 +384,7 @@ class Placer:
         self._go_on(log)
 
     def _go_on(self, log: OwnedLog) -> None:
-        if log.waiting and (log.urgent or log.waiting_bytes >= _GROUP_BYTES):
+        if log.waiting and (log.urgent or log.waiting_bytes >= self._group_bytes):
             self._send_soon(log)
 
     def _script_answered(self, log: OwnedLog, called: _Script, reply: Reply) -> None:
