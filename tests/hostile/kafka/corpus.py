@@ -227,6 +227,50 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 ],
             ),
             lambda: m.DescribeClusterRequest(include_cluster_authorized_operations=True),
+            lambda: m.DescribeAclsRequest(
+                resource_type_filter=1,
+                resource_name_filter="nobody",
+                pattern_type_filter=1,
+                principal_filter="User:nobody",
+                host_filter="*",
+                operation=1,
+                permission_type=1,
+            ),
+            lambda: m.CreateAclsRequest(
+                creations=[
+                    m.CreateAclsRequest.AclCreation(
+                        resource_type=2,
+                        resource_name=TOPIC,
+                        principal="User:nobody",
+                        host="*",
+                        operation=3,
+                        permission_type=3,
+                    )
+                ]
+            ),
+            lambda: m.DeleteAclsRequest(
+                filters=[
+                    m.DeleteAclsRequest.DeleteAclsFilter(
+                        resource_type_filter=2,
+                        resource_name_filter="nobody",
+                        principal_filter="User:nobody",
+                        host_filter="*",
+                        operation=1,
+                        permission_type=1,
+                    )
+                ]
+            ),
+            lambda: m.DescribeUserScramCredentialsRequest(
+                users=[m.DescribeUserScramCredentialsRequest.UserName(name="nobody")]
+            ),
+            lambda: m.AlterUserScramCredentialsRequest(
+                deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
+                upsertions=[
+                    m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+                        name="hostile", mechanism=0, iterations=4096, salt=b"s" * 16, salted_password=b"p"
+                    )
+                ],
+            ),
         )
     }
 
