@@ -87,9 +87,17 @@ def micro_batches(spark: SparkSession, broker: Server, batches: int) -> Iterator
     reading = {**options, "subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(PER_BATCH)}
     frame = spark.readStream.format("headrace").options(**reading).load().select("value")
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + WARMING))
-    for what, name in (("topic", "headrace"), ("Delta table", "headrace.delta"), ("Spark's Parquet", "parquet")):
+    sinks = (
+        ("topic", "headrace"),
+        ("Delta table", "headrace.delta"),
+        ("Spark's Parquet", "parquet"),
+        ("nothing", "noop"),
+    )
+    for what, name in sinks:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as place:
-            into = {**options, "topic": create(broker, "small-out")} if name == "headrace" else {"path": f"{place}/t"}
+            into = {} if name == "noop" else {"path": f"{place}/t"}
+            if name == "headrace":
+                into = {**options, "topic": create(broker, "small-out")}
             query = frame.writeStream.format(name).options(**into)
             query = query.option("checkpointLocation", str(Path(place) / "c"))
             running = query.trigger(availableNow=True).start()

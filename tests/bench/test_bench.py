@@ -108,8 +108,8 @@ def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
 @pytest.mark.timeout(300)
 def test_sinks() -> None:
     found = rows(bench("sinks", "--quick", "--records", "10000", "--batches", "3"))
-    sinks = ["topic", "Delta table", "Spark's Parquet"]
-    writes = [f"write to: {sink}" for sink in [*sinks, "nothing"]]
+    sinks = ["topic", "Delta table", "Spark's Parquet", "nothing"]
+    writes = [f"write to: {sink}" for sink in sinks]
     assert [row[0] for row in found] == writes * 2 + [f"micro-batch to: {sink}" for sink in sinks]
 
 

@@ -54,8 +54,53 @@ def test_where_it_is_read_from() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        # All of "Structured Streaming + Kafka Integration Guide" but the three that say what is read.
+        ("startingTimestamp", "1000"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":1000}}'),
+        ("startingOffsets", '{"t":{"0":23,"1":-2}}'),
+        ("startingOffsetsByTimestampStrategy", "latest"),
+        ("endingTimestamp", "1000"),
+        ("endingOffsetsByTimestamp", '{"t":{"0":1000}}'),
+        ("endingOffsets", '{"t":{"0":50,"1":-1}}'),
+        ("failOnDataLoss", "false"),
+        ("includeHeaders", "true"),
+        ("maxOffsetsPerTrigger", "5"),
+        ("minOffsetsPerTrigger", "5"),
+        ("maxTriggerDelay", "10m"),
+        ("minPartitions", "5"),
+        ("maxRecordsPerPartition", "5"),
+        ("kafka.isolation.level", "read_committed"),
+    ],
+)
+def test_every_option_of_sparks_kafka_source_says_something(name: str, text: str) -> None:
+    servers = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    assert parse(**servers, **{name: text}) != parse(**servers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix"),
+        *("kafka.group.id", "kafka.max.poll.records", "kafka.client.rack", "kafka.partition.assignment.strategy"),
+    ],
+)
+def test_what_only_a_jvm_client_needs_changes_nothing(name: str) -> None:
+    servers = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+    assert parse(**servers, **{name: "5"}) == parse(**servers)
+
+
+@pytest.mark.parametrize(
     ("given", "part_of_message"),
     [
+        ({"kafka.auto.offset.reset": "earliest"}, "set 'startingOffsets' instead"),
+        ({"kafka.enable.auto.commit": "true"}, "set 'consumerGroup'"),
+        ({"kafka.key.deserializer": "x"}, "keys are binary columns"),
+        ({"kafka.value.serializer": "x"}, "values are binary or string"),
+        ({"kafka.interceptor.classes": "x"}, "no JVM client to intercept"),
+        ({"kafka.sasl.kerberos.service.name": "kafka"}, "Kerberos is not spoken"),
+        ({"kafka.ssl.truststore.password": "x"}, "give PEM"),
         ({"subscribe": ""}, "must name topics"),
         ({"subscribePattern": "a"}, "not subscribe and subscribePattern"),
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),

@@ -71,6 +71,13 @@ _WITHOUT_MEANING: Final = frozenset(
         "max.in.flight.requests.per.connection",
         "ssl.enabled.protocols",
         "ssl.protocol",
+        "allow.auto.create.topics",
+        "client.dns.lookup",
+        "client.rack",
+        "exclude.internal.topics",
+        "group.instance.id",
+        "metric.reporters",
+        "partition.assignment.strategy",
     )
 )
 _REFUSED: Final = {
@@ -81,6 +88,9 @@ _REFUSED: Final = {
     "key.serializer": "keys are binary or string columns",
     "value.serializer": "values are binary or string columns",
     "interceptor.classes": "there is no JVM client to intercept",
+    "sasl.kerberos.service.name": "Kerberos is not spoken; SASL mechanisms are PLAIN and SCRAM",
+    "ssl.keystore.password": "give PEM, whose key may have 'kafka.ssl.key.password'",
+    "ssl.truststore.password": "give PEM, which has none, and set kafka.ssl.truststore.type=PEM",
 }
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
