@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import gc
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -19,6 +20,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import SimpleNamespace
 from typing import Any, cast
 
+import structlog
 import uvloop
 
 from bench.machine import describe
@@ -100,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.requests_only:
+        # Whoever reads the answer wants nothing else on standard output.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         print(json.dumps(uvloop.run(_request_us(200 if options.quick else 2_000))))
         return
     rounds = options.rounds or (3 if options.quick else 9)

@@ -1,5 +1,12 @@
 """`python -m headrace` is `headrace`."""
 
-from headrace.cli.main import main
+import sys
+
+try:
+    from headrace.cli.main import main
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] == "headrace":
+        raise
+    sys.exit(f"headrace: {error.name} is not installed for {sys.executable}: run `make setup`, then .venv/bin/headrace")
 
 main()

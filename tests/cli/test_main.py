@@ -2,6 +2,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click import Command, Context, Group, Option
@@ -9,6 +10,7 @@ from click import Command, Context, Group, Option
 from headrace import __version__
 from headrace.cli import main
 from headrace.cli.commands import TeachingCommand
+from headrace.records import compiled
 
 
 def leaves(command: Command, path: str = "headrace") -> list[tuple[str, Command]]:
@@ -128,3 +130,25 @@ def test_a_locale_without_letters_does_not_cut_an_answer_short() -> None:
     )  # fmt: skip
     assert ended.returncode == 3
     assert ended.stderr.decode().startswith("headrace: nobody answers at zürich:1 (")
+
+
+@pytest.mark.skipif(not compiled.available, reason="there are no C extensions")
+def test_a_checkout_whose_extensions_are_older_says_what_to_do() -> None:
+    # As after a pull that changed the C sources: something is not in them yet.
+    older = "import headrace.records._compiled as built; del built.encode_rows"
+    command = [sys.executable, "-c", f"{older}; from headrace.cli.main import main; main()", "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 1
+    assert told.stderr == (
+        "headrace: headrace.records._compiled was built from other sources than these, and has no 'encode_rows': "
+        "run `make setup`\n"
+    )
+
+
+def test_a_python_without_what_headrace_needs_says_what_to_do() -> None:
+    command = [sys.executable, "-S", "-m", "headrace"]  # -S: without what is installed
+    environment = {**os.environ, "PYTHONPATH": str(Path(main.__file__).parents[2])}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 1
+    assert told.stderr.startswith("headrace: click is not installed for ")
+    assert told.stderr.endswith(": run `make setup`, then .venv/bin/headrace\n")

@@ -5,6 +5,8 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib.machinery import ExtensionFileLoader
+from types import ModuleType
 from typing import Any
 
 import click
@@ -133,8 +135,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CommandFailed as error:
         _complain(f"headrace: {error}")
         return error.status
-    except NoRecordCode as error:
-        _complain(f"headrace: {error}")
+    except (NoRecordCode, AttributeError) as error:
+        _complain(f"headrace: {_not_built(error)}")
         return Status.FAILED
     except click.ClickException as error:
         return _refuse(error)
@@ -143,6 +145,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _unwritten(error)
     return result if isinstance(result, int) else 0
+
+
+def _not_built(error: NoRecordCode | AttributeError) -> str:
+    """What is wrong with the C extensions; an error that is about something else goes on."""
+    if isinstance(error, NoRecordCode):
+        return str(error)
+    found = error.obj
+    if not isinstance(found, ModuleType) or not isinstance(found.__loader__, ExtensionFileLoader):
+        raise error
+    if not found.__name__.startswith("headrace."):
+        raise error
+    return f"{found.__name__} was built from other sources than these, and has no {error.name!r}: run `make setup`"
 
 
 def _refuse(error: click.ClickException) -> int:
