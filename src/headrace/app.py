@@ -173,7 +173,7 @@ async def serve(
                 **kafka.connections,
                 LISTENER: lambda: http.connections,
             }
-            data = None if options.redis else options.data
+            data = options.disk if options.redis else options.data
             metrics = MetricsPage(
                 clusters,
                 counters,
@@ -360,7 +360,7 @@ async def _storage(
     try:
         async with contextlib.AsyncExitStack() as stack:
             opening = (
-                _external(options.redis, settings, stop, stack, counted)
+                _external(options.redis, options, settings, stack, counted)
                 if options.redis
                 else _embedded(options, settings, stop, stack, counted)
             )
@@ -390,10 +390,10 @@ async def _embedded(
 ) -> RedisStorage:
     valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory, valkey=options.valkey)
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
-    url = await valkey.start(_show_valkey_loading)
+    url = await valkey.start(show_valkey_loading)
     stack.push_async_callback(valkey.stop)
     try:
-        return await _over_valkey(url, options, settings, stack, counted)
+        return await over_valkey(url, options, settings, stack, counted)
     except Unreachable:
         # Nobody else could say more of why.
         if not await valkey.has_ended():
@@ -401,9 +401,10 @@ async def _embedded(
         raise Unreachable(f"{_LOST_VALKEY}: {stop.reason}; start again") from None
 
 
-async def _over_valkey(
+async def over_valkey(
     url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
 ) -> RedisStorage:
+    """The storage in the Valkey of the data directory, after what the journal there has. Raises StoreError."""
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
@@ -428,19 +429,21 @@ async def _over_valkey(
 
 
 async def _external(
-    url: str, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack, counted: StoreCounters
+    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
 ) -> RedisStorage:
     admin = redis.asyncio.from_url(url)
     stack.push_async_callback(admin.aclose)
     # Nothing is written before this server is in a view, whose number it gets then.
     expiry_ms = settings.producer_id_expiration_ms
-    opened = await RedisStorage.open(url, admin, 0, producer_expiry_ms=expiry_ms, counted=counted)
+    disk = None if options.disk is None else DiskRoom(options.disk)
+    opened = await RedisStorage.open(url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     return opened
 
 
-def _show_valkey_loading(fraction: float) -> None:
+def show_valkey_loading(fraction: float) -> None:
+    """One line of the log for how far it is."""
     _log.info("loading", done=f"{fraction:.0%}")
 
 

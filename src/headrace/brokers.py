@@ -151,6 +151,7 @@ async def joined(
             raise StartError(f"Redis at {without_password(url)} {why}") from None
         ownership.adopt(view, inside=True)
         membership.start()
+        storage.fence.hurry = membership.wake
         brokers = Brokers(beside, membership, ownership, await beside.last_change())
         try:
             yield brokers

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headrace import profiles
+from headrace import amounts, profiles
 from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
 from headrace.addresses import Address
@@ -56,6 +56,10 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
     listeners: tuple[Listener, ...] = ()
     """Those of the Kafka protocol, at least one: `listeners`, or one at `kafka`."""
+    brokers: int = 1
+    """How many brokers there are over the embedded Valkey, each a process."""
+    disk: Path | None = None
+    """Where the Valkey at `redis` keeps its files, where it is another process of this server that has started it."""
     fsync: Literal["no", "always"]
     """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
     valkey: Path | None = None
@@ -119,24 +123,6 @@ def _may_be_secret(url: str) -> bool:
     return "@" in url or "password" in url
 
 
-_LEAST_MEMORY = 16 << 20
-"""Bytes below which a Valkey has no room for more than itself, and a server does not start."""
-_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
-
-
-def _memory(text: str) -> int:
-    """Bytes, written as Redis writes them: `512mb` is 512 * 1024 * 1024, `512m` is 512 000 000."""
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"expected a size like 512mb or 4gb, found {text!r}")
-    size = int(match[1]) * _UNITS[match[2]]
-    if 0 < size < _LEAST_MEMORY:
-        raise ValueError(
-            f"expected at least {_LEAST_MEMORY >> 20}mb, or 0 for no limit, found {text!r}: is it the unit?"
-        )
-    return size
-
-
 def _http_address(text: str) -> Address:
     """Where HTTP is served, with or without a scheme."""
     scheme, mark, rest = text.strip().rpartition("://")
@@ -195,6 +181,13 @@ OPTIONS: tuple[Option, ...] = (
         doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet.",
     ),
     Option(
+        name="brokers",
+        metavar="N",
+        default="1",
+        parse=amounts.brokers,
+        doc="Brokers over the embedded Valkey: each is a process, their ports follow each other from those given.",
+    ),
+    Option(
         name="fsync",
         metavar="no|always",
         default="no",
@@ -212,7 +205,7 @@ OPTIONS: tuple[Option, ...] = (
         name="maxmemory",
         metavar="SIZE",
         default=None,
-        parse=_memory,
+        parse=amounts.memory,
         doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit).",
     ),
     Option(
@@ -471,6 +464,8 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
             raise SettingsError(f"{source.where}: {error}") from None
     if "http" in given:
         values["http_tls"] = given["http"].text.strip().lower().startswith("https://")
+    if "brokers" in given and values["redis"] is not None:
+        raise SettingsError(f"{given['brokers'].where} is about the embedded Valkey: with --redis start each by itself")
     return msgspec.convert(values, ServerOptions)
 
 

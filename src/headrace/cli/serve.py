@@ -101,4 +101,8 @@ def run(
         loop.call_later(_WARM_S, loop.run_in_executor, None, pages.warm)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        if options.brokers > 1:
+            from headrace import several  # noqa: PLC0415  # few need it
+
+            return runner.run(several.serve(options, broker, oci, on_ready))
         return runner.run(app.serve(options, broker, oci, on_ready, log_lines_lost=lambda: log.lost))

@@ -38,4 +38,4 @@ class RedisDocuments:
         arguments: list[str | bytes | int] = [" ".join(kinds)]
         for (kind, name), value in changes.items():
             arguments += ["D", kinds[kind], name] if value is None else ["S", kinds[kind], name, value]
-        await self._scripts.run("save_documents", keys, self._fence.number, *arguments)
+        await self._fence.write(lambda number: self._scripts.run("save_documents", keys, number, *arguments))

@@ -276,7 +276,7 @@ class RedisLogs(Searching):
         if log is not None:
             self._placer.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
-        await self._scripts.run("drop", keys, self._fence.number)
+        await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
     # Reading
 

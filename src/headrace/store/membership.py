@@ -107,6 +107,11 @@ class RedisMembership:
             raise StorageUnavailable(f"Redis does not answer: {error}") from error
 
 
+async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:
+    """End every broker of a keyspace that nobody is meant to serve any more. Raises RedisError."""
+    await client.delete(view_key)
+
+
 async def begin_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:
     """Begin a new epoch where a lock keeps other servers out already; returns it, 1 at first. Raises RedisError."""
     return int(await client.register_script(script("begin_epoch").text)(keys=[epoch_key]))

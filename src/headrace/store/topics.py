@@ -67,8 +67,8 @@ class RedisTopics:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes]
         texts = [registry.encode(topic), b"" if before is None else registry.encode(before)]
-        number = self._fence.number
-        answer: int = await self._scripts.run("put_topic", keys, number, what, keyspace.cluster, topic.name, *texts)
+        arguments: list[str | bytes] = [what, keyspace.cluster, topic.name, *texts]
+        answer: int = await self._fence.write(lambda number: self._scripts.run("put_topic", keys, number, *arguments))
         return answer
 
     async def delete(self, topic: Topic) -> None:
@@ -91,7 +91,7 @@ class RedisTopics:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
         place = [str(topic.id), keyspace.cluster, topic.name]
-        await self._scripts.run("remove_topic", keys, self._fence.number, what, *place)
+        await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
 
     async def _finish_deletions(self) -> None:
         deleted = await self._in(self._keyspace.deleted)
@@ -114,7 +114,8 @@ class RedisTopics:
 
             async def drop(stream: str) -> None:
                 keys = [stream, state_of(stream), producers_of(stream), native.groups_of(stream)]
-                await self._scripts.run("native_drop", keys, self._fence.number, "keep" if stream in kept else "")
+                keep = "keep" if stream in kept else ""
+                await self._fence.write(lambda number: self._scripts.run("native_drop", keys, number, keep))
 
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
             await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
@@ -123,7 +124,7 @@ class RedisTopics:
         """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
         keys = [source.topics, target.topics, source.epoch, source.view, source.changes]
         place = [topic.name, source.cluster, target.cluster]
-        moved = await self._scripts.run("move_topic", keys, self._fence.number, *place)
+        moved = await self._fence.write(lambda number: self._scripts.run("move_topic", keys, number, *place))
         if moved == 0:
             raise UnknownTopic(f"no topic {topic.name!r} in {source.cluster!r}")
         if moved < 0:
@@ -132,4 +133,4 @@ class RedisTopics:
     async def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids nobody was given before."""
         keys = [self._keyspace.producer_ids, self._keyspace.epoch]
-        return int(await self._scripts.run("take_producer_ids", keys, self._fence.number, count))
+        return int(await self._fence.write(lambda number: self._scripts.run("take_producer_ids", keys, number, count)))

@@ -152,7 +152,9 @@ class Server:
         """The command line of the next start."""
         kafka, http = "127.0.0.1:0", "127.0.0.1:0"
         if self._addresses is not None:
-            kafka, http = self._addresses.kafka, self._addresses.http.removeprefix("http://")
+            # Of several brokers the first: the others are on the ports behind it.
+            kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
+            http = http.removeprefix("http://")
         place = ["--http", http, "--data", str(self.data)]
         if not any(each.startswith("listeners=") for each in self._arguments):
             place += ["--kafka", kafka]

@@ -1,0 +1,72 @@
+"""One broker of several over one embedded Valkey: started by `headrace.several`, told everything on standard input."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+from structlog.contextvars import bind_contextvars
+
+from headrace import settings
+from headrace.broker.settings import BrokerSettings
+from headrace.cli import logs
+from headrace.loop import loop_factory
+
+_STDIN = 0
+
+
+def main() -> None:
+    """Run it until SIGTERM, or until whoever has started it is gone."""
+    from headrace import app, several  # noqa: PLC0415  # the log is set up first
+
+    os.umask(0o077)
+    task = several.decode_task(_line())
+    log = logs.configure(task.options.log_level, task.options.log_format)
+    own = BrokerSettings.of(task.settings)
+    bind_contextvars(node=own.node_id)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def tell(told: several.Told) -> None:
+        sys.stdout.buffer.write(several.encode(told))
+        sys.stdout.buffer.flush()
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            status = runner.run(
+                app.serve(
+                    task.options,
+                    own,
+                    task.oci,
+                    lambda ready: tell(several.Told(ready)),
+                    log_lines_lost=lambda: log.lost,
+                )
+            )
+    except settings.StartError as error:
+        tell(several.Told(error=str(error)))
+        status = 1
+    finally:
+        log.end()
+    sys.exit(status)
+
+
+def _line() -> bytes:
+    """The first line of standard input. Not over `sys.stdin`, whose lock a thread would hold to the end."""
+    received = b""
+    while not received.endswith(b"\n"):
+        chunk = os.read(_STDIN, 65_536)
+        if not chunk:
+            sys.exit("whoever has started this broker is gone")
+        received += chunk
+    return received
+
+
+def _end_with_parent() -> None:
+    """The pipe ends when the process at its other end does."""
+    while os.read(_STDIN, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
