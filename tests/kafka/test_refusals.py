@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.harness.guarded import ROOT, Guarded, guarded
 from tests.harness.wire import Wire, batch
 from tests.kafka.test_needs import Filler
@@ -306,3 +307,12 @@ def test_every_response_can_say_no() -> None:
     for api in APIS.values():
         assert (api.refusal is None) is (api.needs == ANYBODY)
         assert api.key in RESPONSES
+
+
+def test_a_refusal_is_told_in_the_log_with_who_and_where_and_what() -> None:
+    with guarded() as server, server.connect("mallory") as wire, capture_logs() as lines:
+        assert wire.produce("secret", batch(b"x")).error_code == Code.TOPIC_AUTHORIZATION_FAILED
+        [told] = [line for line in lines if line["event"] == "not authorized"]
+    assert (told["principal"], told["client"], told["api"]) == ("User:mallory", "127.0.0.1", "Produce")
+    assert told["reason"] == "User:mallory may not Write Topic secret"
+    assert isinstance(told["request"], int)

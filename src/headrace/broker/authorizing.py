@@ -10,6 +10,8 @@ from headrace.access.acls import Acl, AclFilter
 from headrace.access.authorizer import Authorizer, Rights
 from headrace.access.needs import CLUSTER_NAME, ResourceType, Rule
 from headrace.access.principal import Principal
+from headrace.broker.audit import Audit
+from headrace.broker.clock import Clock
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.whole import to_the_end
@@ -85,13 +87,16 @@ def _may_instead(rights: Rights, rule: Rule) -> bool:
 class Access:
     """The access rules of all virtual clusters of a server."""
 
-    def __init__(self, documents: DocumentStorage, settings: BrokerSettings) -> None:
+    def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
         """Nothing is loaded yet.
 
         Args:
             documents: where the rules are kept.
             settings: whether they count, and for whom they do not.
+            clock: the time, for the log.
         """
+        self.audit = Audit(clock)
+        """Is told of refusals."""
         self.enabled = bool(settings.authorizer_class_name)
         """Whether anybody is asked for anything."""
         self.version = 0

@@ -75,7 +75,7 @@ class Broker:
             access: who may do what, as `cache`.
         """
         self.settings = settings
-        self.access = access or Access(storage.documents, settings)
+        self.access = access or Access(storage.documents, settings, clock)
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.cluster = cluster

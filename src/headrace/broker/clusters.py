@@ -88,7 +88,7 @@ class Clusters:
         self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or Leaders()
-        self.access = Access(storage.documents, settings)
+        self.access = Access(storage.documents, settings, clock)
         """Who may do what."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()

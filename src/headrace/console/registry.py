@@ -107,7 +107,10 @@ class Page(msgspec.Struct, frozen=True):
         """Raises Refused where something that the page needs is not granted to who asks."""
         for rule, resource in self.needed(ask):
             if not ask.may(rule, resource):
-                raise Refused(f"{ask.principal} may not {rule.operation.value} {rule.type.value} {resource.name}.")
+                reason = f"{rule.operation.value} {rule.type.value}"
+                what = f"{ask.principal} may not {reason} {resource.name}"
+                ask.broker.access.audit.refused(str(ask.principal), ask.asker.host, reason, what, page=self.name)
+                raise Refused(f"{what}.")
 
     async def view(self, ask: Ask) -> View:
         """The page, asked about first. Raises Refused, NotThere and what else its handler raises."""

@@ -37,6 +37,7 @@ def serve(api: Api, request: Any, exchange: Exchange, grants: Grants) -> Corouti
                 refused.add(rule, name, exchange.principal)
     rest = Rest()
     if refused is not None:
+        _tell(api, exchange, refused)
         taking = _Taking(api.take_out(request, exchange, refused))
         for _ in taking:
             pass
@@ -58,6 +59,7 @@ async def _serve_long(api: Api, request: Any, exchange: Exchange, grants: Grants
                 refused.add(rule, name, exchange.principal)
     rest = Rest()
     if refused:
+        _tell(api, exchange, refused)
         taking = _Taking(api.take_out(request, exchange, refused))
         await pace.drain(taking)
         rest = taking.rest
@@ -66,6 +68,19 @@ async def _serve_long(api: Api, request: Any, exchange: Exchange, grants: Grants
     _amend(api, exchange, grants, rest)
     later = api.handler(request, exchange)
     return None if later is None else await later
+
+
+def _tell(api: Api, exchange: Exchange, refused: Refused) -> None:
+    first = next(iter(refused.values()))
+    exchange.broker.access.audit.refused(
+        str(exchange.principal),
+        exchange.outlet.client_host,
+        refused.reason,
+        first.message,
+        api=api.name,
+        request=exchange.correlation_id,
+        parts=len(refused),
+    )
 
 
 class _Taking:

@@ -36,8 +36,12 @@ class No(NamedTuple):
 class Refused(dict[Place, No]):
     """What a request may not have."""
 
+    reason = ""
+    """The first thing that is refused, without its name."""
+
     def add(self, rule: KafkaRule, name: str, principal: Principal) -> None:
         """One resource more."""
+        self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
         message = f"{principal} may not {rule.operation.value} {rule.type.value} {name}"
         self.setdefault((rule.type, name), No(_CODES[rule.type], message))
 

@@ -1,5 +1,6 @@
 """The one place where this API's calls are asked about: whether their principal may have what they name."""
 
+from headrace.access.needs import Resource, Rule
 from headrace.oci.call import Call
 from headrace.oci.errors import OciError
 from headrace.oci.registry import Operation
@@ -14,7 +15,7 @@ def admit(operation: Operation, call: Call) -> None:
     if not call.asked_about:
         return
     try:
-        granted = all(call.may(rule, resource) for rule, resource in operation.needed(call))
+        granted = all(_may(operation, call, rule, resource) for rule, resource in operation.needed(call))
     except UnknownTopic:
         granted = False
     except OciError as error:
@@ -23,3 +24,13 @@ def admit(operation: Operation, call: Call) -> None:
         granted = False
     if not granted:
         raise OciError(404, NOT_AUTHORIZED)
+
+
+def _may(operation: Operation, call: Call, rule: Rule, resource: Resource) -> bool:
+    if call.may(rule, resource):
+        return True
+    reason = f"{rule.operation.value} {rule.type.value}"
+    what = f"{call.principal} may not {reason} {resource.name}"
+    # The request's id is told with every line on its behalf.
+    call.service.broker.access.audit.refused(str(call.principal), call.host, reason, what, operation=operation.name)
+    return False
