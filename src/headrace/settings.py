@@ -381,6 +381,11 @@ def java_places(environ: Mapping[str, str] | None = None) -> tuple[str | None, s
     return environ.get("JAVA_HOME"), environ.get("PATH")
 
 
+def worker_python(environ: Mapping[str, str] | None = None) -> str | None:
+    """The Python that Spark's workers are to run, where somebody has said so: `PYSPARK_PYTHON`."""
+    return (os.environ if environ is None else environ).get("PYSPARK_PYTHON")
+
+
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for a process of Headrace's that is told everything by flags: without the HEADRACE variables."""
     environ = os.environ if environ is None else environ

@@ -64,7 +64,7 @@ def create(
     # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
     os.environ["JAVA_HOME"] = str(private)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if _LOCAL.match(master) or "PYSPARK_PYTHON" not in os.environ:  # machines of a cluster may have theirs elsewhere
+    if _LOCAL.match(master) or settings.worker_python() is None:  # machines of a cluster may have theirs elsewhere
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)
