@@ -34,6 +34,7 @@ def test_the_first_command_is_serve() -> None:
     assert output.startswith(f"ready kafka={ADDRESS} http=http://127.0.0.1:8080 storage=unix://")
 
 
+@pytest.mark.timeout(300)
 def test_until_spark_everything_is_as_the_tutorial_says() -> None:
     # A short path, unlike pytest's own: the tutorial finds the Valkey's socket in the data directory.
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
