@@ -7,6 +7,8 @@ from pathlib import Path
 import structlog
 
 from headrace.access.listeners import Protocol
+from headrace.access.principal import ANONYMOUS
+from headrace.broker.authorizing import FIRST
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
 from headrace.broker.logins import Logins
@@ -31,6 +33,9 @@ async def opened_users(clusters: Clusters, first: Path | None, stack: contextlib
         broker.users = users
     if first is not None and not users.names:
         name, password = _read(first)
+        # First what the name may do: who is there already is not made again by the next start.
+        await clusters.default.storage.documents.save({(FIRST, name): b""})
+        await clusters.access.load()
         await users.create(name, password)
         _log.info("the first user was made", user=name)
     return users
@@ -44,7 +49,11 @@ def _read(path: Path) -> tuple[str, str]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise StartError(f"--bootstrap-user {path}: {reason}; it has to be a file with NAME:PASSWORD") from None
     name, colon, password = text.strip().partition(":")
-    if not (colon and 0 < len(name) <= LONGEST_NAME and 0 < len(password) <= LONGEST_PASSWORD) or "\n" in text.strip():
+    fits = (
+        colon and 0 < len(name) <= LONGEST_NAME and 0 < len(password) <= LONGEST_PASSWORD and "\n" not in text.strip()
+    )
+    # Whoever does not log in has that name, and is not to be a super user.
+    if not fits or name == ANONYMOUS.name:
         # Not a word of what is in it: it may be a password.
         raise StartError(f"--bootstrap-user {path}: expected one line NAME:PASSWORD, found something else")
     return name, password

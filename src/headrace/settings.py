@@ -178,7 +178,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
         default=None,
         parse=_directory,
-        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet.",
+        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user.",
     ),
     Option(
         name="brokers",

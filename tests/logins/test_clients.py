@@ -13,8 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from tests.harness.brokers import wait_for
 
 from headrace.cli.main import run
@@ -192,7 +198,45 @@ def test_the_first_user_is_made_once_and_survives(tmp_path: Path) -> None:
             assert set(told.result(20)) == {"jane"}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("text", ["", "jane", ":secret", "jane:", "jane:secret\njoe:secret"])
+def test_the_first_user_is_a_super_user_for_good(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    given: dict[str, Any] = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "oci_auth": "verify",
+        "oci_auth_keys": tmp_path,
+        "connection_failed_authentication_delay_ms": 0,
+    }
+
+    def admin(running: InProcessServer, name: str) -> AdminClient:
+        return AdminClient(
+            {
+                "bootstrap.servers": running.kafka,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": name,
+                "sasl.password": "secret",
+            }
+        )
+
+    with InProcessServer(tmp_path / "d", bootstrap_user=first, **given) as running:
+        jane = admin(running, "jane")
+        jane.create_topics([NewTopic("first", 1)])["first"].result(20)
+        joe = UserScramCredentialUpsertion("joe", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
+        jane.alter_user_scram_credentials([joe])["joe"].result(20)
+        other = admin(running, "joe")
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            other.create_topics([NewTopic("second", 1)])["second"].result(20)
+    # As the guide says, the file is gone by then.
+    with InProcessServer(tmp_path / "d", **given) as running:
+        jane, other = admin(running, "jane"), admin(running, "joe")
+        jane.create_topics([NewTopic("third", 1)])["third"].result(20)
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            other.create_topics([NewTopic("fourth", 1)])["fourth"].result(20)
+
+
+@pytest.mark.parametrize("text", ["", "jane", ":secret", "jane:", "jane:secret\njoe:secret", "ANONYMOUS:secret"])
 def test_a_first_user_without_a_name_or_a_password_stops_the_start(tmp_path: Path, text: str) -> None:
     first = tmp_path / "first"
     first.write_text(text)

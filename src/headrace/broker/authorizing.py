@@ -18,6 +18,8 @@ from headrace.broker.whole import to_the_end
 
 KIND = "acls"
 """The kind of documents: `<cluster>/<digest of the rule>` -> the rule."""
+FIRST = "users.first"
+"""The kind of the document that is named as the first user (`--bootstrap-user`), who is a super user for good."""
 MOST_ACLS = 10_000
 """Of one virtual cluster: all of them are gone through when one is added."""
 _MOST_KNOWN = 4_096
@@ -102,6 +104,7 @@ class Access:
         self.version = 0
         """Another number after each change."""
         self._super_users = settings.super_principals
+        self._first: frozenset[str] = frozenset()
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
         self._changing = asyncio.Lock()
@@ -118,13 +121,14 @@ class Access:
             for name, text in (await self._documents.load(KIND)).items():
                 cluster, _, digest = name.partition("/")
                 found.setdefault(cluster, {})[digest] = _decoder.decode(text)
-            if found != self._acls:
-                self._acls = found
+            first = frozenset(f"User:{name}" for name in await self._documents.load(FIRST))
+            if (found, first) != (self._acls, self._first):
+                self._acls, self._first = found, first
                 self._changed()
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
-        if not kinds or KIND in kinds:
+        if not kinds or kinds & {KIND, FIRST}:
             await self.load()
 
     def of(self, cluster: str) -> Authorizer:
@@ -132,7 +136,7 @@ class Access:
         found = self._authorizers.get(cluster)
         if found is None:
             acls = self._acls.get(cluster, {}).values()
-            found = Authorizer(acls, self._super_users, allow_unless_told=self._allow_unless_told)
+            found = Authorizer(acls, self._super_users | self._first, allow_unless_told=self._allow_unless_told)
             self._authorizers[cluster] = found
         return found
 

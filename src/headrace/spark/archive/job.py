@@ -29,15 +29,7 @@ from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
-from headrace.spark.errors import (
-    CorruptLog,
-    DataLoss,
-    OptionError,
-    SparkError,
-    TableError,
-    TopicReplaced,
-    UnknownTopic,
-)
+from headrace.spark.errors import CorruptLog, DataLoss, OptionError, SparkError, TableError, TopicReplaced, UnknownTopic
 from headrace.spark.groups import GroupCommitter
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Topics, check_id
