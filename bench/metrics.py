@@ -190,7 +190,7 @@ async def _page() -> tuple[int, int, float, float]:
         store=facts,
         log_lines_lost=lambda: 0,
         error_name=error_name,
-        may_see=lambda _: True,
+        refusal=lambda _: None,
         data=Path("/"),
         most_series=20_000,
     )

@@ -266,7 +266,8 @@ def metrics_page() -> str:
     lines = [
         "# Metrics",
         NOTE,
-        "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine only. Series",
+        "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine, and for users",
+        "from anywhere [by HTTP Basic](guides/security.md#pages-and-the-oci-api). Series",
         "of other virtual clusters (OCI stream pools) than the default one have the label `cluster`, too.",
         "",
         "No more than `metrics.max.series` series are told. Lags and log ends are left out first, then topics, then",

@@ -1,7 +1,9 @@
 """What the guide to security shows is run: from nothing to a server with TLS and users, and a client that logs in."""
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 from headrace.testing import Server
@@ -15,7 +17,14 @@ def test_the_way_from_nothing_to_a_client_that_logs_in(tmp_path: Path) -> None:
     chosen = list(steps(GUIDE))
     (at,) = (number for number, (command, _) in enumerate(chosen) if command.startswith("headrace serve"))
     for command, promised in chosen[:at]:
-        ended = subprocess.run(["bash", "-ec", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        ended = subprocess.run(
+            ["bash", "-ec", command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        )
         assert lines(ended.stdout) == lines(promised)
     # Tests listen on loopback only, and on free ports.
     serve = chosen[at][0].replace("\\\n", " ").replace("0.0.0.0:9093", "127.0.0.1:0")

@@ -38,6 +38,7 @@ from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
 from headrace.console.reset import ResetCall
 from headrace.console.sampler import Sampler
+from headrace.console.visitors import Visitors
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.entries import entry_id
@@ -174,6 +175,13 @@ async def serve(
                 LISTENER: lambda: http.connections,
             }
             data = options.disk if options.redis else options.data
+            visitors = Visitors(
+                users,
+                clusters.access.audit,
+                clusters.clock,
+                settings.connection_failed_authentication_delay_ms,
+                is_loopback,
+            )
             metrics = MetricsPage(
                 clusters,
                 counters,
@@ -181,12 +189,13 @@ async def serve(
                 store=lambda: store_facts(look),
                 log_lines_lost=log_lines_lost,
                 error_name=error_name,
-                may_see=is_loopback,
+                refusal=visitors.refusal,
                 data=data,
                 most_series=settings.metrics_max_series,
             )
-            pages = _pages(clusters, counters, kafka, connections, look, data, storage.url, listening.url, stack)
-            front.ending.append(pages.close)
+            pages = _pages(
+                clusters, counters, kafka, connections, look, data, storage.url, listening.url, visitors, front, stack
+            )
             stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
@@ -194,7 +203,7 @@ async def serve(
                 *pages.routes,
             )
             health = partial(_health, storage)
-            apis = _http_apis(oci_app, appends, console.create(health, mounts, otherwise=oci_app))
+            apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
             front.open(_traced(apis, service, tracing), health)
             stack.push_async_callback(front.close)
             if guest is None:
@@ -262,9 +271,11 @@ def _pages(
     data: Path | None,
     storage: str,
     http: str,
+    visitors: Visitors,
+    front: Front,
     stack: contextlib.AsyncExitStack,
 ) -> Pages:
-    """The console; `stack` ends what it collects."""
+    """The console; `stack` ends what it collects, and `front` what it tells."""
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
     stack.callback(sampler.stop)
@@ -281,7 +292,9 @@ def _pages(
         data=data,
         entries=Entries(),
     )
-    return Pages(figures, is_loopback)
+    pages = Pages(figures, visitors.refusal)
+    front.ending.append(pages.close)
+    return pages
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:

@@ -34,6 +34,23 @@ class Clock(Protocol):
         """Run `callback` once `ticks_ms()` has reached `deadline_ms`."""
 
 
+async def pause(clock: Clock, duration_ms: int) -> None:
+    """Wait for so long; 0 or less: not at all."""
+    if duration_ms <= 0:
+        return
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = clock.call_at(clock.ticks_ms() + duration_ms, end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
 class SystemClock:
     """The machine's clocks and the event loop's timers."""
 

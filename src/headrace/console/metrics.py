@@ -46,7 +46,7 @@ class MetricsPage:
         store: Callable[[], Awaitable[StoreFacts]],
         log_lines_lost: Callable[[], int],
         error_name: _ErrorName,
-        may_see: Callable[[str], bool],
+        refusal: Callable[[Request], Response | None],
         data: Path | None,
         most_series: int,
     ) -> None:
@@ -59,7 +59,7 @@ class MetricsPage:
             store: asks the storage how it is; may raise anything when it does not answer.
             log_lines_lost: tells how many lines of the log could not be written so far.
             error_name: the name of an error as a listener counts it.
-            may_see: whether a peer at this address gets the page.
+            refusal: the answer to whoever sees nothing.
             data: the data directory, whose disk is told; None: the data is elsewhere.
             most_series: `metrics.max.series`.
         """
@@ -69,16 +69,18 @@ class MetricsPage:
         self._store = store
         self._log_lines_lost = log_lines_lost
         self._error_name = error_name
-        self._may_see = may_see
+        self._refusal = refusal
         self._data = data
         self._most_series = most_series
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, request: Request) -> Response:
-        """The page, or 403."""
-        if request.client is None or not self._may_see(request.client.host):
-            return PlainTextResponse("/metrics answers requests from this machine only.\n", 403)
-        grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), request.client.host, DEFAULT)
+        """The page, or why it is not shown."""
+        refused = self._refusal(request)
+        if refused is not None:
+            return refused
+        host = request.client.host if request.client is not None else ""
+        grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), host, DEFAULT)
         if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
             return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
         return PlainTextResponse(await self.render(), media_type=CONTENT_TYPE)

@@ -48,16 +48,16 @@ _log = structlog.get_logger("headrace.console")
 class Pages:
     """Every page of one server."""
 
-    def __init__(self, figures: Figures, may_see: Callable[[str], bool]) -> None:
+    def __init__(self, figures: Figures, refusal: Callable[[Request], Response | None]) -> None:
         """Prepare.
 
         Args:
             figures: where pages look things up.
-            may_see: whether a peer at this address gets pages.
+            refusal: the answer to whoever sees nothing.
         """
         views.load()
         self._figures = figures
-        self._may_see = may_see
+        self._refusal = refusal
         self._counted = figures.counters.listener(LISTENER, {name: name for name in PAGES}).apis
         self._secret = secrets.token_bytes(32)
         self._routes = {
@@ -92,12 +92,6 @@ class Pages:
             return response
 
         return answer
-
-    def _refusal(self, request: Request) -> Response | None:
-        """Why nothing is shown; until there are logins who is on this machine sees everything."""
-        if request.client is None or not self._may_see(request.client.host):
-            return PlainTextResponse("The console answers requests from this machine only.\n", 403, HEADERS)
-        return None
 
     async def _answer(self, page: Page, request: Request) -> Response:
         form: dict[str, str] = {}

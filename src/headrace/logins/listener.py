@@ -1,12 +1,11 @@
 """Who may log in at one listener, and by which mechanisms."""
 
-import asyncio
 from collections.abc import Callable
 
 from headrace.access import credentials
 from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
-from headrace.broker.clock import Clock
+from headrace.broker.clock import Clock, pause
 from headrace.broker.logins import Admitted, LoginRefused, Mechanism
 from headrace.broker.users import TooManyLogins, Users
 from headrace.logins.plain import Plain
@@ -66,18 +65,7 @@ class ListenerLogins:
 
     async def refused(self) -> None:
         """See `Logins`."""
-        if self._delay_ms > 0:
-            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-            def end() -> None:
-                if not over.done():
-                    over.set_result(None)
-
-            timer = self._clock.call_at(self._clock.ticks_ms() + self._delay_ms, end)
-            try:
-                await over
-            finally:
-                timer.cancel()
+        await pause(self._clock, self._delay_ms)
 
     def _admitted(self, name: str) -> Admitted:
         return Admitted(Principal(name), self._broker, self._lifetime_ms)
