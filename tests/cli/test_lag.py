@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.harness.commands import Command, run
 
 from headrace.testing import Server
@@ -50,6 +51,7 @@ def test_watching_shows_the_change_per_second(headrace: Any) -> None:
     assert second.splitlines()[2].split() == ["still", "lag-still", "empty", "0", "2", "0"]
 
 
+@pytest.mark.long
 def test_watching_outlasts_the_server(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as own:
         run(own.kafka, "topics", "create", "t")

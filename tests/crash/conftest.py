@@ -7,9 +7,12 @@ from headrace.testing import Server, server
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Rounds of chance: as many as `--crash-rounds` says."""
+    """Rounds of chance: as many as `--crash-rounds` says. `make test` runs the first, in which everything is killed."""
     if "round_number" in metafunc.fixturenames:
-        metafunc.parametrize("round_number", range(metafunc.config.getoption("crash_rounds")))
+        rounds = range(metafunc.config.getoption("crash_rounds"))
+        metafunc.parametrize(
+            "round_number", [pytest.param(each, marks=(pytest.mark.long,) if each else ()) for each in rounds]
+        )
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from .conftest import records
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_several_topics_and_what_it_answers_scrapes(
     storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
