@@ -201,7 +201,7 @@ class OciApp:
                 signs_body=operation.signs_body,
                 now_ms=self._service.clock.now_ms(),
             )
-            if principal is not ANONYMOUS:
+            if principal != ANONYMOUS:
                 bind_contextvars(user=principal.name)
         if method in _WITHOUT_BODY:
             return await self._known(scope, receive, headers, match, principal, None)

@@ -1,18 +1,18 @@
 """What other brokers bring here: requests about this server's groups, and batches for the logs that it leads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from headrace.access.principal import ANONYMOUS, Principal
+from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.broker.live import LiveTopic
+from headrace.oci.asgi import Authenticator
 from headrace.oci.bodies import Gone, announced, whole
 from headrace.oci.errors import OciError
 from headrace.oci.puts import MISDIRECTED, MOST_BATCH, Placed, Refusal, append
@@ -28,24 +28,6 @@ _REFUSED = "This request does not come from another broker of this keyspace"
 def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     """The seal that a request comes with; None: a client sent it."""
     return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
-
-
-class Authenticator(Protocol):
-    """As `oci.asgi.Authenticator`."""
-
-    def authenticate(
-        self,
-        method: str,
-        raw_target: bytes,
-        headers: Sequence[tuple[bytes, bytes]],
-        *,
-        signs_body: bool,
-        now_ms: int,
-    ) -> Principal:
-        """Who sent this. Raises OciError 401."""
-
-    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Whether the body is the one that was signed. Raises OciError 401."""
 
 
 class SealAuthenticator:
@@ -70,11 +52,10 @@ class SealAuthenticator:
         if seal is None:
             return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
         try:
-            principal = self._seals.read(seal, method, raw_target, now_ms).principal
+            return self._seals.read(seal, method, raw_target, now_ms).principal
         except NotSealed as error:
             _log.warning("a request with a wrong seal was refused", reason=str(error))
             raise OciError(401, _REFUSED) from None
-        return ANONYMOUS if principal == ANONYMOUS else principal
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Whether the body is the one that was sealed, or signed. Raises OciError 401."""
