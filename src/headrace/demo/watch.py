@@ -92,8 +92,10 @@ class Watch:
 
     def start(self, on_seen: Callable[[Seen], None]) -> None:
         """Look again and again; `on_seen` is called from another thread. What fails is looked at again."""
-        self._thread = threading.Thread(target=self._run, args=(on_seen,), name="watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(on_seen,), name="watch", daemon=True)
+        thread.start()
+        # A signal between the two lines leaves a thread that nobody waits for: it ends with the process.
+        self._thread = thread
 
     def stop(self) -> None:
         """Look no more."""
