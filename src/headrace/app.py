@@ -47,7 +47,7 @@ from headrace.keyspace.native import id_of
 from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
 from headrace.listening import KafkaListeners, Listening, open_listeners
-from headrace.logging_in import logins_at, opened_users
+from headrace.logging_in import logins_at, opened_logins
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
@@ -141,13 +141,13 @@ async def serve(
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
             stack.push_async_callback(clusters.stop)
-            users = await opened_users(clusters, options.bootstrap_user, stack)
+            known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
             service = OciService(clusters, oci)
             await service.start()
             stack.push_async_callback(service.stop)
             http.pressed = lambda: clusters.reads.short
             if brokers is not None:
-                await brokers.follow(clusters, everything(users.reload, service.catalog.reload))
+                await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
             kafka = KafkaListeners(
                 KafkaListener(
                     clusters.default,
@@ -156,7 +156,7 @@ async def serve(
                     name=bound.listener.name,
                     counters=counters,
                     limits=limits,
-                    logins=logins_at(bound, settings, oci, clusters, service.catalog.pools.cluster_of),
+                    logins=logins_at(bound, settings, oci, clusters, known.tokens, service.catalog.pools.cluster_of),
                     tls=listening.tls if bound.listener.protocol.encrypted else None,
                 )
                 for bound in listening.kafka
@@ -176,7 +176,8 @@ async def serve(
             }
             data = options.disk if options.redis else options.data
             visitors = Visitors(
-                users,
+                known.users,
+                known.tokens,
                 clusters.access.audit,
                 clusters.clock,
                 settings.connection_failed_authentication_delay_ms,

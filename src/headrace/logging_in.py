@@ -3,29 +3,53 @@
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from headrace.access.listeners import Protocol
 from headrace.access.principal import ANONYMOUS
 from headrace.broker.authorizing import FIRST
 from headrace.broker.broker import Broker
+from headrace.broker.clock import Clock
 from headrace.broker.clusters import Clusters
 from headrace.broker.logins import Logins
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.users import LONGEST_NAME, LONGEST_PASSWORD, Users
 from headrace.listening import Bound
-from headrace.logins.listener import ListenerLogins
+from headrace.logins.listener import Check, ListenerLogins
 from headrace.oci.exposure import kafka_login_required
 from headrace.oci.logins import PoolLogins, is_pool_name
 from headrace.oci.settings import OciSettings
 from headrace.settings import StartError
 
+if TYPE_CHECKING:
+    from headrace.logins.tokens import Tokens
+
+_OAUTHBEARER = "OAUTHBEARER"
 _log = structlog.get_logger("headrace.logins")
 
 
-async def opened_users(clusters: Clusters, first: Path | None, stack: contextlib.AsyncExitStack) -> Users:
-    """Everybody who has a password; raises StartError. `first`: a file with who gets one if nobody has."""
+class Known(msgspec.Struct, frozen=True):
+    """Whom this server knows."""
+
+    users: Users
+    """Everybody who has a password."""
+    tokens: Check | None
+    """Tells whose a token is; None: none are taken."""
+
+
+async def opened_logins(
+    clusters: Clusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
+) -> Known:
+    """Users, and what checks tokens; raises StartError. `first`: a file with who gets a password if nobody has."""
+    users = await _opened_users(clusters, first, stack)
+    tokens = await _opened_tokens(settings, clusters.clock, stack)
+    return Known(users, None if tokens is None else tokens.check)
+
+
+async def _opened_users(clusters: Clusters, first: Path | None, stack: contextlib.AsyncExitStack) -> Users:
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
@@ -59,11 +83,60 @@ def _read(path: Path) -> tuple[str, str]:
     return name, password
 
 
+async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextlib.AsyncExitStack) -> "Tokens | None":
+    """What checks the tokens of OAUTHBEARER and of HTTP's Bearer, where they are taken; raises StartError."""
+    url = settings.sasl_oauthbearer_jwks_endpoint_url
+    if not url:
+        if _OAUTHBEARER in _mechanisms(settings):
+            raise StartError(
+                "sasl.enabled.mechanisms has OAUTHBEARER, which needs the keys that tokens are signed with: "
+                "add --set sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or file:///PATH"
+            )
+        return None
+    try:
+        # An extra, and slow to import.
+        from headrace.logins.jwks import Keys, KeysUnreadable, checked  # noqa: PLC0415
+        from headrace.logins.tokens import TokenRules, Tokens  # noqa: PLC0415
+    except ImportError as error:
+        raise StartError(
+            f"sasl.oauthbearer.jwks.endpoint.url needs {error.name}: pip install 'headrace[oauth]', "
+            "or leave the setting out"
+        ) from None
+    try:
+        keys = Keys(
+            checked(url, insecure=settings.headrace_insecure), settings.sasl_oauthbearer_jwks_endpoint_refresh_ms, clock
+        )
+    except ValueError as error:
+        raise StartError(str(error)) from None
+    stack.callback(keys.close)
+    try:
+        await keys.load()
+    except KeysUnreadable as error:
+        if url.startswith("file:"):
+            raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
+        # Others may log in without them, and they come back by themselves.
+        _log.error("the keys of tokens cannot be read; no token lets anybody in before they are", reason=str(error))
+    rules = TokenRules(
+        tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),
+        settings.sasl_oauthbearer_expected_issuer,
+        settings.sasl_oauthbearer_sub_claim_name,
+        settings.sasl_oauthbearer_clock_skew_seconds * 1000,
+    )
+    if not rules.audiences:
+        _log.warning("tokens for other services let in, too: set sasl.oauthbearer.expected.audience")
+    return Tokens(keys, rules, clock)
+
+
+def _mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
+    return tuple(each.strip() for each in settings.sasl_enabled_mechanisms.split(","))
+
+
 def logins_at(
     bound: Bound,
     settings: BrokerSettings,
     oci: OciSettings,
     clusters: Clusters,
+    tokens: Check | None,
     cluster_of_pool: Callable[[str], Broker | None],
 ) -> Logins | None:
     """Who may log in at a listener; None: nobody, and nobody has to."""
@@ -72,14 +145,14 @@ def logins_at(
         return None
     # Any token will do for a pool unless tokens are verified: nothing to rely on where a login is asked for.
     pools = PoolLogins(oci, cluster_of_pool).admit if not protocol.login or oci.auth == "verify" else None
-    mechanisms = settings.sasl_enabled_mechanisms.split(",") if protocol.login else ["PLAIN"]
     return ListenerLogins(
         clusters.default,
         clusters.default.users if protocol.login else None,
         pools,
+        tokens,
         is_pool_name,
         required=protocol.login or kafka_login_required(oci, bound.host),
-        mechanisms=tuple(each.strip() for each in mechanisms),
+        mechanisms=_mechanisms(settings) if protocol.login else ("PLAIN",),
         clock=clusters.clock,
         delay_ms=settings.connection_failed_authentication_delay_ms,
         lifetime_ms=settings.connections_max_reauth_ms if protocol.login else 0,

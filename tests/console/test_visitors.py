@@ -39,7 +39,7 @@ async def ask(users: Users, peer: str | None, authorization: bytes | None = None
     """Status, text and headers of the answer; a page tells who asks."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
-    visitors = Visitors(users, Audit(clock), clock, 0, is_loopback)
+    visitors = Visitors(users, None, Audit(clock), clock, 0, is_loopback)
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         shown = visitors.refusal(Request(scope)) or PlainTextResponse(str(scope.get(PRINCIPAL, ANONYMOUS)))

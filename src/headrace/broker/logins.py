@@ -32,6 +32,15 @@ class Admitted(msgspec.Struct, frozen=True):
     """After how long the client has to log in again (KIP-368); 0: never."""
 
 
+class Bearer(msgspec.Struct, frozen=True):
+    """Whose a token is."""
+
+    name: str
+    """Of the principal."""
+    lifetime_ms: int
+    """How long the token is good from now on; at least 1."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a mechanism answers to a token."""
 

@@ -70,8 +70,52 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         name="sasl.enabled.mechanisms",
         type=ConfigType.LIST,
         default="PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        doc="How clients may log in at listeners with SASL (GSSAPI in Kafka).",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        doc="How clients may log in at listeners with SASL (GSSAPI in Kafka). OAUTHBEARER needs "
+        "sasl.oauthbearer.jwks.endpoint.url and the extra headrace[oauth].",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.jwks.endpoint.url",
+        type=ConfigType.STRING,
+        default="",
+        doc="Where the public keys are that tokens are signed with, a JSON Web Key Set: https://HOST/PATH or "
+        "file:///PATH. A file is read again when it changes. With it the pages and /metrics take tokens, too "
+        "(Authorization: Bearer).",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        type=ConfigType.LONG,
+        default="3600000",
+        minimum=1_000,
+        doc="After how long the keys of an address are asked for again; besides, a token with the id of an unknown key "
+        "makes the server ask, every ten seconds at most.",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.expected.audience",
+        type=ConfigType.LIST,
+        default="",
+        doc="One of these has to be in a token's claim aud; empty: anything may. Without it tokens for other services "
+        "let in, too.",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.expected.issuer",
+        type=ConfigType.STRING,
+        default="",
+        doc="What a token's claim iss has to be; empty: anything.",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.sub.claim.name",
+        type=ConfigType.STRING,
+        default="sub",
+        doc="The claim of a token that has the principal's name.",
+    ),
+    ConfigKey(
+        name="sasl.oauthbearer.clock.skew.seconds",
+        type=ConfigType.INT,
+        default="30",
+        minimum=0,
+        maximum=3_600,
+        doc="How far the clock of whoever signs tokens may be from this machine's.",
     ),
     ConfigKey(
         name="connection.failed.authentication.delay.ms",

@@ -394,6 +394,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ssl_client_auth: Literal["none", "requested", "required"]
     ssl_principal_mapping_rules: str
     sasl_enabled_mechanisms: str
+    sasl_oauthbearer_jwks_endpoint_url: str
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_expected_audience: str
+    sasl_oauthbearer_expected_issuer: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
     connection_failed_authentication_delay_ms: int
     connections_max_reauth_ms: int
     topic_defaults: TopicDefaults

@@ -1,13 +1,14 @@
 """Who may log in at one listener, and by which mechanisms."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from headrace.access import credentials
 from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 from headrace.broker.clock import Clock, pause
-from headrace.broker.logins import Admitted, LoginRefused, Mechanism
+from headrace.broker.logins import Admitted, Bearer, LoginRefused, Mechanism
 from headrace.broker.users import TooManyLogins, Users
+from headrace.logins.oauthbearer import OAuthBearer
 from headrace.logins.plain import Plain
 from headrace.logins.scram import Scram
 
@@ -16,6 +17,9 @@ _BUSY = "Authentication failed: the server has too many logins to check; try aga
 
 Pools = Callable[[str, str], Admitted]
 """Who has a name and a password of OCI's kind; raises LoginRefused."""
+
+Check = Callable[[str], Awaitable[Bearer]]
+"""Whose a token is; raises LoginRefused."""
 
 
 class ListenerLogins:
@@ -26,6 +30,7 @@ class ListenerLogins:
         broker: Broker,
         users: Users | None,
         pools: Pools | None,
+        tokens: Check | None,
         is_pool_name: Callable[[str], bool],
         *,
         required: bool,
@@ -40,6 +45,7 @@ class ListenerLogins:
             broker: the virtual cluster that users get.
             users: who has a password; None: nobody logs in so here.
             pools: lets OCI's users in to the virtual clusters of stream pools; None: nobody.
+            tokens: lets in whoever has one, by OAUTHBEARER; None: that is not among `mechanisms`.
             is_pool_name: whether a name is of OCI's kind.
             required: whether nothing is served without a login.
             mechanisms: names of SASL mechanisms.
@@ -52,6 +58,7 @@ class ListenerLogins:
         self._broker = broker
         self._users = users
         self._pools = pools
+        self._tokens = tokens
         self._is_pool_name = is_pool_name
         self._clock = clock
         self._delay_ms = delay_ms
@@ -61,6 +68,9 @@ class ListenerLogins:
         """See `Logins`."""
         if mechanism == "PLAIN" or self._users is None:
             return Plain(self._by_password)
+        if mechanism == "OAUTHBEARER":
+            assert self._tokens is not None
+            return OAuthBearer(self._tokens, self._by_token)
         return Scram(credentials.Mechanism(mechanism), self._users, self._admitted)
 
     async def refused(self) -> None:
@@ -69,6 +79,11 @@ class ListenerLogins:
 
     def _admitted(self, name: str) -> Admitted:
         return Admitted(Principal(name), self._broker, self._lifetime_ms)
+
+    def _by_token(self, bearer: Bearer) -> Admitted:
+        """The login lasts no longer than the token (KIP-368)."""
+        lifetime_ms = min(bearer.lifetime_ms, self._lifetime_ms or bearer.lifetime_ms)
+        return Admitted(Principal(bearer.name), self._broker, lifetime_ms)
 
     async def _by_password(self, name: str, password: str) -> Admitted:
         if self._pools is not None and (self._users is None or self._is_pool_name(name)):
