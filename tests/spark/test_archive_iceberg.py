@@ -1,9 +1,14 @@
-"""The same files in Delta and in Iceberg, read by pyiceberg and DuckDB. Without Spark."""
+"""The same files in Delta and in Iceberg, read by pyiceberg, in a directory and in an object store. Without Spark."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.harness.seaweed import Seaweed, seaweed
 from tests.harness.storage import BareStorage
 
 from headrace.cli import main
@@ -17,60 +22,101 @@ from headrace.spark.errors import OptionError, TableError
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
-from .test_archive_table import Archiver, archived, pairs
+from .test_archive_table import Archiver, pairs
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where a table can lie, and a catalog for it."""
+
+    place: Place
+    catalog: dict[str, str]
+    """pyiceberg's options, all that another program has to know."""
+    table: str
+    given: dict[str, str]
+    """What the archive is given of them."""
+
+    def opened(self, place: Place | None = None) -> tuple[ArchiveTable, IcebergTwin]:
+        found = ArchiveTable(place or self.place)
+        return found, IcebergTwin(IcebergName(f"lake:archive.{self.table}", self.given), found)
+
+    def in_iceberg(self) -> Any:
+        """What another program reads, that knows nothing of Delta."""
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+
+        return load_catalog("lake", **self.catalog).load_table(f"archive.{self.table}").scan().to_arrow()
+
+    def in_delta(self) -> Any:
+        return self.place.delta().to_pyarrow_table()
+
+
+def offsets(table: Any) -> list[tuple[int, int]]:
+    return sorted(zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    with seaweed(tmp_path_factory.mktemp("seaweed")) as started:
+        yield started
 
 
 @pytest.fixture
-def topic(storage: BareStorage, request: pytest.FixtureRequest) -> Topic:
-    created = storage.create_topic("iceberg-" + request.node.name, partitions=2)
+def name(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"\W+", "_", request.node.name).strip("_")
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> dict[str, str]:
+    """A catalog in SQLite."""
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+@pytest.fixture(params=["sql and a directory", "rest and s3"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, sql: dict[str, str], name: str) -> Lake:
+    if request.param == "sql and a directory":
+        return Lake(Place.of(str(tmp_path / "t")), sql, name, sql)
+    weed: Seaweed = request.getfixturevalue("weed")
+    keys = {
+        "s3.endpoint": weed.options["aws_endpoint_url"],
+        "s3.access-key-id": weed.options["aws_access_key_id"],
+        "s3.secret-access-key": weed.options["aws_secret_access_key"],
+        "s3.region": weed.options["aws_region"],
+    }
+    return Lake(Place.of(f"s3://lake/{name}", weed.options), weed.catalog | keys, name, weed.catalog)
+
+
+@pytest.fixture
+def topic(storage: BareStorage, name: str) -> Topic:
+    created = storage.create_topic(f"iceberg-{name}", partitions=2)
     for partition in (0, 1):
         storage.append_batch(created, partition, bytes(build(records(60))))
     return created
 
 
-@pytest.fixture
-def options(tmp_path: Path) -> dict[str, str]:
-    """A catalog in SQLite."""
-    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
-
-
-def opened(table: Path, options: dict[str, str]) -> tuple[ArchiveTable, IcebergTwin]:
-    found = ArchiveTable(Place.of(str(table)))
-    return found, IcebergTwin(IcebergName("lake:archive.t", options), found)
-
-
-def in_iceberg(options: dict[str, str], name: str = "archive.t") -> list[tuple[int, int]]:
-    """What another program sees, that knows nothing of Delta."""
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415
-
-    found = load_catalog("lake", **options).load_table(name).scan().to_arrow()
-    return sorted(zip(found.column("partition").to_pylist(), found.column("offset").to_pylist(), strict=True))
-
-
 def test_the_iceberg_table_follows_through_commits_compaction_and_vacuum(
-    storage: BareStorage, topic: Topic, tmp_path: Path, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+    storage: BareStorage, topic: Topic, lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "t"
-    archiver = Archiver(storage, topic, path)
+    archiver = Archiver(storage, topic, lake.place)
     archiver.archive((0, 0, 20), (1, 0, 20))
-    table, twin = opened(path, options)
+    table, twin = lake.opened()
     assert twin.sync(table.snapshot()) == 2
     assert twin.sync(table.snapshot()) == 0
     archiver.archive((0, 20, 40))
     archiver.archive((0, 40, 60), (1, 20, 60))
     # Killed before it followed: the next one brings all of it.
-    table, twin = opened(path, options)
+    table, twin = lake.opened()
     assert twin.sync(table.snapshot()) == 3
     everything = pairs(0, range(60)) + pairs(1, range(60))
-    assert in_iceberg(options) == archived(path) == everything
+    assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == everything
 
     # The command finds the catalog's name in the table itself, and both lists change.
-    asked = [text for name, value in options.items() for text in ("--iceberg-option", f"{name}={value}")]
-    assert main.run(["tables", "compact", str(path), *asked]) == 0
+    asked = [text for name, value in lake.given.items() for text in ("--iceberg-option", f"{name}={value}")]
+    asked += [text for name, value in lake.place.storage for text in ("--storage-option", f"{name}={value}")]
+    assert main.run(["tables", "compact", lake.place.uri, *asked]) == 0
     assert "5 files became 2" in capsys.readouterr().out
-    table, twin = opened(path, options)
+    table, twin = lake.opened()
     assert twin.sync(table.snapshot()) == 0
-    assert in_iceberg(options) == archived(path) == everything
+    assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == everything
 
     # Iceberg's older snapshots list the five still: they stay, until those are given up.
     kept = paths_of(table.place, twin.listed(since=datetime.fromtimestamp(0, UTC)))
@@ -78,16 +124,18 @@ def test_the_iceberg_table_follows_through_commits_compaction_and_vacuum(
     assert maintain.vacuum(table, older_than_h=0, spare=kept) == []
     kept = paths_of(table.place, twin.listed(since=datetime.now(UTC)))
     assert len(maintain.vacuum(table, older_than_h=0, spare=kept)) == 5
-    assert in_iceberg(options) == archived(path) == everything
+    assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == everything
+
+    with pytest.raises(TableError, match="is there and lists other files"):
+        lake.opened(lake.place.beside("2"))
 
 
 def test_two_that_follow_at_once_list_each_file_once(
-    storage: BareStorage, topic: Topic, tmp_path: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    storage: BareStorage, topic: Topic, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "t"
-    Archiver(storage, topic, path).archive((0, 0, 60))
-    table, twin = opened(path, options)
-    other_table, other = opened(path, options)
+    Archiver(storage, topic, lake.place).archive((0, 0, 60))
+    table, twin = lake.opened()
+    other_table, other = lake.opened()
     commit = IcebergTwin._commit
 
     def other_first(self: IcebergTwin, *arguments: object) -> None:
@@ -98,33 +146,36 @@ def test_two_that_follow_at_once_list_each_file_once(
 
     monkeypatch.setattr(IcebergTwin, "_commit", other_first)
     twin.sync(table.snapshot())
-    assert in_iceberg(options) == pairs(0, range(60))
+    assert offsets(lake.in_iceberg()) == pairs(0, range(60))
 
 
-def test_columns_grow_in_both(storage: BareStorage, tmp_path: Path, options: dict[str, str]) -> None:
-    topic = storage.create_topic("iceberg-typed")
-    path = tmp_path / "t"
-    archiver = Archiver(storage, topic, path, decoding=Decoding.of("json"))
-    storage.append_batch(topic, 0, bytes(build([(None, b'{"a": 1}', DAY, ())])))
-    archiver.archive((0, 0, 1))
-    table, twin = opened(path, options)
-    twin.sync(table.snapshot())
-    storage.append_batch(topic, 0, bytes(build([(None, b'{"a": 2, "b": "x"}', DAY, ())])))
-    archiver.archive((0, 1, 2))
-    twin.sync(table.snapshot())
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415
-
-    found = load_catalog("lake", **options).load_table("archive.t").scan().to_arrow().sort_by("offset")
+def test_columns_grow_in_both(storage: BareStorage, name: str, lake: Lake) -> None:
+    topic = storage.create_topic(f"iceberg-{name}")
+    archiver = Archiver(storage, topic, lake.place, decoding=Decoding.of("json"))
+    for offset, value in enumerate((b'{"a": 1}', b'{"a": 2, "b": "x"}')):
+        storage.append_batch(topic, 0, bytes(build([(None, value, DAY, ())])))
+        archiver.archive((0, offset, offset + 1))
+        table, twin = lake.opened()
+        twin.sync(table.snapshot())
+    found = lake.in_iceberg().sort_by("offset")
     assert (found.column("a").to_pylist(), found.column("b").to_pylist()) == ([1, 2], [None, "x"])
 
 
-def test_names_and_catalogs_that_cannot_be(tmp_path: Path, options: dict[str, str]) -> None:
+def test_names_and_catalogs_that_cannot_be(tmp_path: Path, sql: dict[str, str]) -> None:
     table = ArchiveTable(Place.of(str(tmp_path / "t")))
     with pytest.raises(OptionError, match=r"--iceberg must be CATALOG:NAMESPACE\.TABLE"):
-        IcebergTwin(IcebergName("archive", options), table)
+        IcebergTwin(IcebergName("archive", sql), table)
     with pytest.raises(CatalogUnavailable, match=r"^Iceberg table lake:a.b: "):
         IcebergTwin(IcebergName("lake:a.b", {"type": "rest", "uri": "http://127.0.0.1:1"}), table)
-    assert twin_of(table, options) is None
-    IcebergTwin(IcebergName("lake:archive.{topic}", options).of("a.b"), table)
+    assert twin_of(table, sql) is None
+    IcebergTwin(IcebergName("lake:archive.{topic}", sql).of("a.b"), table)
     with pytest.raises(TableError, match=r"lake:archive\.a_b is there and lists other files"):
-        IcebergTwin(IcebergName("lake:archive.a_b", options), ArchiveTable(Place.of(str(tmp_path / "u"))))
+        IcebergTwin(IcebergName("lake:archive.a_b", sql), ArchiveTable(Place.of(str(tmp_path / "u"))))
+
+
+def test_a_catalog_that_refuses_says_so_in_one_line_without_the_key(weed: Seaweed) -> None:
+    table = ArchiveTable(Place.of("s3://lake/refused", weed.options))
+    for wrong in ({"credential": "archivist:never-this"}, {"warehouse": "nowhere"}):
+        with pytest.raises(CatalogUnavailable, match=r"^Iceberg table lake:a.b: [^\n]*$") as told:
+            IcebergTwin(IcebergName("lake:a.b", weed.catalog | wrong), table)
+        assert "never-this" not in str(told.value)

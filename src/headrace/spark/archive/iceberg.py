@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from headrace.spark.errors import OptionError, SparkError, TableError
 
 PROPERTY: Final = "headrace.iceberg"
 """A property of the Delta table: which Iceberg table lists its files too."""
+_DELTA: Final = "headrace.delta"
+"""A property of the Iceberg table: which Delta table's files it lists."""
 _ATTEMPTS: Final = 10
 _FORM: Final = re.compile(r"([^:]+):((?:[^.:]+[.])+)([^.:]+)")
 _S3: Final = {
@@ -76,6 +79,8 @@ class IcebergTwin:
         namespace, _, own = identifier.rpartition(".")
         self._text = name.text
         self._identifier = (*namespace.split("."), own)
+        self._delta = file_url(self._place, "").rstrip("/")
+        self._beside_delta = file_url(self._place, "_iceberg")
         options = {_S3[key]: value for key, value in self._place.storage if key in _S3} | dict(name.options)
         try:
             from pyiceberg.catalog import load_catalog  # noqa: PLC0415  # an extra
@@ -93,28 +98,39 @@ class IcebergTwin:
     def _take(self, snapshot: Snapshot) -> Any:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError  # noqa: PLC0415
 
-        location = file_url(self._place, "_iceberg")
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[:-1])
         try:
-            return self._catalog.create_table(
-                self._identifier,
-                snapshot.arrow(),
-                location=location,
-                properties={
-                    # A commit that met another one is worked out anew here, never sent again as it was.
-                    "commit.retry.num-retries": "0",
-                    # Files are the Delta table's as well.
-                    "gc.enabled": "false",
-                    "write.metadata.delete-after-commit.enabled": "true",
-                    "write.metadata.previous-versions-max": "20",
-                },
-            )
+            # Some catalogs answer with the table that is there: whose it is, is asked in any case.
+            found = self._create(snapshot.arrow())
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
-        if found.location() != location:
+        if found.properties.get(_DELTA) != self._delta and found.location() != self._beside_delta:
             raise TableError(f"Iceberg table {self._text} is there and lists other files than {self._place.name}'s")
         return found
+
+    def _create(self, columns: pa.Schema) -> Any:
+        """A new table, its metadata beside Delta's log, or where the catalog keeps the metadata of all its tables."""
+        from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
+
+        create = partial(
+            self._catalog.create_table,
+            self._identifier,
+            columns,
+            properties={
+                _DELTA: self._delta,
+                # A commit that met another one is worked out anew here, never sent again as it was.
+                "commit.retry.num-retries": "0",
+                # Files are the Delta table's as well.
+                "gc.enabled": "false",
+                "write.metadata.delete-after-commit.enabled": "true",
+                "write.metadata.previous-versions-max": "20",
+            },
+        )
+        try:
+            return create(location=self._beside_delta)
+        except (BadRequestError, ForbiddenError):  # "table location must be within ..."
+            return create()
 
     def sync(self, snapshot: Snapshot) -> int:
         """Make the Iceberg table list what the Delta table lists; how many files came or went.
