@@ -81,7 +81,7 @@ def test_a_wrong_command_line_is_one_line_and_status_2(
 
 def test_a_near_option_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     main.run(["serve", "--kafak", "x"])
-    assert "--kafka" in capsys.readouterr().err
+    assert "no such option '--kafak', did you mean '--kafka'? See headrace serve --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

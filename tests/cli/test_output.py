@@ -38,6 +38,15 @@ def test_a_narrow_terminal_gets_one_field_a_line(
     assert shown.splitlines()[-1] == "member     m"
 
 
+def test_text_is_folded_between_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    output.print_table(["check", "found"], [["clock", "not synchronized as far as the kernel knows " + "x" * 50]])
+    found = [line[7:] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert found[:2] == ["not synchronized as far as the", "kernel knows"]
+    assert "".join(found[2:]) == "x" * 50
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 90), st.booleans()), min_size=1, max_size=8),
     st.integers(60, 200),

@@ -200,7 +200,7 @@ def test_json_lines_get_the_headers_too(headrace: Any) -> None:
         (["tail", "t", "--format", "%q"], 2, "--format: expected one of"),
         (["tail", "t", "--format", "%k", "--json"], 2, "both say how records are printed"),
         (["trim", "t"], 2, "which records are to stay?"),
-        (["trim", "t", "-n", "1", "--offset", "1"], 2, "both say where to begin"),
+        (["trim", "t", "-n", "1", "--offset", "1"], 2, "--offset and -n both say where to begin"),
         (["trim", "t", "-n", "1", "--partition", "7"], 4, "has partitions 0 to 1, not 7"),
         (["produce", "t", "--partition", "7"], 4, "has partitions 0 to 1, not 7"),
     ],

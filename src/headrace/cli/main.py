@@ -168,13 +168,20 @@ def _refuse(error: click.ClickException) -> int:
         click.echo(context.get_help())
         return 0
     else:
-        text = " ".join(error.format_message().split()).rstrip(".")
+        text = " ".join(_message(error).split()).rstrip(".")
         for theirs, plain in _PLAINER.items():
             text = text.replace(theirs, plain)
         text = shown(text)
         more = f"{' See' if text.endswith('?') else '; see'} {context.command_path} --help"
         _complain(f"{context.command_path}: {text[0].lower()}{text[1:]}{more}")
     return error.exit_code
+
+
+def _message(error: click.ClickException) -> str:
+    """What click says; of several options that are near only the nearest, which comes first."""
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        return f"{error.message.rstrip('.')}, did you mean {error.possibilities[0]!r}?"
+    return error.format_message()
 
 
 def _unwritten(error: OSError) -> int:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 import click
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from headrace.harmless import json_text, shown
 
@@ -78,9 +79,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
-    """A row: one line, or several where a cell is too long for its column."""
+    """A row: one line, or several where a cell is too long for its column, broken between words where it can be."""
+    to = console()
     folded = [
-        [cell] if cell_len(cell) <= width else chop_cells(cell, width)
+        [cell] if cell_len(cell) <= width else [line.plain for line in Text(cell).wrap(to, width)]
         for cell, width in zip(cells, widths, strict=True)
     ]
     return (_line(parts, widths, right) for parts in zip_longest(*folded, fillvalue=""))

@@ -75,6 +75,6 @@ class Range:
 
 def at_most_one(**flags: object) -> None:
     """Raises a usage error when more than one of these flags was given."""
-    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value]
+    given = [f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}" for name, value in flags.items() if value]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} both say where to begin: give one of them")
