@@ -15,7 +15,7 @@ import msgspec
 import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
@@ -31,13 +31,16 @@ from headrace.broker.settings import BrokerSettings
 from headrace.brokers import Brokers, joined
 from headrace.console import app as console
 from headrace.console.figures import Figures
+from headrace.console.forms import Forms
 from headrace.console.front import Front
 from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
+from headrace.console.login import LoginPages
 from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
 from headrace.console.reset import ResetCall
 from headrace.console.sampler import Sampler
+from headrace.console.sessions import Sessions
 from headrace.console.visitors import Visitors
 from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
@@ -178,6 +181,7 @@ async def serve(
             visitors = Visitors(
                 known.users,
                 known.tokens,
+                Sessions(known.users, clusters.clock, settings.console_session_ms),
                 clusters.access.audit,
                 clusters.clock,
                 settings.connection_failed_authentication_delay_ms,
@@ -194,14 +198,14 @@ async def serve(
                 data=data,
                 most_series=settings.metrics_max_series,
             )
-            pages = _pages(
+            pages = _routes(
                 clusters, counters, kafka, connections, look, data, storage.url, listening.url, visitors, front, stack
             )
             stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
                 ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
-                *pages.routes,
+                *pages,
             )
             health = partial(_health, storage)
             apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
@@ -263,7 +267,7 @@ def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp
     return application
 
 
-def _pages(
+def _routes(
     clusters: Clusters,
     counters: Counters,
     kafka: KafkaListeners,
@@ -275,8 +279,8 @@ def _pages(
     visitors: Visitors,
     front: Front,
     stack: contextlib.AsyncExitStack,
-) -> Pages:
-    """The console; `stack` ends what it collects, and `front` what it tells."""
+) -> tuple[BaseRoute, ...]:
+    """The console's pages; `stack` ends what it collects, and `front` what it tells."""
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
     stack.callback(sampler.stop)
@@ -293,9 +297,10 @@ def _pages(
         data=data,
         entries=Entries(),
     )
-    pages = Pages(figures, visitors.refusal)
+    forms = Forms()
+    pages = Pages(figures, visitors, forms)
     front.ending.append(pages.close)
-    return pages
+    return (*LoginPages(visitors, forms).routes, *pages.routes)
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:

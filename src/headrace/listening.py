@@ -110,7 +110,7 @@ def open_listeners(
         raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
         raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
-    exposed = [_http(http, oci, https=https), *(_kafka(each, settings, oci) for each in kafka)]
+    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, settings, oci) for each in kafka)]
     refused = refusal(exposed, insecure=settings.headrace_insecure)
     if refused is not None:
         raise StartError(refused)
@@ -143,9 +143,9 @@ def _tls(settings: BrokerSettings, encrypted: Iterable[str], *, https: bool) -> 
         raise StartError(str(error)) from None
 
 
-def _http(bound: socket.socket, oci: OciSettings, *, https: bool) -> Exposed:
+def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, https: bool) -> Exposed:
     host = bound.getsockname()[0]
-    login = oci.auth == "verify"
+    login = oci.auth == "verify" or (https and settings.ssl_client_auth == "required")
     remedy = "" if login else "verify signatures with --set oci.auth=verify --set oci.auth.keys=DIR and "
     return Exposed(
         where=f"--http {host}",

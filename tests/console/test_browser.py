@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,8 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.console import links
-from headrace.testing import Server, server
+from headrace.testing import InProcessServer, Server, server
 
 pytestmark = [pytest.mark.apt, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -154,3 +156,42 @@ def test_a_page_says_that_its_server_is_gone_and_comes_back_with_it(page: Page) 
         own.start()
         live(page)
         expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    with (
+        InProcessServer(
+            bootstrap_user=first, authorizer_class_name=STANDARD_AUTHORIZER, oci_auth="verify", oci_auth_keys=tmp_path
+        ) as running,
+        browser.new_context(viewport={"width": 360, "height": 800}) as context,
+    ):
+        page = context.new_page()
+
+        def sound() -> None:
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
+            violations = Axe().run(page).response["violations"]
+            assert not violations, [(each["id"], each["nodes"][0]["html"]) for each in violations]
+
+        page.goto(running.http + "/brokers")
+        sound()
+        page.keyboard.type("jane")  # the page has put the cursor there
+        page.keyboard.press("Tab")
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("There is no such user, or the password is another.")
+        sound()
+        page.get_by_label("Password").fill("secret")
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/brokers")
+        live(page)
+        sound()
+        # Its stream ends with the session, in whichever page that ends.
+        other = context.new_page()
+        other.goto(running.http + "/topics")
+        other.get_by_role("button", name="Log out").click()
+        other.wait_for_url("**/login")
+        expect(page.locator("#live")).not_to_have_attribute("data-state", "on", timeout=30_000)
+        page.reload()
+        page.wait_for_url("**/login?next=%2Fbrokers")

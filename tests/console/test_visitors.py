@@ -16,6 +16,7 @@ from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.audit import Audit
 from headrace.broker.users import Users
 from headrace.console.registry import PRINCIPAL
+from headrace.console.sessions import Sessions
 from headrace.console.visitors import Visitors
 from headrace.testing.clock import MovableClock
 
@@ -39,7 +40,7 @@ async def ask(users: Users, peer: str | None, authorization: bytes | None = None
     """Status, text and headers of the answer; a page tells who asks."""
     clock = MovableClock()
     clock.bind(asyncio.get_running_loop())
-    visitors = Visitors(users, None, Audit(clock), clock, 0, is_loopback)
+    visitors = Visitors(users, None, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         shown = visitors.refusal(Request(scope)) or PlainTextResponse(str(scope.get(PRINCIPAL, ANONYMOUS)))

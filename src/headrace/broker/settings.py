@@ -297,6 +297,15 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Whether the console may change something: move the positions of groups (not in Kafka).",
     ),
     ConfigKey(
+        name="console.session.ms",
+        type=ConfigType.LONG,
+        default="43200000",
+        minimum=60_000,
+        maximum=2_592_000_000,
+        doc="How long a login by the console's page lasts, used or not (not in Kafka). It ends before when the user's "
+        "password changes, and when the server stops.",
+    ),
+    ConfigKey(
         name="headrace.traces.endpoint",
         type=ConfigType.STRING,
         default="",
@@ -379,6 +388,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_insecure: bool
     headrace_testing_reset: bool
     console_write: bool
+    console_session_ms: int
     headrace_traces_endpoint: str
     authorizer_class_name: str
     super_users: str

@@ -15,6 +15,8 @@ import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from headrace.access.principal import ANONYMOUS, Principal
+
 if TYPE_CHECKING:
     from headrace.console.listener import HttpListener
 
@@ -36,6 +38,9 @@ PRESSED_MS = 10_000
 """The same while others wait for the memory that answers have: less than `BODY_RATE` a second is nothing then."""
 ANSWER_MS = 600_000
 """How long an answer may take to leave, however steadily."""
+
+CERTIFIED = "headrace.certified"
+"""The extension of a request's scope that has whom the client's certificate names."""
 
 _SLICE = 16 << 10
 """Bytes that are parsed at a time: as many as the shortest requests or chunks may fill without holding up others."""
@@ -63,6 +68,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._host = ""
+        self._certified: Principal | None = None
         self._phase = Phase.IDLE
         self._since_ms = 0
         self._body_bytes = 0
@@ -101,6 +107,12 @@ class Connection(HttpToolsProtocol):
         refusal = self.listener.admit(self, self._host)
         if refusal:
             self._refuse(503, "ServiceUnavailable", "The server has as many connections as it takes; try again later.")
+            return
+        principal = self.listener.principal_of(transport)
+        if principal is None:
+            self._refuse(403, "NotAllowed", "No rule of ssl.principal.mapping.rules fits the name in the certificate.")
+        elif principal != ANONYMOUS:
+            self._certified = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""
@@ -259,6 +271,8 @@ class Connection(HttpToolsProtocol):
             "headrace.drop": {"drop": self._drop},
             "headrace.drain": {"drain": self.flow.drain},
         }
+        if self._certified is not None:
+            self.scope["extensions"][CERTIFIED] = {"principal": self._certified}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; raises ValueError when there are too many."""

@@ -12,11 +12,12 @@ from functools import partial
 import uvicorn
 from starlette.types import ASGIApp
 
+from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.clock import Clock, SystemClock, Timer
 from headrace.broker.connections import ConnectionLimits
 from headrace.console.connection import Connection
 from headrace.tls.handshakes import TlsAcceptor
-from headrace.tls.peers import Tls
+from headrace.tls.peers import Tls, principal_of
 
 _GRACE_S = 2
 """How long `stop` waits for answers under way. A browser's idle connection does not count."""
@@ -100,6 +101,10 @@ class HttpListener:
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
         return self._limits.admit(host)
+
+    def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
+        """Whom a client's certificate names; ANONYMOUS without one, None: no rule has a name for it."""
+        return ANONYMOUS if self._tls is None else principal_of(transport, self._tls.mapping)
 
     def forget(self, connection: Connection, host: str) -> None:
         """A connection is gone."""

@@ -1,8 +1,6 @@
 """The console over HTTP: who may see it, what a page is made of, and what changes something."""
 
 import hashlib
-import hmac
-import secrets
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
@@ -20,8 +18,10 @@ from headrace.access.principal import ANONYMOUS
 from headrace.broker.clusters import DEFAULT, UnknownCluster
 from headrace.console import elsewhere, links, text, views
 from headrace.console.figures import Figures
+from headrace.console.forms import MOST_FIELDS, Forms, NotOurs
 from headrace.console.live import Streams, Told
-from headrace.console.registry import PAGES, PRINCIPAL, Ask, Asker, Moved, NotThere, Page, Refused, View
+from headrace.console.registry import PAGES, PRINCIPAL, SESSION, Ask, Asker, Moved, NotThere, Page, Refused, View
+from headrace.console.visitors import Visitors
 from headrace.metrics.counters import TICKS
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 LISTENER = "console"
 """What pages are counted under where listeners are told apart."""
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_MOST_FORM = 64 << 10
-_COOKIE = "headrace-csrf"
-_FIELDS = 50
 HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -48,18 +45,19 @@ _log = structlog.get_logger("headrace.console")
 class Pages:
     """Every page of one server."""
 
-    def __init__(self, figures: Figures, refusal: Callable[[Request], Response | None]) -> None:
+    def __init__(self, figures: Figures, visitors: Visitors, forms: Forms) -> None:
         """Prepare.
 
         Args:
             figures: where pages look things up.
-            refusal: the answer to whoever sees nothing.
+            visitors: tell who sees something, and who that is.
+            forms: tell whether one is ours.
         """
         views.load()
         self._figures = figures
-        self._refusal = refusal
+        self._visitors = visitors
+        self._forms = forms
         self._counted = figures.counters.listener(LISTENER, {name: name for name in PAGES}).apis
-        self._secret = secrets.token_bytes(32)
         self._routes = {
             page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
         }
@@ -83,8 +81,8 @@ class Pages:
     def _answer_of(self, page: Page) -> Callable[[Request], object]:
         async def answer(request: Request) -> Response:
             began = perf_counter()
-            refused = self._refusal(request)
-            response = refused or await self._answer(page, request)
+            none = self._visitors.refusal(request)
+            response = none or await self._answer(page, request)
             counted = self._counted[page.name]
             counted.add(int((perf_counter() - began) * TICKS))
             if response.status_code >= 400:
@@ -96,16 +94,19 @@ class Pages:
     async def _answer(self, page: Page, request: Request) -> Response:
         form: dict[str, str] = {}
         if page.method == "POST":
-            refusal, form = await self._form(request)
-            if refusal is not None:
-                return refusal
+            if not self._figures.writes:
+                return refused("The console changes nothing: start the server with --set console.write=true")
+            try:
+                form = await self._forms.read(request)
+            except NotOurs as error:
+                return refused(str(error))
         try:
             ask = self._ask(page, _target(request), form)
             view = await page.view(ask)
         except Moved as moved:
             return RedirectResponse(str(moved), 303, HEADERS)
-        except Refused as refused:
-            return _refused(str(refused))
+        except Refused as reason:
+            return self._visitors.to_login(request) or refused(str(reason))
         except (NotThere, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(page, request), _missing(str(missing))
         except TopicError as error:
@@ -124,22 +125,24 @@ class Pages:
         return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
     def _nowhere(self, page: Page, request: Request) -> Ask:
-        query = {name: value for name, value in _target(request).query.items() if name != "cluster"}
-        return Ask(self._figures, self._figures.clusters.default, {}, query)
+        target = _target(request)
+        query = {name: value for name, value in target.query.items() if name != "cluster"}
+        return Ask(self._figures, self._figures.clusters.default, {}, query, asker=target.asker)
 
     def _html(self, view: View, ask: Ask, request: Request) -> Response:
-        cookie = request.cookies.get(_COOKIE) or secrets.token_urlsafe(24)
-        content = self._render(view.template, view, ask, self._token(cookie))
+        value = self._forms.cookie(request)
+        with_form = SESSION in request.scope or (self._figures.writes and view.template == "group.html")
+        content = self._render(view.template, view, ask, self._forms.token(value) if with_form else "")
         response = Response(content, view.status, HEADERS, media_type="text/html")
-        if self._figures.writes and view.template == "group.html":
-            response.set_cookie(_COOKIE, cookie, samesite="strict", httponly=True, path="/")
+        if with_form:
+            self._forms.keep(response, value, request)
         return response
 
     def _render(self, template: str, view: View, ask: Ask, token: str = "") -> bytes:
         cluster = ask.broker.cluster
         clusters = [name for name, _ in self._figures.clusters]
         html = (
-            _templates()
+            templates()
             .get_template(template)
             .render(
                 view=view,
@@ -149,45 +152,24 @@ class Pages:
                 cluster=cluster,
                 clusters=clusters if len(clusters) > 1 else [],
                 link=lambda path, **query: links.link(path, cluster, query),
-                assets=_ASSETS,
+                assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,
                 whose=elsewhere.note(ask.broker),
                 token=token,
+                who="" if ask.principal == ANONYMOUS else ask.principal.name,
+                session=ask.asker.session is not None,
+                passwords=self._visitors.take_passwords,
             )
         )
         return html.encode("utf-8", "backslashreplace")
 
-    # What changes something
-
-    async def _form(self, request: Request) -> tuple[Response | None, dict[str, str]]:
-        """The fields of a form of ours; or why it is refused."""
-        if not self._figures.writes:
-            return _refused("The console changes nothing: start the server with --set console.write=true"), {}
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_FORM:
-                return _refused(f"A form has at most {_MOST_FORM >> 10} KiB."), {}
-        try:
-            fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS))
-        except ValueError:
-            return _refused("This is no form."), {}
-        cookie = request.cookies.get(_COOKIE, "")
-        genuine = hmac.compare_digest(fields.pop("token", "").encode(), self._token(cookie).encode())
-        if not cookie or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return _refused("This form was not made by this page, or the server was started again: open it anew."), {}
-        return None, fields
-
-    def _token(self, cookie: str) -> str:
-        return hmac.new(self._secret, cookie.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
-
     # What changes on open pages
 
     async def _events(self, request: Request) -> Response:
-        refused = self._refusal(request)
-        if refused is not None:
-            return refused
+        none = self._visitors.refusal(request)
+        if none is not None:
+            return none
         target = Target.of(request.query_params.get("of", "/"))
         target.asker = asker_of(request)
         for page in _ordered():
@@ -198,6 +180,8 @@ class Pages:
 
     async def _told(self, page: Page, target: "Target") -> Told | None:
         """What a page tells just now; None: what it is about is gone, or is not for who asks."""
+        if not self._lasts(target):
+            return None
         try:
             view = await page.view(self._ask(page, target, {}))
         except (NotThere, Refused, UnknownCluster, UnknownTopic):
@@ -214,7 +198,12 @@ class Pages:
             page.check(self._ask(page, target, {}))
         except (Refused, UnknownCluster):
             return False
-        return True
+        return self._lasts(target)
+
+    def _lasts(self, target: "Target") -> bool:
+        """Whether the login lasts by which a page was opened."""
+        session = target.asker.session
+        return session is None or self._visitors.lasts(session)
 
     # What pages are made of
 
@@ -230,7 +219,7 @@ class Pages:
 
 
 @cache
-def _templates() -> "Environment":
+def templates() -> "Environment":
     """The templates, compiled when they are used first: for all servers of a process."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # nothing of it is needed to start
 
@@ -248,9 +237,9 @@ def _templates() -> "Environment":
 
 def warm() -> None:
     """Compile the templates, so that the first page does not wait for that: 150 ms of CPU, 4 MB. For a thread."""
-    templates = _templates()
-    for name in templates.list_templates():
-        templates.get_template(name)
+    made = templates()
+    for name in made.list_templates():
+        made.get_template(name)
 
 
 class Target:
@@ -259,7 +248,7 @@ class Target:
     def __init__(self, raw_path: str, query: str) -> None:
         self.raw_path = raw_path
         self.path = unquote(raw_path, errors="replace")
-        pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=_FIELDS)
+        pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=MOST_FIELDS)
         self.query = dict(pairs)
         self.asker = Asker()
 
@@ -276,7 +265,7 @@ class Target:
 def asker_of(request: Request) -> Asker:
     """Who sent a request."""
     host = request.client.host if request.client is not None else ""
-    return Asker(request.scope.get(PRINCIPAL, ANONYMOUS), host)
+    return Asker(request.scope.get(PRINCIPAL, ANONYMOUS), host, request.scope.get(SESSION))
 
 
 def _target(request: Request) -> Target:
@@ -295,7 +284,8 @@ def _missing(message: str, status: int = 404) -> View:
     return View(template="missing.html", title="Not here", data={"message": message}, status=status)
 
 
-def _refused(message: str) -> Response:
+def refused(message: str) -> Response:
+    """The answer to what is not for who asks."""
     return PlainTextResponse(message + "\n", 403, HEADERS)
 
 
@@ -308,5 +298,5 @@ def _load_files() -> dict[str, tuple[bytes, str]]:
 
 
 _FILES = _load_files()
-_ASSETS = hashlib.sha256(b"".join(content for _, (content, _) in sorted(_FILES.items()))).hexdigest()[:12]
+ASSETS = hashlib.sha256(b"".join(content for _, (content, _) in sorted(_FILES.items()))).hexdigest()[:12]
 """Changes with any of the files: what a browser keeps is never old."""

@@ -11,10 +11,13 @@ from headrace.broker.broker import Broker
 
 if TYPE_CHECKING:
     from headrace.console.figures import Figures
+    from headrace.console.sessions import Session
 
 
 PRINCIPAL = "headrace.principal"
 """Where the scope of an HTTP request has who asks, as far as a login has told; else it is nobody known."""
+SESSION = "headrace.session"
+"""Where it has the session by which that is known."""
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -22,6 +25,8 @@ class Asker(msgspec.Struct, frozen=True):
 
     principal: Principal = ANONYMOUS
     host: str = ""
+    session: "Session | None" = None
+    """What tells who asks, where that is a session of the pages."""
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -1,16 +1,17 @@
 """Who sees pages and metrics: whoever is on this machine, and from anywhere who logs in.
 
-That is by HTTP Basic (RFC 7617) or with a token (RFC 6750); users and tokens are those of Kafka's listeners. Off this
-machine HTTP is open only with TLS (see `access.exposure`), so neither travels in the clear unless somebody has said
-that it may.
+That is by HTTP Basic (RFC 7617), with a token (RFC 6750), by a session that the login page has begun, or by a client
+certificate; users, tokens and names of certificates are those of Kafka's listeners. Off this machine HTTP is open only
+with TLS (see `access.exposure`), so nothing of that travels in the clear unless somebody has said that it may.
 """
 
 import base64
 import binascii
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
 
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import Request, cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.access.principal import ANONYMOUS, Principal
@@ -18,7 +19,9 @@ from headrace.broker.audit import Audit
 from headrace.broker.clock import Clock, pause
 from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.users import TooManyLogins, Users
-from headrace.console.registry import PRINCIPAL
+from headrace.console.connection import CERTIFIED
+from headrace.console.registry import PRINCIPAL, SESSION
+from headrace.console.sessions import Session, Sessions
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
 _NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}
@@ -37,6 +40,7 @@ class Visitors:
         self,
         users: Users,
         tokens: Tokens | None,
+        sessions: Sessions,
         audit: Audit,
         clock: Clock,
         delay_ms: int,
@@ -47,6 +51,7 @@ class Visitors:
         Args:
             users: who has a password.
             tokens: checks tokens; None: none are taken.
+            sessions: who has logged in by the page.
             audit: is told of refused logins.
             clock: for the wait after one.
             delay_ms: how long that is (`connection.failed.authentication.delay.ms`).
@@ -54,29 +59,46 @@ class Visitors:
         """
         self._users = users
         self._tokens = tokens
+        self._sessions = sessions
         self._audit = audit
         self._clock = clock
         self._delay_ms = delay_ms
         self._is_loopback = is_loopback
 
+    @property
+    def take_passwords(self) -> bool:
+        """Whether anybody could log in by one."""
+        return bool(self._users.names)
+
     def refusal(self, request: Request) -> Response | None:
         """The answer to whoever sees nothing."""
         if PRINCIPAL in request.scope or (request.client is not None and self._is_loopback(request.client.host)):
             return None
-        if self._users.names or self._tokens is not None:
-            return PlainTextResponse("Log in with a user's name and password.\n", 401, _CHALLENGE)
-        text = "Without users this answers requests from this machine only: headrace users create NAME.\n"
-        return PlainTextResponse(text, 403)
+        if not self.take_passwords and self._tokens is None:
+            text = "Without users this answers requests from this machine only: headrace users create NAME.\n"
+            return PlainTextResponse(text, 403)
+        if (to_login := self.to_login(request)) is not None:
+            return to_login
+        if "sec-fetch-mode" in request.headers:
+            # A browser's script: it is not to have the browser ask for a password of its own accord.
+            return PlainTextResponse("Log in first: /login\n", 403)
+        return PlainTextResponse("Log in with a user's name and password.\n", 401, _CHALLENGE)
+
+    def to_login(self, request: Request) -> Response | None:
+        """The way to the login page, for the browser of somebody unknown who asks for a page."""
+        wanted = "text/html" in request.headers.get("accept", "")
+        if PRINCIPAL in request.scope or request.method != "GET" or not wanted or not self.take_passwords:
+            return None
+        raw = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).rstrip(b"?")
+        there = urlencode({"next": raw.decode("latin-1")})
+        return RedirectResponse(f"/login?{there}", 303, {"cache-control": "no-store"})
 
     def known(self, app: ASGIApp) -> ASGIApp:
         """The application, told who sends each request where that is known; a wrong login gets no further."""
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
-                given = next((text for name, text in scope["headers"] if name == b"authorization"), b"")
-                scheme, _, credentials = given.partition(b" ")
-                login = {b"basic": self._by_password, b"bearer": self._by_token}.get(scheme.lower())
-                refused = None if login is None else await login(scope, credentials)
+                refused = await self._recognize(scope)
                 if refused is not None:
                     await refused(scope, receive, send)
                     return
@@ -84,16 +106,65 @@ class Visitors:
 
         return application
 
+    async def _recognize(self, scope: Scope) -> Response | None:
+        """Put into the scope who asks, where that is known; or give the answer to a wrong login."""
+        given = _header(scope, b"authorization")
+        scheme, _, credentials = given.partition(b" ")
+        login = {b"basic": self._by_password, b"bearer": self._by_token}.get(scheme.lower())
+        if login is not None:
+            return await login(scope, credentials)
+        secret = cookie_parser(_header(scope, b"cookie").decode("latin-1")).get(_cookie(scope), "")
+        session = self._sessions.find(secret) if secret else None
+        certified = scope.get("extensions", {}).get(CERTIFIED)
+        if session is not None:
+            scope[PRINCIPAL], scope[SESSION] = session.principal, session
+        elif certified is not None:
+            scope[PRINCIPAL] = certified["principal"]
+        return None
+
+    # Sessions
+
+    async def check(self, name: str, password: str, scope: Scope) -> bool:
+        """Whether this is a user's password; whoever is wrong waits. Raises TooManyLogins."""
+        if await self._users.check(name, password):
+            return True
+        await self._refused(scope, f"User:{name}", "a wrong name or password by HTTP")
+        return False
+
+    def begin(self, name: str, request: Request, response: Response) -> None:
+        """Somebody has logged in by the page: know their browser from now on."""
+        self._sessions.end(request.cookies.get(_cookie(request.scope), ""))
+        response.set_cookie(
+            _cookie(request.scope),
+            self._sessions.begin(name),
+            max_age=self._sessions.lifetime_ms // 1000,
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def end(self, request: Request, response: Response) -> None:
+        """Somebody logs out."""
+        name = _cookie(request.scope)
+        self._sessions.end(request.cookies.get(name, ""))
+        response.delete_cookie(name, path="/", httponly=True, samesite="strict")
+
+    def lasts(self, session: Session) -> bool:
+        """Whether a session is not over."""
+        return self._sessions.lasts(session)
+
+    # Logins of one request
+
     async def _by_password(self, scope: Scope, token: bytes) -> Response | None:
         """Put into the scope who asks, or give the answer to somebody else."""
         name, colon, password = _decoded(token).partition(":")
         try:
-            if colon and await self._users.check(name, password):
+            if await self.check(name, password if colon else "", scope):
                 scope[PRINCIPAL] = Principal(name)
                 return None
         except TooManyLogins:
             return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
-        await self._refused(scope, f"User:{name}", "a wrong name or password by HTTP Basic")
         return PlainTextResponse("There is no such user, or the password is another.\n", 401, _CHALLENGE)
 
     async def _by_token(self, scope: Scope, token: bytes) -> Response | None:
@@ -121,3 +192,13 @@ def _decoded(token: bytes) -> str:
         return base64.b64decode(token[:_LONGEST].strip(), validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
         return ""
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    found: bytes = next((value for name, value in scope["headers"] if name == wanted), b"")
+    return found
+
+
+def _cookie(scope: Scope) -> str:
+    """The name of the session's cookie: browsers do not tell ports of one host apart, two servers have to."""
+    return f"headrace-session-{(scope.get('server') or ('', 0))[1]}"

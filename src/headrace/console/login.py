@@ -1,0 +1,91 @@
+"""The page to log in by, and what its forms do: a session, kept by a cookie that no script or other site can use."""
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from headrace import __version__
+from headrace.broker.users import TooManyLogins
+from headrace.console.forms import Forms, NotOurs
+from headrace.console.pages import ASSETS, HEADERS, refused, templates
+from headrace.console.visitors import Visitors
+
+_PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
+"""A place on this server, to go on to after a login."""
+
+
+class LoginPages:
+    """Those of one server."""
+
+    def __init__(self, visitors: Visitors, forms: Forms) -> None:
+        """Prepare.
+
+        Args:
+            visitors: check passwords, and keep sessions.
+            forms: tell whether one is ours.
+        """
+        self._visitors = visitors
+        self._forms = forms
+
+    @property
+    def routes(self) -> tuple[BaseRoute, ...]:
+        """Where everything is found."""
+        return (
+            Route("/login", self._show, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+        )
+
+    async def _show(self, request: Request) -> Response:
+        return self._page(request, _next(request.query_params.get("next", "")))
+
+    async def _log_in(self, request: Request) -> Response:
+        try:
+            fields = await self._forms.read(request)
+        except NotOurs as error:
+            return refused(str(error))
+        name, following = fields.get("name", ""), _next(fields.get("next", ""))
+        try:
+            fits = await self._visitors.check(name, fields.get("password", ""), request.scope)
+        except TooManyLogins:
+            return self._page(request, following, name, "Too many passwords wait to be checked: try again.", 503)
+        if not fits:
+            return self._page(request, following, name, "There is no such user, or the password is another.", 403)
+        response = RedirectResponse(following, 303, HEADERS)
+        self._visitors.begin(name, request, response)
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        try:
+            await self._forms.read(request)
+        except NotOurs as error:
+            return refused(str(error))
+        response = RedirectResponse("/login", 303, HEADERS)
+        self._visitors.end(request, response)
+        return response
+
+    def _page(self, request: Request, following: str, name: str = "", wrong: str = "", status: int = 200) -> Response:
+        value = self._forms.cookie(request)
+        html = (
+            templates()
+            .get_template("login.html")
+            .render(
+                assets=ASSETS,
+                version=__version__,
+                token=self._forms.token(value),
+                following=following,
+                name=name,
+                wrong=wrong,
+                possible=self._visitors.take_passwords,
+            )
+        )
+        response = Response(html.encode("utf-8", "backslashreplace"), status, HEADERS, media_type="text/html")
+        self._forms.keep(response, value, request)
+        return response
+
+
+def _next(path: str) -> str:
+    """Where to go on to: a path of this server's, nowhere else."""
+    return path if _PATH.fullmatch(path) else "/"

@@ -1,0 +1,74 @@
+"""Who has logged in to the pages: sessions in memory, so many, for so long, and as long as the password is the same."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.access.credentials import Credential, Mechanism
+from headrace.access.principal import Principal
+from headrace.broker.clock import Clock
+from headrace.broker.users import Users
+
+MOST = 1_000
+MOST_OF_ONE = 20
+"""Sessions of one user: a program that logs in each time leaves room for others."""
+
+
+class Session(msgspec.Struct, eq=False):
+    """One login by the form."""
+
+    principal: Principal
+    until_ms: int
+    """When it ends, in ticks."""
+    kept: Mapping[Mechanism, Credential]
+    """What the password was checked against."""
+
+
+class Sessions:
+    """All of one server; a start begins with none."""
+
+    def __init__(self, users: Users, clock: Clock, lifetime_ms: int) -> None:
+        """Begin. `lifetime_ms`: how long one lasts, used or not."""
+        self.lifetime_ms = lifetime_ms
+        self._users = users
+        self._clock = clock
+        # By the digest of the secret that the browser has: nothing in here is one.
+        self._sessions: dict[bytes, Session] = {}
+
+    def begin(self, name: str) -> str:
+        """Somebody has shown a password; the secret by which their browser is known from now on."""
+        for key, session in tuple(self._sessions.items()):
+            if not self.lasts(session):
+                del self._sessions[key]
+        own = [key for key, session in self._sessions.items() if session.principal.name == name]
+        for key in own[: len(own) - MOST_OF_ONE + 1] if len(own) >= MOST_OF_ONE else ():
+            del self._sessions[key]
+        if len(self._sessions) >= MOST:
+            del self._sessions[next(iter(self._sessions))]
+        secret = secrets.token_urlsafe(32)
+        until_ms = self._clock.ticks_ms() + self.lifetime_ms
+        self._sessions[_key(secret)] = Session(Principal(name), until_ms, self._users.find(name))
+        return secret
+
+    def find(self, secret: str) -> Session | None:
+        """The session that a browser names; None: there is none, or it is over."""
+        session = self._sessions.get(_key(secret))
+        return session if session is not None and self.lasts(session) else None
+
+    def lasts(self, session: Session) -> bool:
+        """Whether it is not over: by time, by logging out, or because the user's password is gone or another."""
+        if session.until_ms <= self._clock.ticks_ms():
+            return False
+        return bool(session.kept) and self._users.find(session.principal.name) == session.kept
+
+    def end(self, secret: str) -> None:
+        """Somebody logs out; harmless where there is no such session."""
+        session = self._sessions.pop(_key(secret), None)
+        if session is not None:
+            session.until_ms = 0
+
+
+def _key(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
