@@ -18,7 +18,7 @@ def small() -> Iterator[Server]:
 
 def test_full_it_refuses_and_reads_and_after_a_deletion_writes_again(small: Server) -> None:
     with Ledger(small.kafka, "large", value_bytes=10_000, message_timeout_ms=3_000) as ledger:
-        while not ledger.refused:
+        while "records are refused" not in small.log():  # on a busy machine the producer's patience can end before
             ledger.send(100)
         ledger.settle()
         print(ledger)

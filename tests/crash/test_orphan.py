@@ -78,7 +78,7 @@ def test_an_orphan_that_rewrites_its_file_is_taken_over(started: Server) -> None
         ledger.settle()
         with redis.Redis.from_url(started.storage) as link:
             # Slow enough to be under way for longer than a start takes.
-            link.config_set("rdb-key-save-delay", 500_000)
+            link.config_set("rdb-key-save-delay", 5_000_000)
             link.bgrewriteaof()
             started.kill()
             kept_by_a_restart(started, ledger)
