@@ -86,6 +86,11 @@ class Child:
         """SIGKILL: it gets no chance to say goodbye."""
         self._process.kill()
 
+    @property
+    def status(self) -> int | None:
+        """Its exit status, a signal's number below zero; None while it runs."""
+        return self._process.poll()
+
     def last_words(self) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])

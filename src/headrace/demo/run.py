@@ -26,6 +26,7 @@ PARTITIONS = 6
 READERS = "flights-readers"
 ARCHIVE = "flights-archive"
 _FIRST_READERS = 3
+_NOTICED_S = 1.0
 _STALLED_S = 180.0
 
 
@@ -332,6 +333,7 @@ class Demo:
                 self._queried = message
             case messages.Failed(reason=reason):
                 assert child is not None
+                self._blame_server()
                 raise DemoFailed(f"{child.name}: {reason} (its log: {child.log})")
             case messages.Ended(status=status):
                 assert child is not None
@@ -351,6 +353,13 @@ class Demo:
         board.state = seen.state
         if before is None or (before.state, before.members) != (seen.state, seen.members):
             board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}; {_shares(seen)}", "cyan")
+
+    def _blame_server(self) -> None:
+        """Raise DemoFailed when the server has gone, or goes now: others may notice it before its end is heard."""
+        server = self._server
+        if server is not None and server.wait(_NOTICED_S):
+            assert server.status is not None
+            self._ended(server, server.status)
 
     def _ended(self, child: Child, status: int) -> None:
         if child in self._leaving and status in {0, -signal.SIGKILL}:
