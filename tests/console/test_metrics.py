@@ -206,6 +206,7 @@ class NoClusters:
     """A server without topics and groups."""
 
     access = SimpleNamespace(grants=lambda *_: None)
+    quotas = SimpleNamespace(throttled={})
 
     def __iter__(self) -> Iterator[tuple[str, Broker]]:
         return iter(())

@@ -25,6 +25,7 @@ from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable, Source
 from headrace.broker.ports import AppendDone, Storage
 from headrace.broker.producers import ProducerIds
+from headrace.broker.quotas import Quotas
 from headrace.broker.refreshing import refresh
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
@@ -55,6 +56,7 @@ class Broker:
         ownership: Ownership | None = None,
         leaders: Leaders | None = None,
         access: Access | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -73,9 +75,11 @@ class Broker:
             ownership: what is this server's; None: everything.
             leaders: the leader epochs of all logs, as `cache`.
             access: who may do what, as `cache`.
+            quotas: how much of it, as `cache`.
         """
         self.settings = settings
         self.access = access or Access(storage.documents, settings, clock)
+        self.quotas = (quotas or Quotas(storage.documents, settings, clock)).of(cluster)
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.cluster = cluster

@@ -22,6 +22,7 @@ from headrace.broker.opening import Openings
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
+from headrace.broker.quotas import Quotas
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import Progress, StreamName
 from headrace.broker.whole import to_the_end
@@ -90,6 +91,8 @@ class Clusters:
         self.leaders = leaders or Leaders()
         self.access = Access(storage.documents, settings, clock)
         """Who may do what."""
+        self.quotas = Quotas(storage.documents, settings, clock)
+        """And how much of it."""
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -105,6 +108,7 @@ class Clusters:
     async def start(self, progress: Progress | None = None) -> None:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
         await self.access.load()
+        await self.quotas.load()
         self._moved = set(await self._storage.documents.load(_MOVED))
         stored = await self._storage.documents.load(_CLUSTERS)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
@@ -184,6 +188,7 @@ class Clusters:
             ownership=self.ownership,
             leaders=self.leaders,
             access=self.access,
+            quotas=self.quotas,
         )
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
@@ -286,6 +291,7 @@ class Clusters:
             for group in await broker.storage.groups.load():
                 await broker.storage.groups.save(group.name, [DropGroup()])
             await self.access.forget(name)
+            await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
             moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
             await self._storage.documents.save({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})

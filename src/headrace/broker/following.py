@@ -147,10 +147,12 @@ class Follower:
                 continue
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))
+            await self._clusters.quotas.reload(frozenset(kinds))
             await self._documents(frozenset(kinds))
 
     async def _load(self) -> None:
         await self._clusters.access.load()
+        await self._clusters.quotas.load()
         await self._clusters.refresh_clusters()
         for _, broker in self._clusters:
             await refresh_all(broker.topics)

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from headrace.broker.access_settings import ACCESS_KEYS, principals
+from headrace.broker.quota_settings import QUOTA_KEYS
 from headrace.broker.security_settings import SECURITY_KEYS
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TOPIC_KEYS, TopicDefaults
@@ -337,6 +338,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ),
     *SECURITY_KEYS,
     *ACCESS_KEYS,
+    *QUOTA_KEYS,
 )
 """Every setting of the broker; one that is not here stops the start."""
 
@@ -412,6 +414,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sasl_oauthbearer_clock_skew_seconds: int
     connection_failed_authentication_delay_ms: int
     connections_max_reauth_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     topic_defaults: TopicDefaults
     given: dict[str, str]
     """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""

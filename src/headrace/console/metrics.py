@@ -108,6 +108,7 @@ class MetricsPage:
         self._write_store(page, store)
         yield
         yield from self._write_listeners(page)
+        self._write_throttled(page)
         brokers = [("" if name == DEFAULT else name, broker) for name, broker in self._clusters]
         yield from _write_groups(page, brokers)
         yield from _write_topics(page, brokers)
@@ -150,6 +151,13 @@ class MetricsPage:
             if api.ticks or api.count:
                 page.histogram(families.DURATION, api, labels(listener=name, api=api.name))
                 yield
+
+    def _write_throttled(self, page: Exposition) -> None:
+        throttled = {labels(quota=key.value): each for key, each in self._clusters.quotas.throttled.items()}
+        for text, each in throttled.items():
+            page.sample(families.THROTTLED, each.count, text)
+        for text, each in throttled.items():
+            page.sample(families.THROTTLED_TIME, each.ms / 1000, text)
 
 
 async def in_pieces(steps: Iterator[None]) -> None:

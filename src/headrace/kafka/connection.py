@@ -9,6 +9,7 @@ all connections share: see docs/limits.md.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +18,10 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.access.principal import ANONYMOUS
+from headrace.broker.clock import Timer
 from headrace.broker.logins import Admitted
-from headrace.kafka.decoding import NotServed, decode_request
+from headrace.kafka.account import Account, counted
+from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.gate import may, serve
 from headrace.kafka.intake import Frame
@@ -74,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._seen = -1  # requests counted at the last look for idle connections
         self.requests = 0
         self._idle_since_ms = 0
+        self._mute_until_ms = 0
+        self._muted: Timer | None = None
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: set[asyncio.Task[None]] = set()
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
@@ -108,6 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         for task in self._tasks:
             task.cancel()
         self.login.end()
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._held = 0
         self.broker.reads.release(held)
         if self._frame is not None:
@@ -128,6 +136,12 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.end_later(self)
             tell = _log.debug if expected else _log.warning
             tell("connection closed", client=self.client_host, reason=reason)
+
+    def refuse_in(self, wait_ms: int, reason: str) -> None:
+        """Read nothing, and close after a while: who connects again at once is to be slowed down (KIP-612)."""
+        self._pause_reading()
+        clock = self.broker.clock
+        self._muted = clock.call_at(clock.ticks_ms() + wait_ms, partial(self.close, reason, expected=True))
 
     def close_if_idle(self, oldest_ms: int) -> None:
         """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
@@ -150,7 +164,10 @@ class Connection(asyncio.BufferedProtocol):
         Bytes that came of a half-sent request, and bytes of answers that it has still to take.
         """
         frame = self._frame
-        sending = frame is not None and self._memory.short and not self._read_paused
+        # Who has to wait for a quota holds up others with what it has sent ahead.
+        sending = self._memory.short and (
+            bool(self._order.put_off) if self._order.muted else frame is not None and not self._read_paused
+        )
         taking = self._held > 0 and self._order.write_paused and self.broker.reads.short
         if not sending and not taking:
             return None
@@ -297,11 +314,15 @@ class Connection(asyncio.BufferedProtocol):
         if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
             self._decode(buffer[start:stop], owned=owned)
             return
+        if self.broker.quotas.limiting:
+            exchange.client_id = client_id_of(buffer, start)
         self._begin(exchange)
         try:
             exchange.serve()
         except Exception:
             self._failed(exchange)
+        if exchange.account is not None:
+            exchange.account.pause()
 
     def _decode(self, frame: memoryview, *, owned: bool) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
@@ -322,8 +343,11 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             self._failed(exchange)
             return
+        account = exchange.account
+        if account is not None:
+            account.pause()
         if later is not None:
-            self._keep(self._complete(later, exchange))
+            self._keep(self._complete(later if account is None else counted(later, account), exchange))
 
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -361,6 +385,8 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, exchange: Exchange) -> None:
         self.requests += 1
         exchange.began = self._now
+        if self.broker.quotas.limiting and not self.login.pending:
+            self._limit(exchange)
         self._waiting.append(exchange)
         self._waiting_bytes += exchange.size
         self._memory.used += exchange.size
@@ -371,6 +397,33 @@ class Connection(asyncio.BufferedProtocol):
             self._order.begin(key)
         if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or self._memory.full:
             self._pause_reading()
+
+    def _limit(self, exchange: Exchange) -> None:
+        """Have a request count against the quotas that hold for its client."""
+        limits = self.broker.quotas.limits(self.principal.name, exchange.client_id or "")
+        if limits is None:
+            return
+        exchange.account = Account(limits, self.broker.clock)
+        if exchange.api_key == PRODUCE and (wait_ms := exchange.account.produced(exchange.size)):
+            # What is sent behind it waits already now: much more could be under way before its answer is there.
+            self.mute(wait_ms)
+
+    def mute(self, wait_ms: int) -> None:
+        """Serve nothing more for so long, though what is under way is answered."""
+        clock = self.broker.clock
+        self._mute_until_ms = max(self._mute_until_ms, clock.ticks_ms() + wait_ms)
+        self._order.mute()
+        if self._muted is None and not self._closed:
+            self._muted = clock.call_at(self._mute_until_ms, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if self.broker.clock.ticks_ms() < self._mute_until_ms:
+            self._muted = self.broker.clock.call_at(self._mute_until_ms, self._unmute)
+            return
+        self._order.unmute()
+        self._go_on()
+        self._read_on()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that ends with the connection."""

@@ -42,3 +42,9 @@ def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, An
         return api, exchange, api.request.decode(frame, position, version, most)
     except DecodeError as error:
         raise NotServed(f"a malformed request: {error}") from None
+
+
+def client_id_of(frame: memoryview, start: int) -> str:
+    """The client id in the header of a request that begins at `start`; empty: it names none that could be read."""
+    size = int.from_bytes(frame[start + 8 : start + 10], "big", signed=True)
+    return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""

@@ -9,6 +9,7 @@ import msgspec
 from headrace.access.principal import Principal
 from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
+from headrace.kafka.account import Account
 from headrace.kafka.codec.headers import encode_response_header
 from headrace.kafka.codec.outcome import FINDERS, FINDERS_IN_PIECES
 from headrace.kafka.login import Login
@@ -50,6 +51,9 @@ class Outlet(Protocol):
     def is_busy(self, beside: "Exchange") -> bool:
         """Whether another exchange than this one is without an answer."""
 
+    def mute(self, wait_ms: int) -> None:
+        """Serve nothing more for so long: the client was told to wait."""
+
     def close(self, reason: str) -> None:
         """Drop the connection, with a line in the log."""
 
@@ -78,6 +82,8 @@ class Exchange(msgspec.Struct, eq=False):
     """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
     answered: int = 0
     """Bytes of the answer, where it is worth counting."""
+    account: Account | None = None
+    """What it counts against quotas; None: none hold for its client."""
     taken_out: int = 0
     """Parts of the request that its handler does not see: they are refused."""
     amend: Callable[[Any], Iterator[None]] | None = None
@@ -142,8 +148,21 @@ class Exchange(msgspec.Struct, eq=False):
         others = ((each.node_id, each.at(self.outlet.listener)) for each in broker.ownership.others)
         return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
+    def count_change(self, partitions: int, *, strict_from: int | None) -> None:
+        """Count partitions that are about to be created or deleted against `controller_mutation_rate` (KIP-599).
+
+        `strict_from`: the version from which on clients know that they may be refused; None: they never do.
+
+        Raises:
+            RequestError: THROTTLING_QUOTA_EXCEEDED.
+        """
+        if self.account is not None:
+            self.account.change(partitions, strict=strict_from is not None and self.version >= strict_from)
+
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        if self.account is not None:
+            self._throttle(self.account, response)
         if self.amend is not None:
             for _ in self.amend(response):
                 pass
@@ -154,12 +173,22 @@ class Exchange(msgspec.Struct, eq=False):
         """As `answer`, letting others go first while a long answer is encoded."""
         body: list[Any] = []
         pace = self.broker.lane.pace()
+        if self.account is not None:
+            self._throttle(self.account, response)
         if self.amend is not None:
             await pace.drain(self.amend(response))
         await pace.drain(response.encode_in_pieces(self.version, body))
         errors: set[int] = set()
         await pace.drain(FINDERS_IN_PIECES[type(response)](response, errors))
         self._send(body, errors)
+
+    def _throttle(self, account: Account, response: Any) -> None:
+        """Tell the client how long it has to wait, and see to it that it does."""
+        wait_ms = account.settle()
+        if wait_ms:
+            if "throttle_time_ms" in type(response).__struct_fields__:
+                response.throttle_time_ms = wait_ms
+            self.outlet.mute(wait_ms)
 
     def _send(self, body: list[Any], errors: set[int] | None) -> None:
         if errors:

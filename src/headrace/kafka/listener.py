@@ -116,7 +116,9 @@ class KafkaListener:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(lambda: Connection(self), sock=sock, backlog=1024)
         else:
-            self._acceptor = TlsAcceptor(self._tls.contexts, self._limits, self.name, lambda: Connection(self))
+            self._acceptor = TlsAcceptor(
+                self._tls.contexts, self._limits, self.name, lambda: Connection(self), self.broker.quotas.connecting
+            )
             self._acceptor.start(sock)
 
     def _sweep_later(self) -> None:
@@ -148,6 +150,8 @@ class KafkaListener:
         reason = self._limits.admit(connection.client_host)
         if reason:
             connection.close(reason, expected=True)
+        elif self._acceptor is None and (wait_ms := self.broker.quotas.connecting(connection.client_host)):
+            connection.refuse_in(wait_ms, "more connections than its quota (connection_creation_rate)")
         elif self._tls is not None:
             principal = principal_of(connection.transport, self._tls.mapping)
             if principal is None:

@@ -32,8 +32,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "due_bytes", "fetches", "others", "produces", "put_off", "quota", "waiting",
-                 "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_until", "due_bytes", "fetches", "muted", "others", "produces", "put_off", "quota",
+                 "waiting", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
@@ -51,6 +51,8 @@ class Order:
         """Of answers that were given and not written."""
         self.write_paused = False
         """Whether the client does not read its answers."""
+        self.muted = False
+        """Whether the client has to wait for its quota: `mute` and `unmute` change it."""
         self.quota = _QUOTA
         """Requests that may be served before the clock is looked at; each takes one."""
         self._until = 0.0  # when the present slice of serving ends
@@ -75,6 +77,19 @@ class Order:
         elif key in _HELD:
             self._joins -= 1
         else:
+            self.others -= 1
+
+    def mute(self) -> None:
+        """Put everything off."""
+        if not self.muted:
+            self.muted = True
+            # By this the connection sees that it has to ask about Produce requests too.
+            self.others += 1
+
+    def unmute(self) -> None:
+        """Go on as before."""
+        if self.muted:
+            self.muted = False
             self.others -= 1
 
     def must_wait(self, key: int, size: int) -> bool:
@@ -114,6 +129,8 @@ class Order:
         Produce after Produce need not: order is kept. What may be held for long holds up nothing but its like, so that
         no client has more than one Fetch answer under way.
         """
+        if self.muted:
+            return True
         if key == PRODUCE:
             return self.others > 0
         if self.write_paused or self.due_bytes > _DUE_BYTES or len(self.waiting) > PAUSE_REQUESTS:

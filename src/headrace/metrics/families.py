@@ -92,6 +92,19 @@ GROUP_LAG = Family(
     "the log start where nothing was committed. Not told for native topics, whose offsets do not count records.",
 )
 
+THROTTLED = Family(
+    "headrace_throttled_total",
+    Kind.COUNTER,
+    ("quota",),
+    "Requests after which a client had to wait, and connections that were refused, by the quota they went beyond.",
+)
+THROTTLED_TIME = Family(
+    "headrace_throttled_seconds_total",
+    Kind.COUNTER,
+    ("quota",),
+    "How long clients had to wait for that, altogether.",
+)
+
 STORE_UP = Family(
     "headrace_store_up", Kind.GAUGE, (), "1 when Redis answered for this page, else 0: its gauges are missing then."
 )

@@ -1,4 +1,4 @@
-"""Rate limits as the service has them (`oci.limits=strict`). Pure: token buckets on the times that they are given.
+"""Rate limits as the service has them (`oci.limits=strict`). Pure: buckets of `quotas.rates` on given times.
 
 With `oci.limits=strict` these hold; otherwise nobody is slowed down:
 
@@ -17,6 +17,7 @@ not how they are counted.
 from collections.abc import Hashable
 
 from headrace.oci.errors import OciError
+from headrace.quotas.rates import TokenBucket
 
 WRITTEN_BYTES = 1_000_000
 """Per second and partition."""
@@ -44,46 +45,11 @@ def kind_of(operation: str) -> str | None:
     return None
 
 
-class Bucket:
-    """Tokens, counted in thousandths so that whole numbers do: a rate per second is one in thousandths per ms."""
-
-    __slots__ = ("_left", "_rate", "_seen_ms")
-
-    def __init__(self, rate: int, ticks_ms: int) -> None:
-        """Full: one second's worth.
-
-        Args:
-            rate: tokens per second.
-            ticks_ms: milliseconds, from anywhere, never going back.
-        """
-        self._rate = rate
-        self._left = rate * 1000
-        self._seen_ms = ticks_ms
-
-    def take(self, tokens: int, ticks_ms: int) -> int:
-        """Take tokens; 0, or after how many ms there will be some again when there are none, and nothing is taken."""
-        self._fill(ticks_ms)
-        if self._left <= 0:
-            return -self._left // self._rate + 1
-        self._left -= tokens * 1000
-        return 0
-
-    def is_full(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten."""
-        self._fill(ticks_ms)
-        return self._left == self._rate * 1000
-
-    def _fill(self, ticks_ms: int) -> None:
-        passed = max(0, ticks_ms - self._seen_ms)
-        self._seen_ms = max(self._seen_ms, ticks_ms)
-        self._left = min(self._rate * 1000, self._left + passed * self._rate)
-
-
 class Limits:
     """Every bucket of the API."""
 
     def __init__(self) -> None:
-        self._buckets: dict[Hashable, Bucket] = {}
+        self._buckets: dict[Hashable, TokenBucket] = {}
 
     def write(self, stream: bytes, partition: int, size: int, ticks_ms: int) -> int:
         """Whether `size` bytes may be written to a partition: 0, or the ms to wait."""
@@ -103,9 +69,12 @@ class Limits:
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _MOST_BUCKETS:
-                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_full(ticks_ms)}
-            bucket = self._buckets[key] = Bucket(rate, ticks_ms)
-        return bucket.take(tokens, ticks_ms)
+                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_idle(ticks_ms)}
+            bucket = self._buckets[key] = TokenBucket(rate, rate, ticks_ms)
+        wait_ms = bucket.empty_ms(ticks_ms)
+        if not wait_ms:
+            bucket.take(tokens, ticks_ms)
+        return wait_ms
 
 
 def _check(wait_ms: int) -> None:

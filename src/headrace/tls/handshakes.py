@@ -42,7 +42,12 @@ class TlsAcceptor:
     """Accepts the connections of one listener, and hands them to a protocol once their handshakes are through."""
 
     def __init__(
-        self, contexts: TlsContexts, limits: Limits, listener: str, protocol: Callable[[], asyncio.BaseProtocol]
+        self,
+        contexts: TlsContexts,
+        limits: Limits,
+        listener: str,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        late: Callable[[str], int] = lambda host: 0,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -51,11 +56,13 @@ class TlsAcceptor:
             limits: count a connection while its handshake lasts; then its own protocol does, which calls `through`.
             listener: the name that the log has.
             protocol: makes the protocol of one connection.
+            late: told an address that connects: for how many ms it is kept waiting, and then refused; 0: it is not.
         """
         self._contexts = contexts
         self._limits = limits
         self._listener = listener
         self._protocol = protocol
+        self._late = late
         self._handshakes: set[asyncio.Task[None]] = set()
         self._counted: set[Peer] = set()
         self._accepting: asyncio.Task[None] | None = None
@@ -89,7 +96,8 @@ class TlsAcceptor:
                 continue
             peer = address[:2]
             self._counted.add(peer)
-            task = loop.create_task(self._begin(accepted, peer))
+            wait_ms = self._late(address[0])
+            task = loop.create_task(self._refuse(accepted, peer, wait_ms) if wait_ms else self._begin(accepted, peer))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
@@ -101,6 +109,14 @@ class TlsAcceptor:
         if peer in self._counted:
             self._counted.discard(peer)
             self._limits.forget(peer[0])
+
+    async def _refuse(self, accepted: socket.socket, peer: Peer, wait_ms: int) -> None:
+        """Close a connection after a while: who connects again at once is to be slowed down."""
+        try:
+            await asyncio.sleep(wait_ms / 1000)
+        finally:
+            accepted.close()
+            self._release(peer)
 
     async def _begin(self, accepted: socket.socket, peer: Peer) -> None:
         """Make the handshake; from its end on the connection is its protocol's."""

@@ -271,6 +271,21 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                     )
                 ],
             ),
+            lambda: m.DescribeClientQuotasRequest(
+                components=[
+                    m.DescribeClientQuotasRequest.ComponentData(entity_type="user", match_type=0, match="nobody")
+                ],
+                strict=False,
+            ),
+            lambda: m.AlterClientQuotasRequest(
+                entries=[
+                    m.AlterClientQuotasRequest.EntryData(
+                        entity=[m.AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="nobody")],
+                        ops=[m.AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1e12, remove=False)],
+                    )
+                ],
+                validate_only=False,
+            ),
         )
     }
 

@@ -20,6 +20,7 @@ TEXTS = ["", "x", "Ünïcode", "\0", "x" * 125, "x" * 126, "x" * 127, "x" * 128,
 BLOBS = [b"", b"\0", b"abc", b"x" * 126, b"x" * 127, b"x" * 20_000]
 # Lengths on both sides of where an integer array loses its own struct.
 COUNTS = [0, 1, 2, 15, 16, 17, 130]
+FLOATS = [0.0, -1.5, 1e300, float("inf")]
 
 
 class Builder:
@@ -58,7 +59,7 @@ class Builder:
             return field.default
         if field.kind == "uuid":
             return random.choice([UUID(int=0), UUID(int=random.getrandbits(128))])
-        choices: dict[str, list[Any]] = {"bool": [False, True], "string": TEXTS}
+        choices: dict[str, list[Any]] = {"bool": [False, True], "string": TEXTS, "float64": FLOATS}
         return random.choice(choices.get(field.kind, BLOBS))
 
     def integer(self, field: Field) -> int:

@@ -12,7 +12,6 @@ Version notes
 from collections import Counter
 
 from headrace.access.needs import Operation
-from headrace.broker.broker import Broker
 from headrace.kafka.apis.create_topics import Allowance
 from headrace.kafka.codec.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -23,6 +22,8 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+_STRICT_FROM = 3
+"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: Exchange) -> Result:
@@ -45,7 +46,7 @@ async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> Create
         try:
             if named[topic.name] > 1:
                 raise RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
-            await _grow(exchange.broker, topic, allowance, validate_only=request.validate_only)
+            await _grow(exchange, topic, allowance, validate_only=request.validate_only)
         except (TopicError, RequestError) as error:
             results.append(Result(name=topic.name, error_code=code_of(error), error_message=str(error)))
         else:
@@ -54,12 +55,13 @@ async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> Create
 
 
 async def _grow(
-    broker: Broker,
+    exchange: Exchange,
     topic: CreatePartitionsRequest.CreatePartitionsTopic,
     allowance: Allowance,
     *,
     validate_only: bool,
 ) -> None:
+    broker = exchange.broker
     broker.topics.validate_growth(topic.name, topic.count)
     added = topic.count - len(broker.topics.get(topic.name).partitions)
     allowance.take(added)
@@ -70,4 +72,5 @@ async def _grow(
             f"{added} partitions are added, and the only broker is {broker.node_id}",
         )
     if not validate_only:
+        exchange.count_change(added, strict_from=_STRICT_FROM)
         await broker.topics.grow(topic.name, topic.count)

@@ -74,6 +74,8 @@ def _hide(response: CreateTopicsResponse, _: Exchange, grants: Grants) -> Iterat
             result.configs = []
 
 
+_STRICT_FROM = 6
+"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics"), hide=_hide)
 
 
@@ -88,7 +90,7 @@ async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopi
             error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
             results.append(_refused(topic.name, error))
             continue
-        results.append(await _create(exchange.broker, topic, allowance, validate_only=request.validate_only))
+        results.append(await _create(exchange, topic, allowance, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
@@ -111,8 +113,9 @@ class Allowance:
 
 
 async def _create(
-    broker: Broker, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
+    exchange: Exchange, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
 ) -> Result:
+    broker = exchange.broker
     config = {item.name: item.value for item in topic.configs if item.value is not None}
     try:
         if CONVERT in config:
@@ -126,6 +129,7 @@ async def _create(
         if validate_only:
             broker.topics.validate(topic.name, partitions, config)
             return Result(name=topic.name, num_partitions=partitions, replication_factor=1, configs=[])
+        exchange.count_change(partitions, strict_from=_STRICT_FROM)
         live = await broker.topics.create(topic.name, partitions, config)
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)

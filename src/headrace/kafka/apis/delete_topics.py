@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from headrace.access.needs import Operation, ResourceType
-from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -18,6 +17,8 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Result = DeleteTopicsResponse.DeletableTopicResult
+_STRICT_FROM = 5
+"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _names(request: DeleteTopicsRequest, exchange: Exchange) -> Iterable[str]:
@@ -58,15 +59,17 @@ async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopi
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         asked = [(name, UUID(int=0)) for name in request.topic_names]
-    results = [await _delete(exchange.broker, name, topic_id) async for name, topic_id in exchange.pace().each(asked)]
+    results = [await _delete(exchange, name, topic_id) async for name, topic_id in exchange.pace().each(asked)]
     return DeleteTopicsResponse(responses=results)
 
 
-async def _delete(broker: Broker, name: str | None, topic_id: UUID) -> Result:
+async def _delete(exchange: Exchange, name: str | None, topic_id: UUID) -> Result:
+    broker = exchange.broker
     try:
         if not broker.settings.delete_topic_enable:
             raise RequestError(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
         live = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
+        exchange.count_change(len(live.partitions), strict_from=_STRICT_FROM)
         await broker.topics.delete(live.topic.name)
     except (TopicError, RequestError) as error:
         code = code_of(error)

@@ -5,6 +5,7 @@ Behavior
   returned even when it is larger than the limits (KIP-74).
 - A partition that is named more than once is read once. Answers get smaller when clients leave theirs untaken.
 - Waits for `min_bytes` up to `max_wait_ms`, woken by appends. No polling.
+- A client beyond its quota gets nothing, and the time to wait; what is read is bounded by its quota too.
 - No fetch sessions: the session id in the answer is always 0, so every fetch names all its partitions (KIP-227).
 - No transactions: the last stable offset is the high watermark, and no transaction was ever aborted.
 
@@ -72,6 +73,9 @@ def handle(request: FetchRequest, exchange: Exchange) -> Coroutine[Any, Any, Fet
     asks = [_ask(exchange, topic, asked) for (topic, _), asked in wanted.partitions.items()]
 
     def done(found: list[Found]) -> None:
+        if _late(exchange, found):
+            exchange.answer(wanted.response([]))
+            return
         _taken(exchange, found)
         exchange.answer(
             wanted.response([wanted.answer(broker, *each) for each in zip(wanted.partitions, found, strict=True)])
@@ -90,26 +94,42 @@ async def _many(wanted: "_Wanted", request: FetchRequest, exchange: Exchange) ->
     answered: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
 
     def done(found: list[Found]) -> None:
-        _taken(exchange, found)
+        late = _late(exchange, found)
+        if not late:
+            _taken(exchange, found)
         if not answered.done():
-            answered.set_result(found)
+            answered.set_result([] if late else found)
 
     fetch = _begin(exchange, request, asks, done)
     exchange.cancel = fetch.cancel
     found = await answered
+    if not found:
+        return wanted.response([])
     places = zip(wanted.partitions, found, strict=True)
     return wanted.response([wanted.answer(exchange.broker, *each) async for each in pace.each(places)])
 
 
 def _begin(exchange: Exchange, request: FetchRequest, asks: list[Ask], done: FetchDone) -> Fetch:
     broker = exchange.broker
+    most = min(request.max_bytes, broker.settings.fetch_max_bytes)
+    if exchange.account is not None and exchange.account.most_bytes is not None:
+        most = min(most, exchange.account.most_bytes)
     return broker.fetch(
         asks,
-        min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, broker.settings.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, most),
+        max_bytes=most,
         max_wait_ms=request.max_wait_ms,
         done=done,
     )
+
+
+def _late(exchange: Exchange, found: list[Found]) -> bool:
+    """Whether the client has to wait before it gets so much: then what was read is given back, as in Kafka."""
+    size = sum(answer.size for answer in found)
+    if exchange.account is None or not exchange.account.fetched(size):
+        return False
+    exchange.broker.reads.release(size)
+    return True
 
 
 def _taken(exchange: Exchange, found: list[Found]) -> None:

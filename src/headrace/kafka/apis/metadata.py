@@ -96,7 +96,7 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         # Each topic once, however often it is named, as in Kafka.
         named = {(topic.name, topic.topic_id): None for topic in asked}
         await exchange.reserve(_size(broker, named))
-        one = _Described(broker, pace, may_create=may_create)
+        one = _Described(exchange, pace, may_create=may_create)
         found = [await one.topic(name, topic_id) async for name, topic_id in pace.each(named)]
     nodes = [
         MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
@@ -116,8 +116,9 @@ def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
 class _Described:
     """Describes the topics of one request, and creates those that are missing, as far as it may."""
 
-    def __init__(self, broker: Broker, pace: Pace, *, may_create: bool) -> None:
-        self._broker = broker
+    def __init__(self, exchange: Exchange, pace: Pace, *, may_create: bool) -> None:
+        self._exchange = exchange
+        self._broker = exchange.broker
         self._pace = pace
         self._may_create = may_create
         self._created = 0
@@ -137,9 +138,12 @@ class _Described:
 
     async def _get(self, name: str) -> LiveTopic:
         may_create = self._may_create and self._created < _MOST_CREATED
-        if not self._broker.topics.has(name):
-            self._created += 1
-        return await self._broker.topic_or_create(name, may_create=may_create)
+        if self._broker.topics.has(name):
+            return self._broker.topics.get(name)
+        self._created += 1
+        live = await self._broker.topic_or_create(name, may_create=may_create)
+        self._exchange.count_change(len(live.partitions), strict_from=None)
+        return live
 
 
 async def _described(live: LiveTopic, broker: Broker, pace: Pace) -> MetadataResponse.MetadataResponseTopic:

@@ -132,7 +132,7 @@ class _OneBatch(Served, eq=False):
             self._settle(error)
 
     def _settle(self, result: Appended | Exception) -> None:
-        if type(result) is Appended:
+        if type(result) is Appended and (self.account is None or not self.account.settle()):
             frame = accepted(
                 self.version,
                 self.correlation_id,
@@ -148,8 +148,13 @@ class _OneBatch(Served, eq=False):
             self.outlet.finished(self)
             return
         answer = Answer(index=self.index)
-        refuse(answer, result)  # type: ignore[arg-type]
-        _tell(self, self.topic, self.index, result)  # type: ignore[arg-type]
+        if type(result) is Appended:
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = self.log_append_ms
+            answer.log_start_offset = self.log_start
+        else:
+            refuse(answer, result)  # type: ignore[arg-type]
+            _tell(self, self.topic, self.index, result)  # type: ignore[arg-type]
         topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
         self.answer(ProduceResponse(responses=[topic]))
 

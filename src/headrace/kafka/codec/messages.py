@@ -2,11 +2,11 @@
 
 from headrace.kafka.codec.message import Chunk, Message, Records, build_message
 from headrace.kafka.codec.notation import MessageTable, parse
-from headrace.kafka.codec.tables import access, cluster, fetch, groups, positions, produce, topics, users
+from headrace.kafka.codec.tables import access, cluster, fetch, groups, positions, produce, quotas, topics, users
 
 TABLES: list[MessageTable] = [
     table
-    for module in (produce, fetch, cluster, groups, positions, topics, users, access)
+    for module in (produce, fetch, cluster, groups, positions, topics, users, access, quotas)
     for table in parse(module.TABLE)
 ]
 

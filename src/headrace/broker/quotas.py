@@ -1,0 +1,349 @@
+"""Quotas of every virtual cluster: as they are stored, what holds for a client, and what each has used of it."""
+
+import asyncio
+import ipaddress
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from headrace.broker.clock import Clock
+from headrace.broker.ports import DocumentStorage
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.whole import to_the_end
+from headrace.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, Filter, Held, Key, held, held_by_address
+from headrace.quotas.rates import Rate, TokenBucket, Windows
+
+KIND = "quotas"
+"""The kind of documents: `<cluster>/<entity>` -> its quotas by key."""
+MOST_ENTITIES = 10_000
+"""Of one virtual cluster."""
+LONGEST_NAME = 256
+"""Characters of a user or a client id by which it is told from others."""
+_MOST_KNOWN = 4_096
+"""Clients whose limits are remembered."""
+_MOST_METERS = 10_000
+
+_parts = msgspec.json.Decoder(tuple[tuple[str, str | None], ...])
+_values = msgspec.json.Decoder(dict[Key, float])
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+Changes = Mapping[Entity, Mapping[Key, float | None]]
+"""None takes a quota away."""
+K = TypeVar("K")
+M = TypeVar("M", "Meter", "Mutations")
+
+
+class TooManyQuotas(Exception):
+    """A virtual cluster would have quotas for more entities than `MOST_ENTITIES`."""
+
+
+class Throttled:
+    """How often and how long clients were made to wait for one kind of quota."""
+
+    __slots__ = ("count", "ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ms = 0
+
+
+class Meter:
+    """What those who share a limit have done, in bytes, percent of a second, or connections."""
+
+    __slots__ = ("_rate", "_throttled", "_windows", "limit")
+
+    def __init__(self, limit: float, windows: Windows, throttled: Throttled) -> None:
+        self.limit = limit
+        self._windows = windows
+        self._rate = Rate(windows)
+        self._throttled = throttled
+
+    @property
+    def window_ms(self) -> int:
+        """How long one window is."""
+        return self._windows.length_ms
+
+    @property
+    def most(self) -> float:
+        """What may be done at once by those who have done nothing before."""
+        return self.limit * self._windows.most
+
+    def add(self, amount: float, ticks_ms: int) -> None:
+        """Count something that nobody waits for now."""
+        self._rate.add(amount, ticks_ms)
+
+    def charge(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> int:
+        """Count something; how many ms its client has to wait now, `most_ms` at most."""
+        self._rate.add(amount, ticks_ms)
+        wait_ms = self._rate.wait_ms(self.limit, ticks_ms)
+        if wait_ms and most_ms is not None:
+            wait_ms = min(wait_ms, most_ms)
+        if wait_ms:
+            self._throttled.count += 1
+            self._throttled.ms += wait_ms
+        return wait_ms
+
+    def charge_unless_late(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> tuple[int, bool]:
+        """As `charge`, of something that is not done, and not counted, where its client has to wait; and whether it is.
+
+        What is so large that there would never be room for it is done by who has done nothing before, and then waits.
+        In Kafka it never is.
+        """
+        too_large = amount > self.most and not self._rate.measured(ticks_ms)[0]
+        wait_ms = self.charge(amount, ticks_ms, most_ms)
+        done = not wait_ms or too_large
+        if not done:
+            self._rate.add(-amount, ticks_ms)
+        return wait_ms, done
+
+    def is_idle(self, ticks_ms: int) -> bool:
+        """Whether it might as well be forgotten."""
+        return not self._rate.measured(ticks_ms)[0]
+
+
+class Mutations:
+    """Partitions that those who share a limit may create and delete."""
+
+    __slots__ = ("_bucket", "_throttled", "_windows")
+
+    def __init__(self, limit: float, windows: Windows, throttled: Throttled, ticks_ms: int) -> None:
+        self._windows = windows
+        self._throttled = throttled
+        self._bucket = TokenBucket(limit, limit * windows.count * windows.length_ms / 1000, ticks_ms)
+
+    @property
+    def limit(self) -> float:
+        """Per second."""
+        return self._bucket.rate
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._bucket.rate = limit
+        self._bucket.burst = limit * self._windows.count * self._windows.length_ms / 1000
+
+    def charge(self, partitions: int, ticks_ms: int, *, strict: bool) -> tuple[int, bool]:
+        """Count partitions; how many ms the client has to wait, and whether they may be changed now.
+
+        `strict`: not while the client has to wait, and then they are not counted; else they may always.
+        """
+        late_ms = self._bucket.wait_ms(ticks_ms) if strict else 0
+        if not late_ms:
+            self._bucket.take(partitions, ticks_ms)
+        wait_ms = late_ms if strict else self._bucket.wait_ms(ticks_ms)
+        if wait_ms:
+            self._throttled.count += 1
+            self._throttled.ms += wait_ms
+        return wait_ms, not late_ms
+
+    def is_idle(self, ticks_ms: int) -> bool:
+        """Whether it might as well be forgotten."""
+        return self._bucket.is_idle(ticks_ms)
+
+
+class ClientLimits:
+    """The limits that hold for one client; None: none of that kind."""
+
+    __slots__ = ("fetch", "mutations", "produce", "requests")
+
+    def __init__(
+        self, produce: Meter | None, fetch: Meter | None, requests: Meter | None, mutations: Mutations | None
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.requests = requests
+        self.mutations = mutations
+
+
+class ClusterQuotas:
+    """The quotas of one virtual cluster."""
+
+    def __init__(self, quotas: "Quotas", cluster: str) -> None:
+        """Use `Quotas.of`."""
+        self._quotas = quotas
+        self._cluster = cluster
+        self.limiting = False
+        """Whether there is any for clients: nobody looks further where there is none."""
+        self.limiting_addresses = False
+        self._entities: dict[Entity, dict[Key, float]] = {}
+        self._known: dict[tuple[str, str], ClientLimits | None] = {}
+        self._meters: dict[tuple[Key, str | None, str | None], Meter] = {}
+        self._mutations: dict[tuple[str | None, str | None], Mutations] = {}
+
+    def limits(self, user: str, client_id: str) -> ClientLimits | None:
+        """What holds for a client; None: nothing does."""
+        key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME])
+        try:
+            return self._known[key]
+        except KeyError:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._find(*key)
+            return found
+
+    def _find(self, user: str, client_id: str) -> ClientLimits | None:
+        produce, fetch, requests = (
+            self._meter(key, held(self._entities, key, user, client_id))
+            for key in (Key.PRODUCE, Key.FETCH, Key.REQUESTS)
+        )
+        mutations = self._mutated(held(self._entities, Key.MUTATIONS, user, client_id))
+        if produce is None and fetch is None and requests is None and mutations is None:
+            return None
+        return ClientLimits(produce, fetch, requests, mutations)
+
+    def _meter(self, key: Key, holds: Held | None) -> Meter | None:
+        if holds is None:
+            return None
+        place = (key, *holds.shared)
+        meter = self._meters.get(place)
+        if meter is None:
+            self._meters = _with_room(self._meters, self._quotas.clock.ticks_ms())
+            meter = self._meters[place] = Meter(holds.limit, self._quotas.windows, self._quotas.throttled[key])
+        meter.limit = holds.limit
+        return meter
+
+    def _mutated(self, holds: Held | None) -> Mutations | None:
+        if holds is None:
+            return None
+        mutations = self._mutations.get(holds.shared)
+        if mutations is None:
+            ticks_ms = self._quotas.clock.ticks_ms()
+            self._mutations = _with_room(self._mutations, ticks_ms)
+            throttled = self._quotas.throttled[Key.MUTATIONS]
+            mutations = Mutations(holds.limit, self._quotas.controller_windows, throttled, ticks_ms)
+            self._mutations[holds.shared] = mutations
+        mutations.limit = holds.limit
+        return mutations
+
+    def connecting(self, host: str) -> int:
+        """Somebody connects; for how many ms they are kept waiting before they are refused, 0: they are let in."""
+        if not self.limiting_addresses:
+            return 0
+        address = _address(host)
+        limit = held_by_address(self._entities, address)
+        meter = self._meter(Key.CONNECTIONS, None if limit is None else Held(limit, (address, None)))
+        if meter is None:
+            return 0
+        wait_ms, let_in = meter.charge_unless_late(1, self._quotas.clock.ticks_ms(), meter.window_ms)
+        return 0 if let_in else wait_ms
+
+    def found(self, wanted: Filter) -> dict[Entity, dict[Key, float]]:
+        """The quotas that a filter means, by entity."""
+        ordered = sorted(self._entities.items(), key=_in_order)
+        return {entity: dict(keys) for entity, keys in ordered if wanted.means(entity)}
+
+    async def alter(self, changes: Changes) -> None:
+        """Set and take away quotas, which counts when this returns.
+
+        Raises:
+            TooManyQuotas, and as `DocumentStorage.save`.
+        """
+        await to_the_end(self._quotas.save(self, self._cluster, changes))
+
+    def altered(self, changes: Changes) -> dict[Entity, dict[Key, float]]:
+        """The quotas of the entities that are changed, as they are then. Raises TooManyQuotas."""
+        after: dict[Entity, dict[Key, float]] = {}
+        for entity, values in changes.items():
+            merged = {**self._entities.get(entity, {}), **values}
+            after[entity] = {key: value for key, value in merged.items() if value is not None}
+        many = len(self._entities.keys() | {entity for entity, keys in after.items() if keys})
+        if many > MOST_ENTITIES and many > len(self._entities):
+            raise TooManyQuotas(f"a cluster has quotas for at most {MOST_ENTITIES} entities")
+        return after
+
+    def take(self, entities: dict[Entity, dict[Key, float]]) -> None:
+        """Go by these from now on; what was used stays used."""
+        self._entities = {entity: keys for entity, keys in entities.items() if keys}
+        self._known = {}
+        given = frozenset(key for keys in self._entities.values() for key in keys)
+        self.limiting = bool(given & OF_CLIENTS)
+        self.limiting_addresses = bool(given & OF_ADDRESSES)
+
+    def take_some(self, entities: Mapping[Entity, dict[Key, float]]) -> None:
+        """Go by these in place of those for the same entities."""
+        self.take({**self._entities, **entities})
+
+
+def _in_order(one: tuple[Entity, object]) -> list[tuple[str, bool, str]]:
+    return [(kind, name is not None, name or "") for kind, name in one[0].parts]
+
+
+def _with_room(meters: dict[K, M], ticks_ms: int) -> dict[K, M]:
+    """Meters with room for one more: those that nobody uses are forgotten, or else the first half."""
+    if len(meters) < _MOST_METERS:
+        return meters
+    used = {place: meter for place, meter in meters.items() if not meter.is_idle(ticks_ms)}
+    return used if len(used) < _MOST_METERS else dict(list(used.items())[_MOST_METERS // 2 :])
+
+
+def _address(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+class Quotas:
+    """The quotas of all virtual clusters of a server. What clients use of them is counted by each server alone."""
+
+    def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            documents: where quotas are kept.
+            settings: how long the windows are.
+            clock: the time.
+        """
+        self.clock = clock
+        self.windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds)
+        self.controller_windows = Windows(
+            settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
+        )
+        self.throttled = {key: Throttled() for key in Key}
+        self._documents = documents
+        self._changing = asyncio.Lock()
+        self._clusters: dict[str, ClusterQuotas] = {}
+
+    def of(self, cluster: str) -> ClusterQuotas:
+        """Those of a virtual cluster; the same object for as long as the server runs."""
+        found = self._clusters.get(cluster)
+        if found is None:
+            found = self._clusters[cluster] = ClusterQuotas(self, cluster)
+        return found
+
+    async def load(self) -> None:
+        """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
+        async with self._changing:
+            found: dict[str, dict[Entity, dict[Key, float]]] = {name: {} for name in self._clusters}
+            for name, text in (await self._documents.load(KIND)).items():
+                cluster, _, entity = name.partition("/")
+                found.setdefault(cluster, {})[Entity(_parts.decode(entity))] = _values.decode(text)
+            for cluster, entities in found.items():
+                self.of(cluster).take(entities)
+
+    async def reload(self, kinds: frozenset[str]) -> None:
+        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        if not kinds or KIND in kinds:
+            await self.load()
+
+    async def save(self, of: ClusterQuotas, cluster: str, changes: Changes) -> None:
+        """See `ClusterQuotas.alter`."""
+        async with self._changing:
+            after = of.altered(changes)
+            await self._documents.save(
+                {(KIND, _place(cluster, entity)): _encode(keys) if keys else None for entity, keys in after.items()}
+            )
+            of.take_some(after)
+
+    async def forget(self, cluster: str) -> None:
+        """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
+        async with self._changing:
+            stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
+            await self._documents.save({(KIND, name): None for name in stored})
+            self._clusters.pop(cluster, None)
+
+
+def _place(cluster: str, entity: Entity) -> str:
+    return f"{cluster}/{_encode(entity.parts).decode()}"

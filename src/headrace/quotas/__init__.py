@@ -1,0 +1,1 @@
+"""Quotas: whom they are for, which of them holds, and the clockwork that says how long somebody has to wait. Pure."""

@@ -1,0 +1,165 @@
+"""Whom a quota is for, what it may be, and which one holds for a client.
+
+A quota belongs to an entity: a user, a client id, a user with a client id, or an address; in place of each name may
+stand None, everybody who has no quota of their own. The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
+"""
+
+import ipaddress
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+USER, CLIENT_ID, IP = TYPES = ("user", "client-id", "ip")
+"""Types of entities, by their names in Kafka's requests."""
+
+
+class Key(StrEnum):
+    """What is limited."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUESTS = "request_percentage"
+    MUTATIONS = "controller_mutation_rate"
+    CONNECTIONS = "connection_creation_rate"
+
+
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+_MOST = {Key.PRODUCE: _LONG, Key.FETCH: _LONG, Key.CONNECTIONS: _INT}
+"""Those that take whole numbers, and the largest."""
+OF_ADDRESSES = frozenset({Key.CONNECTIONS})
+OF_CLIENTS = frozenset(Key) - OF_ADDRESSES
+
+
+class InvalidQuota(ValueError):
+    """A quota that there cannot be. The message is Kafka's where it has one."""
+
+
+class Entity(msgspec.Struct, frozen=True, order=True):
+    """Whom a quota is for; of a type that is absent it is not about."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    """(type, name) in the order of `TYPES`; the name None: everybody without a quota of their own."""
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[str, str | None]]) -> "Entity":
+        """Raises InvalidQuota where Kafka has no such entity."""
+        found: dict[str, str | None] = {}
+        for kind, name in parts:
+            if kind in found:
+                raise InvalidQuota(f"Invalid client quota entity, duplicate entity entry {kind}")
+            if kind not in TYPES:
+                raise InvalidQuota(f"Unhandled client quota entity type: {kind}")
+            if name is not None and not name:
+                raise InvalidQuota(f"Empty {kind} not supported")
+            found[kind] = name
+        if not found:
+            raise InvalidQuota("Invalid empty client quota entity")
+        if IP in found:
+            if len(found) > 1:
+                raise InvalidQuota(
+                    "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+                )
+            found[IP] = _address(found[IP])
+        return cls(tuple((kind, found[kind]) for kind in TYPES if kind in found))
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Type -> name."""
+        return dict(self.parts)
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """What can be limited for it."""
+        return OF_ADDRESSES if self.parts[0][0] == IP else OF_CLIENTS
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in self.parts)
+
+
+def _address(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        # Kafka resolves names of hosts too: by its own resolver, once, which holds everybody up.
+        raise InvalidQuota(f"{name} is not a valid IP") from None
+
+
+def checked(entity: Entity, key: str, value: float) -> Key:
+    """The key of a quota that an entity may have; raises InvalidQuota."""
+    if key not in {each.value for each in entity.keys}:
+        raise InvalidQuota(f"Invalid configuration key {key}")
+    if not value > 0 or math.isinf(value):
+        raise InvalidQuota(f"Quota {key} must be greater than 0")
+    most = _MOST.get(found := Key(key))
+    if most is not None:
+        if value > most:
+            raise InvalidQuota(f"Proposed value for {key} is too large for {'an INT' if most == _INT else 'a LONG'}.")
+        if abs(value % 1.0) > 1e-6:
+            raise InvalidQuota(f"{key} cannot be a fractional value.")
+    return found
+
+
+Quotas = Mapping[Entity, Mapping[Key, float]]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A limit that holds for a client, and with whom the client shares it."""
+
+    limit: float
+    shared: tuple[str | None, str | None]
+    """User and client id; None in place of one: with everybody of whatever name."""
+
+
+def held(quotas: Quotas, key: Key, user: str, client_id: str) -> Held | None:
+    """The limit that holds for a client, of those that fit the most particular one; None: there is none.
+
+    A limit for everybody else counts for each of them alone.
+    """
+    for of_user, of_client, shared in (
+        ((user,), (client_id,), (user, client_id)),
+        ((user,), (None,), (user, client_id)),
+        ((user,), (), (user, None)),
+        ((None,), (client_id,), (user, client_id)),
+        ((None,), (None,), (user, client_id)),
+        ((None,), (), (user, None)),
+        ((), (client_id,), (None, client_id)),
+        ((), (None,), (None, client_id)),
+    ):
+        parts = (*((USER, name) for name in of_user), *((CLIENT_ID, name) for name in of_client))
+        limit = quotas.get(Entity(parts), {}).get(key)
+        if limit is not None:
+            return Held(limit, shared)
+    return None
+
+
+def held_by_address(quotas: Quotas, address: str) -> float | None:
+    """How many connections a second an address may make; None: any number."""
+    for name in (address, None):
+        limit = quotas.get(Entity(((IP, name),)), {}).get(Key.CONNECTIONS)
+        if limit is not None:
+            return limit
+    return None
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which entities somebody asks for (DescribeClientQuotas)."""
+
+    exact: Mapping[str, str | None]
+    """Type -> the name they have."""
+    any_of: frozenset[str]
+    """Types that they have, whatever the name."""
+    strict: bool
+    """Whether they have no other types."""
+
+    def means(self, entity: Entity) -> bool:
+        """Whether an entity is among them."""
+        names = entity.names
+        if self.strict and len(names) != len(self.exact) + len(self.any_of):
+            return False
+        return all(kind in names and names[kind] == name for kind, name in self.exact.items()) and all(
+            kind in names for kind in self.any_of
+        )
