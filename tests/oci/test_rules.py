@@ -1,6 +1,8 @@
 """Access rules hold for the OCI API, the console and the metrics: every operation and page as people who may not."""
 
 import contextlib
+import hashlib
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +15,12 @@ from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.console import views
 from headrace.console.registry import PAGES
-from headrace.kafka.codec.messages import CreateAclsRequest, DeleteAclsRequest
+from headrace.kafka.codec.messages import (
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    OffsetCommitRequest,
+)
 from headrace.oci import operations
 from headrace.oci.gate import NOT_AUTHORIZED
 from headrace.oci.registry import OPERATIONS
@@ -140,6 +147,38 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             yield made
             for api in (made.root, made.jane, made.stranger):
                 api.close()
+
+
+def test_a_groups_page_is_about_the_topics_that_one_may_see(guarded: Guarded) -> None:
+    salted = hashlib.pbkdf2_hmac("sha256", b"secret", b"s" * 16, 4096)
+    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="jill", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=salted
+    )
+    asked = OffsetCommitRequest.OffsetCommitRequestPartition
+    with Wire(guarded.server.kafka) as wire:
+        wire.create("hers")
+        topics = [
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic, partitions=[asked(partition_index=0, committed_offset=0)]
+            )
+            for topic in ("hers", "stream")
+        ]
+        wire.ask(OffsetCommitRequest(group_id="shared", topics=topics), 8)
+        made = wire.ask(AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]), 0)
+        assert [each.error_code for each in made.results] == [0]
+    guarded.rules(("jill", GROUP, "shared", READ), ("jill", TOPIC, "hers", DESCRIBE))
+    login = {"authorization": "Basic " + b64encode(b"jill:secret").decode()}
+    try:
+        everything = guarded.root.call("GET", "/groups/shared?to=latest", base="").body.decode()
+        seen = guarded.root.call("GET", "/groups/shared?to=latest", headers=login, base="").body.decode()
+        guarded.rules(("jill", TOPIC, "hers", READ))
+        movable = guarded.root.call("GET", "/groups/shared?to=latest", headers=login, base="").body.decode()
+    finally:
+        guarded.without_rules()
+    assert everything.count("<bdi>stream</bdi>") == 3  # the map, the partitions, the reset
+    assert "stream" not in seen.replace("text/event-stream", "")
+    assert [page.count("<bdi>hers</bdi>") for page in (everything, seen, movable)] == [3, 2, 3]
+    assert [page.count("<option selected>default</option>") for page in (everything, seen)] == [1, 0]
 
 
 LISTS = {"ListStreams", "ListStreamPools"}

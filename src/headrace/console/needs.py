@@ -5,12 +5,20 @@ from collections.abc import Iterable
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
 from headrace.console.registry import SHOWN, Ask
 
+MOVED = Rule(operation=Operation.READ, type=ResourceType.TOPIC, resources=lambda ask: (), shown=True)
+"""What has to be granted of each topic in which positions of a group are moved, as of Kafka's OffsetCommit."""
+
+
+def of_topic(ask: Ask, name: str) -> Resource:
+    """A topic of the virtual cluster that is asked about."""
+    return Resource(ResourceType.TOPIC, name, ask.broker.cluster)
+
 
 def topic(operation: Operation) -> Rule:
     """An operation on the topic in the path."""
 
     def named(ask: Ask) -> Iterable[Resource]:
-        yield Resource(ResourceType.TOPIC, ask.path["name"], ask.broker.cluster)
+        yield of_topic(ask, ask.path["name"])
 
     return Rule(operation=operation, type=ResourceType.TOPIC, resources=named)
 

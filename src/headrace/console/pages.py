@@ -140,7 +140,7 @@ class Pages:
 
     def _render(self, template: str, view: View, ask: Ask, token: str = "") -> bytes:
         cluster = ask.broker.cluster
-        clusters = [name for name, _ in self._figures.clusters]
+        clusters = [name for name, _ in self._figures.clusters if name == cluster or ask.enters(name)]
         html = (
             templates()
             .get_template(template)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.access.needs import Operation, Resource, ResourceType, Rule, Rules
+from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.broker import Broker
 
@@ -52,6 +52,11 @@ class Ask(msgspec.Struct, frozen=True):
         grants = self.broker.access.grants(self.principal, self.asker.host, resource.cluster)
         return grants is None or grants.allow(rule, resource.name)
 
+    def enters(self, cluster: str) -> bool:
+        """Whether who asks may be told of a virtual cluster: something in it is theirs to see or to use."""
+        grants = self.broker.access.grants(self.principal, self.asker.host, cluster)
+        return grants is None or any(grants.allow(rule, CLUSTER_NAME) for rule in _ENTERING)
+
     def sees(self, kind: ResourceType, name: str) -> bool:
         """Whether a page may show the topic or group of that name."""
         return self.may(SHOWN[kind], Resource(kind, name, self.broker.cluster))
@@ -91,6 +96,15 @@ SHOWN = {
     for kind in (ResourceType.TOPIC, ResourceType.GROUP)
 }
 """What has to be granted of each topic and group that a page shows by the way."""
+_ENTERING = tuple(
+    Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda ask: (), instead=(operation, kind))
+    for kind, operations in (
+        (ResourceType.TOPIC, (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.ALTER, Operation.DELETE)),
+        (ResourceType.GROUP, (Operation.DESCRIBE, Operation.READ, Operation.DELETE)),
+    )
+    for operation in operations
+)
+"""Each of them is enough; asked for any name, one operation implies no other."""
 
 
 class Page(msgspec.Struct, frozen=True):

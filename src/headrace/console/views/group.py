@@ -1,12 +1,15 @@
 """`/groups/NAME`: who has which partition, how far everybody is, and a reset with its dry run first."""
 
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace import times
-from headrace.access.needs import Operation
+from headrace.access.needs import Operation, ResourceType
 from headrace.broker import standings
 from headrace.broker.standings import Share, Standing
 from headrace.console import charts, elsewhere, links, needs, text
+from headrace.console.listing import Slice, cut
 from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
@@ -15,12 +18,12 @@ from headrace.groups.states import in_words
 from headrace.harmless import quoted
 
 _ROWS = 200
-"""Partitions that the page shows."""
+"""Partitions that are shown at a time."""
 _EVENTS = 6
 _COLOURS = 8
 
 
-@page("Group", "/groups/{name:path}", needs=(needs.group(Operation.DESCRIBE),))
+@page("Group", "/groups/{name:path}", needs=(needs.group(Operation.DESCRIBE), *needs.shown(ResourceType.TOPIC)))
 async def group(ask: Ask) -> View:
     """One group."""
     return await _view(ask)
@@ -31,7 +34,7 @@ async def group(ask: Ask) -> View:
     "/groups/{name:path}",
     method="POST",
     live=False,
-    needs=(needs.group(Operation.READ), needs.group(Operation.DESCRIBE)),
+    needs=(needs.group(Operation.READ), needs.group(Operation.DESCRIBE), needs.MOVED),
 )
 async def reset(ask: Ask) -> View:
     """Move the positions of a group without members to where the dry run said, or say why not."""
@@ -39,7 +42,7 @@ async def reset(ask: Ask) -> View:
     target, topic, wrong = _target(ask, ask.form)
     if target is None or wrong:
         return await _view(ask, refused=wrong or "Say where to.")
-    moves = await standings.plan_reset(ask.broker, name, target, topic)
+    moves = await _moves(ask, target, topic)
     described = ask.broker.groups.describe(name)
     if described is not None and described.members:
         return await _view(
@@ -62,11 +65,13 @@ async def _view(ask: Ask, refused: str = "") -> View:
     if described is None or runner is None:
         raise NotThere(f"There is no group {text.name(name)}.")
     present = standings.shares(described)
-    found = await standings.standings(broker, name, present)
+    everything = await standings.standings(broker, name, present)
+    found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
     lags = [each.lag for each in found if each.lag is not None]
     state = described.state.value
+    rows = _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
     events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
     cells = {
         "state": in_words(state),
@@ -80,11 +85,11 @@ async def _view(ask: Ask, refused: str = "") -> View:
         **chart("lag", {"lag": [] if known is None else known.lag.last()}),
         **happened(events, _EVENTS),
     }
-    for number, each in enumerate(found[:_ROWS]):
+    for number, each in enumerate(rows.rows):
         cells |= _partition(number, each, present, colours, None if known is None else known.lags.get(each.place))
     plan = await _plan(ask, refused)
     topics: dict[str, list[tuple[int, int]]] = {}
-    for number, each in enumerate(found[:_ROWS]):
+    for number, each in enumerate(rows.rows):
         topics.setdefault(each.place.topic, []).append((number, each.place.partition))
     data = {
         "name": name,
@@ -103,8 +108,10 @@ async def _view(ask: Ask, refused: str = "") -> View:
             {"name": text.name(topic), "href": links.topic(topic, broker.cluster), "partitions": partitions}
             for topic, partitions in topics.items()
         ],
-        "more": max(0, len(found) - _ROWS),
+        "rows": rows,
         "plan": plan,
+        # What leads to another page of the partitions keeps the reset that is looked at.
+        "asked": {name: ask.query.get(name) for name in ("to", "at", "topic")},
         "choices": sorted({each.place.topic for each in found}),
         "path": links.group(name),
         "self": links.group(name, broker.cluster),
@@ -114,11 +121,20 @@ async def _view(ask: Ask, refused: str = "") -> View:
     }
     shape = (
         [(each.member, each.client) for each in present],
-        [each.place for each in found[:_ROWS]],
+        [each.place for each in rows.rows],
         len(found),
         len(events),
     )
     return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+
+
+def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:
+    """What is shown of a long list by partition; all lists of the page are turned over together."""
+    return cut(everything, {"page": ask.query.get("page", "1")}, name=name, sorts={"name": name}, rows=_ROWS)
+
+
+def _ordered(topic: str, partition: int) -> str:
+    return f"{topic}\0{partition:010}"
 
 
 def _partition(
@@ -159,12 +175,14 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
         return None
     moves: list[Move] = []
     if target is not None and not wrong:
-        moves = await standings.plan_reset(ask.broker, ask.path["name"], target, topic)
-    command = f"headrace groups reset {text.name(ask.path['name'])} --to-{given.get('to', 'latest')}"
+        moves = await _moves(ask, target, topic)
+    page = _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
+    # Strangers chose the names: what is typed into a shell must be one word there.
+    command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
     if given.get("to") in {"offset", "time"}:
-        command += f" {text.name(given.get('at', ''))}"
+        command.append(text.name(given.get("at", "")))
     if topic is not None:
-        command += f" --topic {text.name(topic)}"
+        command += ["--topic", text.name(topic)]
     return {
         "to": given.get("to", ""),
         "at": given.get("at", ""),
@@ -178,17 +196,24 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
                 text.count(move.to),
                 text.count(move.lag),
             )
-            for move in moves[:_ROWS]
+            for move in page.rows
         ],
+        "page": page,
         "count": len(moves),
-        "command": command + " --execute",
+        "command": shlex.join([*command, "--execute"]),
     }
+
+
+async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Move]:
+    """What would become of the positions that who asks may move."""
+    planned = await standings.plan_reset(ask.broker, ask.path["name"], target, topic)
+    return [move for move in planned if ask.may(needs.MOVED, needs.of_topic(ask, move.topic))]
 
 
 def _target(ask: Ask, given: Any) -> tuple[Target | None, str | None, str]:
     """Where to, of which topic, and what is wrong with that."""
     topic = given.get("topic") or None
-    if topic is not None and not ask.broker.topics.has(topic):
+    if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
         return None, None, f"There is no topic {text.name(topic)}."
     try:
         return _where(given.get("to", ""), given.get("at", "").strip(), ask.broker.clock.now_ms()), topic, ""
