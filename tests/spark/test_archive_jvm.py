@@ -22,16 +22,21 @@ pytestmark = [pytest.mark.spark, pytest.mark.maven, pytest.mark.timeout(600)]
 READER = """
 import json, sys
 from headrace.spark import session
-jars, path = sys.argv[1:]
+jars, *tables = sys.argv[1:]
 spark = session.create("delta", master="local[2]", optimize=False, log_level="off", conf={
     "spark.jars": jars,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 })
-frame = spark.read.format("delta").load(path)
-frame.createOrReplaceTempView("t")
-rows = spark.sql("SELECT partition, count(*), count(DISTINCT offset), sum(n), max(timestamp) < now() FROM t GROUP BY 1")
-print(json.dumps([sorted(map(list, rows.collect())), frame.columns]))
+for path, number in zip(tables[::2], tables[1::2]):
+    frame = spark.read.format("delta").load(path)
+    frame.createOrReplaceTempView("t")
+    rows = spark.sql(
+        f"SELECT partition, count(*), count(DISTINCT offset), sum({number}), max(timestamp) < now() FROM t GROUP BY 1"
+    )
+    print(json.dumps([sorted(map(list, rows.collect())), frame.dtypes[-1]]))
 """
 
 
@@ -51,12 +56,17 @@ def test_deltas_reader_for_spark_reads_the_archive(jars: str, storage: BareStora
     for partition in (0, 1):
         values = [(b"k", b'{"n": %d}' % number, DAY + number, (("h", b"x"),)) for number in range(30)]
         storage.append_batch(topic, partition, bytes(build(values)))
-    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
-    for start in range(0, 30, 10):
-        archiver.archive((0, start, start + 10), (1, start, start + 10))
-    maintain.compact(ArchiveTable(Place.of(str(tmp_path / "t"))))
-    command = [sys.executable, "-c", READER, jars, str(tmp_path / "t")]
+    tables = {"json": "n", "variant": "variant_get(json, '$.n', 'int')"}
+    asked = []
+    for schema, number in tables.items():
+        path = tmp_path / schema
+        archiver = Archiver(storage, topic, path, decoding=Decoding.of(schema))
+        for start in range(0, 30, 10):
+            archiver.archive((0, start, start + 10), (1, start, start + 10))
+        maintain.compact(ArchiveTable(Place.of(str(path))))
+        asked += [str(path), number]
+    command = [sys.executable, "-c", READER, jars, *asked]
     answer = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True).stdout
-    rows, columns = json.loads(answer.splitlines()[-1])
-    assert rows == [[0, 30, 30, 435, True], [1, 30, 30, 435, True]]
-    assert columns[-2:] == ["topicId", "n"]
+    rows = [[0, 30, 30, 435, True], [1, 30, 30, 435, True]]
+    found = [json.loads(line) for line in answer.splitlines()[-2:]]
+    assert found == [[rows, ["n", "bigint"]], [rows, ["json", "variant"]]]

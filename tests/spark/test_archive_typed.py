@@ -290,7 +290,7 @@ def test_values_that_name_their_schema(storage: BareStorage, topic: Topic, tmp_p
     ("schema", "more", "message"),
     [
         ("nowhere.avsc", {}, "nowhere.avsc: No such file or directory"),
-        ("x.txt", {}, "expected json, confluent, or a file that ends in .avsc"),
+        ("x.txt", {}, "expected json, variant, variant-struct, confluent, or a file that ends in .avsc"),
         ("confluent", {}, "--schema confluent and --schema-registry go together"),
         ("json", {"registry": "x"}, "--schema confluent and --schema-registry go together"),
         ("confluent", {"registry": "/nowhere"}, "there is no such folder"),

@@ -73,8 +73,9 @@ ICEBERG = click.option(
 @click.option(
     "--schema",
     metavar="WHAT",
-    help="Typed tables: json (objects, their columns as they are found), confluent (values that name a schema), or a "
-    "schema file: .json (JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
+    help="Typed tables: json (objects, their columns as they are found), variant (any JSON, in one VARIANT column; "
+    "variant-struct: for readers without that type), confluent (values that name a schema), or a schema file: .json "
+    "(JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
 )
 @click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
 @click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")

@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from headrace.spark.archive import layout
 from headrace.spark.archive.place import Place, failed
 from headrace.spark.archive.table import ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
+from headrace.spark.archive.typed.columns import fitted
 from headrace.spark.errors import TableError
 
 FENCE: Final = "headrace:maintenance"
@@ -225,11 +226,9 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
 
 def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     """The batch with the table's columns; those that it is older than are null."""
+    names = batch.schema.names
     arrays = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in columns
+        fitted(batch.column(one.name) if one.name in names else None, batch.num_rows, one.type) for one in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 

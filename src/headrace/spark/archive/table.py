@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.records.arrow import schema
@@ -26,6 +27,8 @@ from headrace.topics.archive import app_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
 """The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
+VARIANT: Final = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
+"""As delta-rs, and readers without the type, see a column that is VARIANT."""
 DEAD_COLUMNS: Final = COLUMNS.append(pa.field("reason", pa.string()))
 """The columns of the table beside a typed one: the records as they are, and why they are here."""
 _COMMIT_ID: Final = "headraceCommit"
@@ -138,7 +141,7 @@ class ArchiveTable:
             there = {one.name.lower() for one in self._table.schema().fields}
             missing = [one for one in new if one.name.lower() not in there]
             if missing:
-                self._table.alter.add_columns(list(Schema.from_arrow(pa.schema(missing)).fields))
+                self._table.alter.add_columns([_field(one) for one in missing])
         except CommitFailedError:
             return True  # somebody else added some: look again
         except (DeltaError, OSError) as error:
@@ -277,6 +280,13 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
         )
     except (OSError, DeltaError) as error:
         raise failed(place, "cannot be a table", error) from error
+
+
+def _field(column: pa.Field) -> Field:
+    """A column as Delta has it; adding the first VARIANT raises what the table asks of its readers."""
+    if column.type == VARIANT:
+        return Field(column.name, VariantType())
+    return Schema.from_arrow(pa.schema([column])).fields[0]
 
 
 def _names_and_types(schema: Schema) -> list[tuple[str, str]]:

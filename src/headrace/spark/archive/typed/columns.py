@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.spark.archive.table import COLUMNS
+from headrace.spark.archive.table import COLUMNS, VARIANT
 
 ODD: Final = re.compile(r"[ ,;{}()\n\t=]")
 """What Delta allows in no column's name."""
@@ -72,13 +73,25 @@ def rows(values: Sequence[dict[str, Any] | None], columns: pa.Schema, reasons: d
 def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
     """The same rows with more columns, or in another order."""
     names = {one.name.lower(): place for place, one in enumerate(found.type)}
+    places = [names.get(one.name.lower()) for one in columns]
     arrays = [
-        found.field(names[one.name.lower()]).cast(one.type)
-        if one.name.lower() in names
-        else pa.nulls(len(found), one.type)
-        for one in columns
+        fitted(None if place is None else found.field(place), len(found), one.type)
+        for place, one in zip(places, columns, strict=True)
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(columns)) if arrays else pa.nulls(len(found), pa.struct([]))
+
+
+def fitted(column: pa.Array | None, rows: int, kind: pa.DataType) -> pa.Array:
+    """A column as a table has it; nulls where there is None."""
+    if column is None:
+        column = pa.nulls(rows, kind)
+    elif column.type != kind:
+        column = column.cast(kind)
+    if kind != VARIANT or not column.null_count:
+        return column
+    # Parquet is written only when what cannot be null is not null even where the whole is.
+    parts = [pc.fill_null(column.field(place), b"") for place in range(kind.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
 
 
 def first_line(error: Exception) -> str:

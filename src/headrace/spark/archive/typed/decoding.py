@@ -12,10 +12,12 @@ from headrace.spark.archive.typed.avro_values import AvroDecoder
 from headrace.spark.archive.typed.columns import Decoded, field_name
 from headrace.spark.archive.typed.protobuf_values import ProtobufDecoder
 from headrace.spark.archive.typed.registry import Registry, WireDecoder
+from headrace.spark.archive.typed.variant import VariantDecoder
 from headrace.spark.errors import OptionError
 
 INFER: Final = "json"
 WIRE: Final = "confluent"
+VARIANTS: Final = ("variant", "variant-struct")
 _KINDS: Final = (".avsc", ".json", ".proto", ".desc")
 
 
@@ -31,7 +33,7 @@ class Decoding:
     """How values become columns. Travels to the tasks, with the schema's own bytes."""
 
     kind: str
-    """`json`, `confluent`, or the ending of a schema file."""
+    """`json`, `variant`, `variant-struct`, `confluent`, or the ending of a schema file."""
     schema: bytes = b""
     where: str = ""
     message: str | None = None
@@ -52,12 +54,13 @@ class Decoding:
             )
         if registry is not None and "://" not in registry and not Path(registry).is_dir():
             raise OptionError(f"--schema-registry {registry}: there is no such folder")
-        if schema in {INFER, WIRE}:
+        if schema in {INFER, WIRE, *VARIANTS}:
             return cls(schema, message=message, registry=registry)
         path = Path(schema)
         if path.suffix not in _KINDS:
             raise OptionError(
-                f"--schema {schema}: expected json, confluent, or a file that ends in {', '.join(_KINDS)}"
+                f"--schema {schema}: expected json, variant, variant-struct, confluent, or a file that ends in "
+                f"{', '.join(_KINDS)}"
             )
         try:
             content = path.read_bytes()
@@ -69,7 +72,7 @@ class Decoding:
 
     def decoder(self, known: pa.Schema) -> Decoder:
         """A decoder, kept for the next batch; `known` are the table's columns of values."""
-        return _made(self, known if self.kind in {INFER, WIRE} else pa.schema([]))
+        return _made(self, known if self.kind in {INFER, WIRE, *VARIANTS} else pa.schema([]))
 
 
 @lru_cache(maxsize=8)
@@ -84,10 +87,16 @@ def _made(decoding: Decoding, known: pa.Schema) -> Decoder:
     if kind == INFER:
         fields = pa.schema([pa.field(field_name(one.name), one.type) for one in known])
         return json_values.JsonDecoder(fields, infer=True)
+    if kind in VARIANTS:
+        return VariantDecoder(known, plain=kind == "variant-struct")
     if kind == WIRE:
         return WireDecoder(_registry(str(decoding.registry)), known, decoding.message)
     if kind == ".desc":
         return ProtobufDecoder(decoding.schema, decoding.message, where)
+    return _of_text(decoding, kind, where)
+
+
+def _of_text(decoding: Decoding, kind: str, where: str) -> Decoder:
     try:
         text = decoding.schema.decode("utf-8")
     except UnicodeDecodeError:
