@@ -35,13 +35,15 @@ def serve(api: Api, request: Any, exchange: Exchange, grants: Grants) -> Corouti
             if not (grants.look_up(rule, name) if granted is None else granted):
                 refused = refused or Refused()
                 refused.add(rule, name, exchange.principal)
-    rest = Rest()
-    if refused is not None:
-        _tell(api, exchange, refused)
-        taking = _Taking(api.take_out(request, exchange, refused))
-        for _ in taking:
-            pass
-        rest = taking.rest
+    if refused is None:
+        if api.refusal is not None and api.refusal.hide is not None:
+            _amend(api, exchange, grants, Rest())
+        return api.handler(request, exchange)
+    _tell(api, exchange, refused)
+    taking = _Taking(api.take_out(request, exchange, refused))
+    for _ in taking:
+        pass
+    rest = taking.rest
     if rest.answer is not None:
         exchange.answer(rest.answer)
         return None
