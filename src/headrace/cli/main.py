@@ -24,6 +24,7 @@ COMMANDS = {
     "topics": ("headrace.cli.topics:topics", "Create, list, describe, change and delete topics."),
     "groups": ("headrace.cli.groups:groups", "Show who reads what and how far behind, reset and delete groups."),
     "acls": ("headrace.cli.acls:acls", "Say who may do what: list, create and delete access rules."),
+    "quotas": ("headrace.cli.quotas:quotas", "Say how much clients may do: list, set and delete quotas."),
     "records": ("headrace.cli.records:records", "Send records, show them, and delete old ones."),
     "brokers": ("headrace.cli.brokers:brokers", "List the brokers of the cluster."),
     "archive": ("headrace.cli.archive:archive", "Archive topics into Delta tables, every record exactly once."),

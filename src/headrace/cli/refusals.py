@@ -7,6 +7,14 @@ from headrace.harmless import shown
 
 LOST = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 """Codes of a server that does not answer."""
+UNAUTHORIZED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""Codes of what access rules refuse."""
 
 _MOST = 600
 _SENTENCES: dict[int, tuple[str, Status]] = {
