@@ -39,6 +39,6 @@ def test_the_way_from_nothing_to_a_client_that_logs_in(tmp_path: Path) -> None:
         shell = Shell(tmp_path, started, page)
         rest = list(steps(page))[at + 1 :]
         assert [lines(shell.run(command)) for command, _ in rest] == [lines(output) for _, output in rest]
-        assert len(rest) == 7
+        assert len(rest) == 10
         for name in ("first-user", "jane.password"):
             assert (tmp_path / name).read_text().strip().rpartition(":")[2] not in started.log()

@@ -1,4 +1,4 @@
-"""Kafka's own `kafka-acls` manages access rules here: `make test-security`; Maven fetches it."""
+"""Kafka's own `kafka-acls` and `kafka-configs` manage access rules and quotas: `make test-security`; Maven fetches them."""
 
 import subprocess
 from pathlib import Path
@@ -38,3 +38,33 @@ def test_kafka_acls_adds_lists_and_removes(tmp_path: Path) -> None:
         left = kafka_acls("--list")
         assert "orders" not in left
         assert "name=billing" in left
+
+
+def test_kafka_configs_sets_lists_and_deletes_quotas() -> None:
+    with server() as started:
+
+        def kafka_configs(*arguments: str) -> str:
+            command = ["java", "-cp", jars(), "kafka.admin.ConfigCommand", "--bootstrap-server", started.kafka]
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        jane = ("--entity-type", "users", "--entity-name", "jane")
+        kafka_configs("--alter", *jane, "--add-config", "producer_byte_rate=1048576,request_percentage=12.5")
+        kafka_configs(
+            "--alter", "--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-default",
+            "--add-config", "consumer_byte_rate=4194304",
+        )  # fmt: skip
+        kafka_configs(
+            "--alter", "--entity-type", "ips", "--entity-name", "203.0.113.7", "--add-config",
+            "connection_creation_rate=5",
+        )  # fmt: skip
+        told = kafka_configs("--describe", *jane)
+        assert "producer_byte_rate=1048576.0" in told
+        assert "request_percentage=12.5" in told
+        assert "consumer_byte_rate=4194304.0" in kafka_configs(
+            "--describe", "--entity-type", "users", "--entity-type", "clients"
+        )
+        assert "connection_creation_rate=5.0" in kafka_configs("--describe", "--entity-type", "ips")
+        kafka_configs("--alter", *jane, "--delete-config", "producer_byte_rate")
+        assert "producer_byte_rate" not in kafka_configs("--describe", *jane)
