@@ -50,7 +50,7 @@ test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, p
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
 	  $$root apt-get update --quiet --quiet && \
 	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish chromium; }
-	$(PYTEST) -m apt $(ARGS)
+	$(PYTEST) -n $(WORKERS) -m apt $(ARGS)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
