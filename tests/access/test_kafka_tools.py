@@ -1,4 +1,4 @@
-"""Kafka's own `kafka-acls` and `kafka-configs` manage access rules and quotas: `make test-security`; Maven fetches them."""
+"""Kafka's own tools manage access rules and quotas here: `make test-security`; Maven fetches them."""
 
 import subprocess
 from pathlib import Path
