@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.kafka.errors import Code
-from headrace.keyspace.urls import has_password, without_password
+from headrace.storage_urls import has_password, without_password
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch

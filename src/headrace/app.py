@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import msgspec
 import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -47,7 +46,6 @@ from headrace.kafka.listener import KafkaListener
 from headrace.keyspace.entries import entry_id
 from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.native import id_of
-from headrace.keyspace.urls import without_password
 from headrace.lake.catalog import Lake
 from headrace.listening import KafkaListeners, Listening, open_listeners
 from headrace.logging_in import logins_at, opened_logins
@@ -60,8 +58,10 @@ from headrace.oci.peering import api as oci_api
 from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
+from headrace.redis_clients import ERRORS, asynchronous
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.stop import Stop
+from headrace.storage_urls import without_password
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
@@ -172,7 +172,7 @@ async def serve(
                 oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
             )
             # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
-            look = await stack.enter_async_context(redis.asyncio.from_url(options.redis or storage.url))
+            look = await stack.enter_async_context(asynchronous(options.redis or storage.url))
             connections: dict[str, Callable[[], int]] = {
                 **kafka.connections,
                 LISTENER: lambda: http.connections,
@@ -424,12 +424,12 @@ async def over_valkey(
     url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
 ) -> RedisStorage:
     """The storage in the Valkey of the data directory, after what the journal there has. Raises StoreError."""
-    admin = redis.asyncio.from_url(url)
+    admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
     try:
         epoch = await begin_epoch(admin, Keyspace().epoch)
-    except RedisError as error:
+    except ERRORS as error:
         raise Unreachable(f"the Valkey at {url} went away during the start: {error}; start again") from None
     # With fsync=always an acknowledgement waits for the disk, which the journal does not.
     journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
@@ -450,7 +450,7 @@ async def over_valkey(
 async def _external(
     url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
 ) -> RedisStorage:
-    admin = redis.asyncio.from_url(url)
+    admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
     # Nothing is written before this server is in a view, whose number it gets then.
     expiry_ms = settings.producer_id_expiration_ms

@@ -6,7 +6,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from uuid import uuid4
 
-import redis.asyncio
 import structlog
 
 from headrace.broker.clock import Clock
@@ -15,9 +14,10 @@ from headrace.broker.following import Documents, Follower
 from headrace.broker.membership import Membership, NodeIdTaken
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
-from headrace.keyspace.urls import without_password
 from headrace.membership.view import Member, View
+from headrace.redis_clients import asynchronous
 from headrace.settings import StartError
+from headrace.storage_urls import without_password
 from headrace.store.errors import in_the_way
 from headrace.store.membership import RedisMembership
 from headrace.store.storage import RedisStorage
@@ -116,7 +116,7 @@ async def joined(
     Raises:
         StartError: another server has this one's `node.id` and is alive, or Redis does not answer.
     """
-    client = redis.asyncio.from_url(url)
+    client = asynchronous(url)
     beside = RedisMembership(client, storage.fence)
     endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
     _, host, port = endpoints[0]

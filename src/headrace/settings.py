@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +20,7 @@ from headrace.addresses import Address
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
+from headrace.storage_urls import StorageUrl
 from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
@@ -108,13 +108,10 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 
 def _redis_url(text: str) -> str:
     try:
-        # A port that is no number is told of when it is asked for.
-        port = urlsplit(text).port
-    except ValueError:
-        port = -1
-    if port == -1 or not text.startswith(("redis://", "rediss://", "unix://")):
+        StorageUrl.parse(text)
+    except ValueError as error:
         found = "one of another kind" if _may_be_secret(text) else repr(text)
-        raise ValueError(f"expected a URL like redis://HOST:6379/0 or unix:///PATH, found {found}")
+        raise ValueError(f"{error}, found {found}") from None
     return text
 
 
@@ -150,7 +147,8 @@ OPTIONS: tuple[Option, ...] = (
         metavar="URL",
         default=None,
         parse=_redis_url,
-        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one.",
+        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one server, "
+        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name.",
     ),
     Option(
         name="kafka",

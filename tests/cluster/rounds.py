@@ -25,7 +25,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from tests.cluster.history import Watched
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import OverOneRedis, brokers, wait_for
 from tests.harness.ledger import Ledger
 
 PARTITIONS = 6
@@ -36,7 +36,7 @@ SETTINGS = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 
 class Round:
     """One round over brokers that are there for all of them."""
 
-    def __init__(self, over: Brokers, seed: int) -> None:
+    def __init__(self, over: OverOneRedis, seed: int) -> None:
         self.over = over
         self.random = random.Random(seed)
         self.topic = f"round-{seed}"

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import Brokers, OverOneRedis, brokers, wait_for
 from tests.harness.ledger import Ledger
 from tests.harness.member import Member
 from tests.harness.wire import Wire, batch
@@ -22,7 +22,7 @@ PARTITIONS = 6
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Brokers]:
+def three() -> Iterator[OverOneRedis]:
     with brokers(3) as running:
         yield running
 
@@ -117,7 +117,7 @@ def test_a_topic_that_is_deleted_is_gone_for_good(three: Brokers, topic: str) ->
     )
 
 
-def test_two_with_one_node_id_are_told(three: Brokers) -> None:
+def test_two_with_one_node_id_are_told(three: OverOneRedis) -> None:
     command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     command += ["--redis", three.redis.url, "--set", "node.id=2"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

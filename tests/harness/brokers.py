@@ -19,8 +19,7 @@ _PATIENCE_S = 60.0
 class Brokers:
     """They are all there when this is made; which of them run is the test's business."""
 
-    def __init__(self, redis: RedisServer, servers: dict[int, Server]) -> None:
-        self.redis = redis
+    def __init__(self, servers: dict[int, Server]) -> None:
         self.servers = servers
         self.addresses = {node: each.kafka for node, each in servers.items()}
 
@@ -65,6 +64,14 @@ class Brokers:
         wait_for(lambda: all(self.nodes(node) == nodes for node in nodes), f"the view {nodes}")
 
 
+class OverOneRedis(Brokers):
+    """Those of `brokers`."""
+
+    def __init__(self, redis: RedisServer, servers: dict[int, Server]) -> None:
+        super().__init__(servers)
+        self.redis = redis
+
+
 def wait_for(happened: Callable[[], bool], what: str) -> None:
     """Look until something has happened; fails after a minute."""
     deadline = time.monotonic() + _PATIENCE_S
@@ -74,13 +81,19 @@ def wait_for(happened: Callable[[], bool], what: str) -> None:
 
 
 @contextlib.contextmanager
-def brokers(count: int = 3, program: Path | None = None, **settings: Any) -> Iterator[Brokers]:
+def brokers(count: int = 3, program: Path | None = None, **settings: Any) -> Iterator[OverOneRedis]:
     """Brokers 1 to `count` over a Redis of their own, which keeps what it acknowledges."""
+    with RedisServer(program, KEPT) as redis, brokers_at(redis.url, count, **settings) as found:
+        yield OverOneRedis(redis, found.servers)
+
+
+@contextlib.contextmanager
+def brokers_at(url: str, count: int = 3, **settings: Any) -> Iterator[Brokers]:
+    """Brokers 1 to `count` over what is at a storage URL."""
     with contextlib.ExitStack() as stack:
-        redis = stack.enter_context(RedisServer(program, KEPT))
         servers = {
-            node: stack.enter_context(server(redis=redis.url, node_id=node, **settings)) for node in range(1, count + 1)
+            node: stack.enter_context(server(redis=url, node_id=node, **settings)) for node in range(1, count + 1)
         }
-        found = Brokers(redis, servers)
+        found = Brokers(servers)
         found.agree(list(servers))
         yield found

@@ -77,7 +77,7 @@ class Owner:
 
     async def crash(self) -> None:
         """As if the process were killed: what is under way is left to itself."""
-        connection: Any = self.storage.logs._connection
+        connection: Any = self.storage.logs._shards
         link = connection._link
         connection._closed = True
         if link is not None:

@@ -26,6 +26,10 @@ class Wire:
         self.sent: list[tuple[list[list[bytes]], Sequence[Callable[[Any], None]]]] = []
         self.preparing: list[Callable[[], None]] = []
 
+    def at(self, _key: str) -> "Wire":
+        """It stands for the one server there is."""
+        return self
+
     def before_flush(self, prepare: Callable[[], None]) -> None:
         if prepare not in self.preparing:
             self.preparing.append(prepare)

@@ -200,7 +200,7 @@ async def test_nothing_listens(tmp_path: Path) -> None:
 
 
 async def test_a_url_of_something_else() -> None:
-    with pytest.raises(ValueError, match="scheme"):
+    with pytest.raises(ValueError, match="expected a URL"):
         Connection("http://127.0.0.1")
 
 

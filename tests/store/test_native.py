@@ -476,7 +476,8 @@ async def test_what_is_not_watched_any_more_is_not_asked_for(storage: RedisStora
     storage.native.watch(STREAM, 0, woken.append)
     raw.xadd(KEY, {"a": "b"}, id="5-0")
     await _until(lambda: bool(woken))
-    assert list(storage.native._watcher._after) == [KEY]
+    watcher: Any = storage.native._watcher
+    assert list(watcher._after) == [KEY]
 
 
 async def test_waiting_goes_on_where_client_unblock_is_not_allowed(

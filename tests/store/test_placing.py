@@ -30,10 +30,11 @@ def batch(span: int = 1, *, time: int = 5, size: int = 10) -> Append:
     return Append(build([(None, b"x" * size, time, ())] * span), span, time)
 
 
-def opened(entries: int = 0, name: str = STREAM) -> OwnedLog:
+def opened(wire: Wire, entries: int = 0, name: str = STREAM) -> OwnedLog:
     """A log as an opening leaves it."""
     log = OwnedLog(name)
     log.term, log.id, log.entries, log.doubt = TERM, b"id", entries, None
+    log.connection = wire  # type: ignore[assignment]
     return log
 
 
@@ -66,12 +67,12 @@ class Sender:
 
 @pytest.fixture
 def placer(wire: Wire) -> Placer:
-    return Placer(wire, lambda: NOW)  # type: ignore[arg-type]
+    return Placer(lambda: NOW)
 
 
 @pytest.fixture
-def sender(placer: Placer) -> Sender:
-    return Sender(placer, opened())
+def sender(placer: Placer, wire: Wire) -> Sender:
+    return Sender(placer, opened(wire))
 
 
 def xadd(base: int, each: Append, newest: int, total: int) -> list[bytes]:
@@ -124,7 +125,7 @@ def test_one_call_of_a_log_is_under_way_at_most(sender: Sender, wire: Wire) -> N
 
 
 def test_logs_do_not_wait_for_each_other(placer: Placer, wire: Wire) -> None:
-    senders = [Sender(placer, opened(name=name)) for name in ("t", "u")]
+    senders = [Sender(placer, opened(wire, name=name)) for name in ("t", "u")]
     for each in senders:
         each.send(batch())
     wire.turn()
@@ -322,7 +323,7 @@ class Disk:
 
 def on_disk(wire: Wire, free: int) -> tuple[Sender, Disk]:
     disk = Disk(free)
-    return Sender(Placer(wire, lambda: NOW, disk=DiskRoom(Path(), disk)), opened()), disk  # type: ignore[arg-type]
+    return Sender(Placer(lambda: NOW, disk=DiskRoom(Path(), disk)), opened(wire)), disk
 
 
 def test_below_the_reserve_batches_are_refused_before_they_are_sent(wire: Wire) -> None:
@@ -377,7 +378,7 @@ async def early(tmp_path: Path, wire: Wire) -> EarlyAcknowledgement:
 @pytest.fixture
 async def quick(early: EarlyAcknowledgement, wire: Wire) -> Sender:
     """One whose small batches are acknowledged at once."""
-    return Sender(Placer(wire, lambda: NOW, early), opened())  # type: ignore[arg-type]
+    return Sender(Placer(lambda: NOW, early), opened(wire))
 
 
 async def test_a_small_batch_is_acknowledged_at_once_and_sent_later(quick: Sender, wire: Wire) -> None:

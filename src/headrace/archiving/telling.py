@@ -20,6 +20,7 @@ from headrace.archiving.figures import Figures
 from headrace.archiving.progress import Standing
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.redis_clients import ERRORS, blocking
 
 TOPIC: Final = "{topic}"
 """Stands for the topic's name in a table's place."""
@@ -74,13 +75,17 @@ class Teller:
         self._thread.join(2 * _TIMEOUT_S)
 
     def _run(self) -> None:
-        connection = redis.Redis.from_url(self._of.redis, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
         key = Keyspace().documents(KIND)
-        with contextlib.closing(connection):
+        connection: redis.Redis | None = None
+        with contextlib.ExitStack() as stack:
             while True:
                 self._wake.clear()
                 ended = self._ended.is_set()
-                with contextlib.suppress(redis.RedisError):
+                with contextlib.suppress(*ERRORS):
+                    if connection is None:
+                        # A cluster's client connects at once.
+                        timeouts = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+                        connection = stack.enter_context(contextlib.closing(blocking(self._of.redis, **timeouts)))
                     for told in self._told():
                         own = hashlib.sha256(f"{told.topic}\n{told.table}".encode()).hexdigest()[:24]
                         make_room(connection, key, own)

@@ -140,8 +140,8 @@ class NativeStorage(Protocol):
     def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
         """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read."""
 
-    async def settle(self) -> None:
-        """Return when every append given before has its answer."""
+    async def settle(self, stream: NativeStream) -> None:
+        """Return when every append to it given before has its answer."""
 
     async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
         """Entries from `offset` on, below `before`: about `limit` bytes of them at most, but one in any case."""

@@ -26,6 +26,7 @@ from headrace.cli.client import Client, named_server
 from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.records import compiled
+from headrace.redis_clients import ERRORS, blocking
 from headrace.settings import Address, ServerOptions
 from headrace.store import journal
 from headrace.store.embedded import machine_memory
@@ -101,11 +102,11 @@ def storage(options: ServerOptions) -> Iterator[Finding]:
 def _external(url: str) -> Iterator[Finding]:
     name = _without_password(url)
     try:
-        with redis.Redis.from_url(url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S) as client:
+        with blocking(url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S) as client:
             seconds, micros = client.time()
             info = client.info("server")
             told = _configuration(client)
-    except (redis.RedisError, OSError, ValueError) as error:
+    except (*ERRORS, ValueError) as error:
         found, advice = in_the_way(error)
         yield Finding("redis", State.FAILED, f"{name} {found}", advice)
         return
@@ -124,19 +125,9 @@ def _external(url: str) -> Iterator[Finding]:
 def _configuration(client: "redis.Redis") -> Durability:
     try:
         told = client.config_get("appendonly", "appendfsync", "save", "maxmemory-policy")
-    except redis.RedisError:
+    except ERRORS:
         return Durability()
-    text = {_text(name or ""): "" if value is None else _text(value) for name, value in told.items()}
-    return Durability(
-        append_only=text.get("appendonly", ""),
-        fsync=text.get("appendfsync", ""),
-        save=text.get("save", ""),
-        eviction=text.get("maxmemory-policy", ""),
-    )
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return Durability.told(told)
 
 
 def _without_password(url: str) -> str:

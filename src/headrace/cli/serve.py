@@ -13,8 +13,8 @@ from headrace import settings
 from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.stderr import StderrWriter
-from headrace.keyspace.urls import has_password, without_password
 from headrace.loop import loop_factory
+from headrace.storage_urls import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])
 _FLUSH_S = 0.5

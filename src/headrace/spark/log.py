@@ -16,14 +16,15 @@ from redis.retry import Retry
 from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.keyspace.scripts import script
-from headrace.keyspace.urls import without_password
 from headrace.records.walk import find_timestamp
+from headrace.redis_clients import ERRORS, blocking
 from headrace.spark import native, plan
 from headrace.spark.archived import ArchivedTopic
 from headrace.spark.decode import decode
 from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic
 from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable, check_id
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
+from headrace.storage_urls import without_password
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import ArchiveUnavailable
 from headrace.topics.native import bits_of, is_native
@@ -46,7 +47,7 @@ _EXTENT: Final = script("extent")
 def connect(url: str) -> redis.Redis:
     """A connection to the storage, made with the first question. Raises StorageUnavailable for a URL that is none."""
     try:
-        return redis.Redis.from_url(
+        return blocking(
             url,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
@@ -54,6 +55,8 @@ def connect(url: str) -> redis.Redis:
         )
     except ValueError as error:
         raise StorageUnavailable(f"{without_password(url)} is not a storage URL: {error}") from error
+    except ERRORS as error:
+        raise StorageUnavailable(f"{without_password(url)} does not answer: {error}") from error
 
 
 class LogReader:
@@ -137,9 +140,10 @@ class LogReader:
         found: dict[TopicPartition, Extent] = {}
         logs = [topic for topic in topics.values() if topic.bits is None]
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+            asked: Any = pipeline  # a cluster's has no `eval`
             for topic in logs:
                 for stream in topic.streams:
-                    pipeline.eval(_EXTENT.text, 2, stream, state_of(stream))
+                    asked.execute_command("EVAL", _EXTENT.text, 2, stream, state_of(stream))
             answers = iter(pipeline.execute())
         for topic in logs:
             for number in topic.partitions:
@@ -364,7 +368,7 @@ class LogReader:
     def _answering(self) -> Iterator[None]:
         try:
             yield
-        except redis.RedisError as error:
+        except ERRORS as error:
             raise StorageUnavailable(f"storage at {self._place}: {' '.join(str(error).split())}") from error
 
 

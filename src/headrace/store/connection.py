@@ -8,15 +8,15 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self, cast
 
 import hiredis
 import structlog
 from redis.asyncio.connection import SSLConnection, parse_url
 
 from headrace.store.errors import Unreachable
+from headrace.store.finding import Finder, finder
 from headrace.store.reader import PENDING, make_reader
 from headrace.topics.errors import StorageUnavailable
 
@@ -32,15 +32,10 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
 _DRAIN_S = 1.0
+_MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
+"""What a node of a cluster says of keys that it does not serve."""
+_REDIRECTED = ("MOVED ", "ASK ")
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_TRIES = 10, 3, 3
-
-
-def hide_password(url: str) -> str:
-    """The URL of a storage for people and logs: without its password."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    return f"{parts.scheme}://{name + '@' if name else ''}{host}{parts.path}"
 
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
@@ -52,6 +47,24 @@ def encode(arguments: Iterable[str | bytes | int]) -> bytes:
         out.append(part)
         out.append(b"\r\n")
     return b"".join(out)
+
+
+class Call(NamedTuple):
+    """A command that was asked, for whoever has to ask it elsewhere."""
+
+    arguments: tuple[str | bytes | int, ...]
+    in_place: bool
+
+
+def _ignore(_reply: Reply) -> None:
+    """Nobody waits for this answer."""
+
+
+def _nothing() -> None:
+    """A server that is no cluster's has no keys elsewhere."""
+
+
+_ASKING = encode(["ASKING"])
 
 
 class _InPlace:
@@ -149,8 +162,14 @@ class _Link(asyncio.BufferedProtocol):
 
     def _error(self, text: str) -> hiredis.ReplyError:
         """Make the reply of an error: the one place that sees errors without looking at every answer."""
-        if text.startswith("NOSCRIPT"):
+        word = text.partition(" ")[0]
+        if word == "NOSCRIPT":
             self._owner.scripts_lost(self)
+        elif word == "READONLY" and not self.transport.is_closing():
+            # Another one was made the primary, and may be at this address by now.
+            self._reject("it has become a replica")
+        elif word in _MISPLACED:
+            self._owner.misplaced()
         return hiredis.ReplyError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,10 +223,11 @@ class _Target:
     """Where a URL leads, and what is said there first."""
 
     def __init__(self, url: str) -> None:
+        self._find: Finder | None
+        url, self._find = finder(url)
         options: dict[str, Any] = dict(parse_url(url))
         self._path: str | None = options.get("path")
-        self._host: str = options.get("host", "localhost")
-        self._port: int = options.get("port", 6379)
+        self._address: tuple[str, int] = (options.get("host", "localhost"), options.get("port", 6379))
         secure = options.pop("connection_class", None) is SSLConnection
         # redis-py knows all that a rediss:// URL may say of certificates.
         self._tls = SSLConnection(**options).ssl_context.get() if secure else None
@@ -223,7 +243,8 @@ class _Target:
         if self._path is not None:
             _, link = await loop.create_unix_connection(make, self._path)
         else:
-            _, link = await loop.create_connection(make, self._host, self._port, ssl=self._tls)
+            address = self._address if self._find is None else await self._find()
+            _, link = await loop.create_connection(make, *address, ssl=self._tls)
         return link
 
 
@@ -239,7 +260,8 @@ class Connection:
         """Prepare; `open` connects.
 
         Args:
-            url: what redis-py's `from_url` takes: `unix:///PATH`, `redis://...`, `rediss://...`.
+            url: of one server, `unix:///PATH`, `redis://...`, `rediss://...`; or of Sentinels, `redis+sentinel://...`,
+                which are asked for the primary each time.
             prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
 
         Raises:
@@ -252,12 +274,24 @@ class Connection:
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
         self._usable = asyncio.Event()
-        self.on_lost: list[Callable[[], None]] = []
-        """Called when the connection is lost, before any request under way is told."""
+        self.on_lost: list[Callable[[Connection], None]] = []
+        """Called with the connection when it is lost, before any request under way is told."""
         self.on_restored: list[Callable[[], None]] = []
         """Called when there is another one."""
+        self.on_misplaced: Callable[[], None] = _nothing
+        """Called when this turns out to be a node of a cluster that does not serve what it was asked for."""
+        self.redirected: Callable[[str, Call], Awaitable[Reply]] | None = None
+        """Asks again where a node of a cluster says that a key is, given its words; None: that is an answer."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
+
+    def at(self, _key: str | bytes) -> Self:
+        """The connection to the server that has a key: this one."""
+        return self
+
+    def misplaced(self) -> None:
+        """Called by a link that was told that a key is elsewhere."""
+        self.on_misplaced()
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
@@ -265,6 +299,10 @@ class Connection:
             self._set_link(await self._connect())
         except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
             raise Unreachable(f"Redis does not answer: {error}") from None
+
+    def connect_soon(self) -> None:
+        """Connect in the background, as after a loss."""
+        self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _connect(self) -> _Link:
         async with asyncio.timeout(_GREETING_S):
@@ -281,9 +319,9 @@ class Connection:
             return
         self._set_link(None)
         for listener in self.on_lost:
-            listener()
+            listener(self)
         if not self._closed:
-            self._repair = asyncio.get_running_loop().create_task(self._reconnect())
+            self.connect_soon()
             _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
 
     async def _reconnect(self) -> None:
@@ -392,13 +430,42 @@ class Connection:
         Raises:
             StorageUnavailable: there is no connection, or it was lost before the answer.
         """
+        call = Call(arguments, in_place)
+        reply = await self.ask(call)
+        if self.redirected is not None and self.is_redirection(reply):
+            return await self.redirected(str(reply), call)
+        return reply
+
+    async def ask(self, call: Call, *, asking: bool = False) -> Reply:
+        """The same, but for redirections, which are answers here.
+
+        Args:
+            call: the command.
+            asking: its keys are on their way to this node of a cluster (ASKING).
+
+        Raises:
+            StorageUnavailable: there is no connection, or it was lost before the answer.
+        """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         settle = _settler(answer)
-        self.send([encode(arguments)], _InPlace(settle) if in_place else settle)
+        callback = _InPlace(settle) if call.in_place else settle
+        if asking:
+            self.send_several([_ASKING, encode(call.arguments)], [_ignore, callback])
+        else:
+            self.send([encode(call.arguments)], callback)
         reply = await answer
         if isinstance(reply, StorageUnavailable):
             raise reply
         return reply
+
+    @staticmethod
+    def is_redirection(reply: Reply) -> bool:
+        """Whether a node of a cluster says that another one has the key."""
+        return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_REDIRECTED)
+
+    async def ping(self) -> None:
+        """Raises StorageUnavailable when the connection is down."""
+        await self.call("PING")
 
     async def close(self) -> None:
         """Close for good, after what was sent has been answered or a second has passed."""

@@ -18,14 +18,16 @@ class RedisDocuments:
 
     async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id, in id order."""
-        found = checked(await self._scripts.connection.call("HGETALL", self._keyspace.documents(kind)))
+        key = self._keyspace.documents(kind)
+        found = checked(await self._scripts.shards.at(key).call("HGETALL", key))
         return {name.decode(): value for name, value in sorted(zip(found[::2], found[1::2], strict=True))}
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
         """Store a document unless there is one; see `broker.ports.DocumentStorage.keep`."""
         key = self._keyspace.documents(kind)
-        checked(await self._scripts.connection.call("HSETNX", key, name, document))
-        kept: bytes = checked(await self._scripts.connection.call("HGET", key, name))
+        connection = self._scripts.shards.at(key)
+        checked(await connection.call("HSETNX", key, name, document))
+        kept: bytes = checked(await connection.call("HGET", key, name))
         return kept
 
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:

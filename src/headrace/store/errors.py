@@ -1,6 +1,14 @@
 """Why a storage cannot be used. Messages are one line for a person: what is in the way, and what to try."""
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError, ReadOnlyError
+import re
+
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisClusterException,
+)
 
 
 class StoreError(Exception):
@@ -17,6 +25,10 @@ class Unreachable(StoreError):
 
 class TooOld(StoreError):
     """The server at the URL is older than what the scripts need."""
+
+
+class WrongKind(StoreError):
+    """What is at the URL is named by a URL of another kind."""
 
 
 class Stray(Exception):
@@ -41,4 +53,21 @@ def in_the_way(error: Exception) -> tuple[str, str]:
         return "is a replica, which takes no records", "name its primary with --redis URL"
     if isinstance(error, BusyLoadingError):
         return "is still loading its data", "start again when it has"
+    return _in_the_way_of_a_cluster(error)
+
+
+def _in_the_way_of_a_cluster(error: Exception) -> tuple[str, str]:
+    """redis-py tells what is wrong with a cluster in the texts of one class of errors, or in what has led to them."""
+    text = str(error)
+    uncovered = re.search(r"(\d+) of (\d+) covered", text)
+    if uncovered is not None:
+        slots = int(uncovered[2]) - int(uncovered[1])
+        return (
+            f"has {slots} slots that no primary serves: what lies there could be neither read nor written",
+            "see `redis-cli --cluster check`, and give each slot a primary",
+        )
+    if "Cluster mode is not enabled" in text:
+        return "is no cluster", "name a single server with redis://HOST:PORT"
+    if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
+        return in_the_way(error.__cause__)
     return f"does not answer: {text}", "start it, or name another with --redis URL"

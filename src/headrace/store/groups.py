@@ -31,7 +31,6 @@ class RedisGroups:
 
     def __init__(self, scripts: Scripts, keyspace: Keyspace, fence: Fence) -> None:
         self._scripts = scripts
-        self._connection = scripts.connection
         self._keyspace = keyspace
         self._fence = fence
         self._registered: set[str] = set()
@@ -60,7 +59,8 @@ class RedisGroups:
 
     async def names(self) -> list[str]:
         """Every group's name, in order; some of them may have ended."""
-        stored = checked(await self._connection.call("SMEMBERS", self._keyspace.groups))
+        key = self._keyspace.groups
+        stored = checked(await self._scripts.shards.at(key).call("SMEMBERS", key))
         return sorted(name.decode() for name in stored)
 
     async def load_one(self, name: str, view: int) -> StoredGroup:

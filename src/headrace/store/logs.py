@@ -23,6 +23,7 @@ from headrace.store.restoring import Acknowledged, Opened
 from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts
 from headrace.store.searching import Searching
+from headrace.store.shards import Shards
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch
@@ -47,7 +48,7 @@ class RedisLogs(Searching):
 
     def __init__(
         self,
-        connection: Connection,
+        shards: Shards,
         fence: Fence,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
@@ -59,7 +60,7 @@ class RedisLogs(Searching):
         """Own nothing yet.
 
         Args:
-            connection: to the Redis.
+            shards: what keeps the logs.
             fence: the number of the view: openings under an older one are refused from the first of ours on.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
@@ -67,23 +68,24 @@ class RedisLogs(Searching):
             disk: room on the disk that Redis writes to, where that is known.
             counted: counts what goes on.
         """
-        self._connection = connection
-        self._scripts = Scripts(connection, disk)
+        self._shards = shards
+        self._scripts = Scripts(shards, disk)
         self._fence = fence
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
         self._early = early
         self._counted = counted or StoreCounters()
-        self._placer = Placer(connection, now_ms, early, disk, self._counted)
+        self._placer = Placer(now_ms, early, disk, self._counted)
         self._logs: dict[str, OwnedLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-        connection.on_lost.append(self._connection_lost)
+        shards.on_lost.append(self._connection_lost)
 
-    def _connection_lost(self) -> None:
+    def _connection_lost(self, connection: Connection) -> None:
         """What Redis has when it comes back may be less than it had."""
         error = StorageUnavailable("the connection to Redis was lost")
         for log in tuple(self._logs.values()):
-            self._placer.fail(log, error)
+            if log.connection is connection:
+                self._placer.fail(log, error)
 
     # Owning
 
@@ -105,15 +107,19 @@ class RedisLogs(Searching):
                 log = self._logs[stream] = OwnedLog(stream)
             # An opening makes an ownership of before void, also where nobody doubted it.
             self._placer.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
+            connection = self._shards.at(stream)
             try:
                 async with asyncio.timeout(_PATIENCE_S):
-                    await self._connection.ready()
+                    await connection.ready()
             except TimeoutError:
                 raise StorageUnavailable("no connection to Redis") from None
-            made = self._connection.made
+            made = connection.made
             opened = await self._open(log, create=create, view=self._fence.number if view is None else view)
-            if self._connection.made != made:
+            if connection.made != made:
                 raise StorageUnavailable("the connection to Redis was lost during an opening")
+            if self._shards.at(stream) is not connection:
+                raise StorageUnavailable(f"{stream} has moved to another shard during an opening")
+            log.connection = connection
             self._counted.openings += 1
             log.lost = lost
             log.doubt = None
@@ -193,7 +199,7 @@ class RedisLogs(Searching):
         Returns:
             The producers, and those that the snapshot has not as they are, or has no longer to have.
         """
-        stored = checked(await self._connection.call("HGETALL", producers_of(stream)))
+        stored = checked(await self._shards.at(stream).call("HGETALL", producers_of(stream)))
         least = self._now_ms() - self._producer_expiry_ms
         producers: dict[int, Producer] = {}
         unsaved: set[int] = set()
@@ -324,7 +330,8 @@ class RedisLogs(Searching):
         last = "+" if end is None else entries.range_end(epochs, end)
         first = entries.range_start(epochs, offset)
         while True:
-            raw = checked(await self._connection.call("XRANGE", log.name, first, last, "COUNT", count, in_place=True))
+            connection = self._shards.at(log.name)
+            raw = checked(await connection.call("XRANGE", log.name, first, last, "COUNT", count, in_place=True))
             found = entries.decode(raw)
             if len(found) < len(raw):
                 self._placer.fail(log, _stray(log.name))
@@ -379,7 +386,7 @@ class RedisLogs(Searching):
     async def size(self, stream: str) -> int:
         """Bytes of the record batches in the log, those included that are on their way."""
         log = self._owned(stream)
-        trimmed = checked(await self._connection.call("HGET", log.state, "f"))
+        trimmed = checked(await self._shards.at(stream).call("HGET", log.state, "f"))
         return log.size + log.waiting_bytes - int(trimmed or 0)
 
     async def mirror_position(self, stream: str, group: str, offset: int) -> None:

@@ -44,7 +44,8 @@ class LookedAtLog(Searching):
             return []
         first, last = entries.range_start(self._epochs, offset), entries.range_end(self._epochs, end)
         while True:
-            raw = checked(await self._scripts.connection.call("XRANGE", stream, first, last, "COUNT", count))
+            connection = self._scripts.shards.at(stream)
+            raw = checked(await connection.call("XRANGE", stream, first, last, "COUNT", count))
             found = entries.decode(raw)
             if found or not raw:
                 return found

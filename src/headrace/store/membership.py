@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import redis.asyncio
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError
 
 from headrace.keyspace import membership
 from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.scripts import script
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
+from headrace.redis_clients import ERRORS
 from headrace.store.fence import Fence
 from headrace.topics.errors import StorageUnavailable
 
@@ -96,14 +97,13 @@ class RedisMembership:
         await self._run("publish_leaders", keys, [self._fence.number, *told])
 
     async def _run(self, name: str, keys: list[str], arguments: Sequence[str | bytes | int]) -> Any:
-        call = self._client.register_script(script(name).text)
-        return await self._asked(lambda: call(keys=keys, args=list(arguments)))
+        return await self._asked(lambda: _run(self._client, name, keys, arguments))
 
     @staticmethod
     async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
         try:
             return await ask()
-        except (RedisError, OSError) as error:
+        except ERRORS as error:
             raise StorageUnavailable(f"Redis does not answer: {error}") from error
 
 
@@ -114,4 +114,17 @@ async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:
 
 async def begin_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:
     """Begin a new epoch where a lock keeps other servers out already; returns it, 1 at first. Raises RedisError."""
-    return int(await client.register_script(script("begin_epoch").text)(keys=[epoch_key]))
+    return int(await _run(client, "begin_epoch", [epoch_key], []))
+
+
+async def _run(
+    client: "redis.asyncio.Redis", name: str, keys: list[str], arguments: Sequence[str | bytes | int]
+) -> Any:
+    """Run a script where its keys are. Raises RedisError."""
+    called = script(name)
+    given: list[Any] = [*keys, *arguments]
+    try:
+        return await client.evalsha(called.sha, len(keys), *given)
+    except NoScriptError:
+        # Sent whole it is kept there; SCRIPT LOAD would ask each of a cluster's primaries.
+        return await client.eval(called.text, len(keys), *given)

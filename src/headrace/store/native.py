@@ -18,7 +18,7 @@ from headrace.records import streams
 from headrace.records.errors import BatchError
 from headrace.store.connection import Reply, encode
 from headrace.store.fence import Fence
-from headrace.store.native_watch import StreamWatcher
+from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
 from headrace.topics.errors import CorruptBatch, StorageUnavailable
@@ -46,6 +46,11 @@ _BATCH_BYTES = 1 << 20
 def _error_of(reply: Exception) -> Exception:
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
         return NotAStream("the key of a native topic's stream holds something else")
+    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("CROSSSLOT"):
+        return NotAStream(
+            "on a Redis Cluster a stream with braces in its key cannot be part of a topic: what is kept beside it "
+            "would be in another slot; rename it"
+        )
     return error_of(reply)
 
 
@@ -81,8 +86,7 @@ class RedisNative:
         """
         self._counted = counted or StoreCounters()
         self._scripts = scripts
-        self._connection = scripts.connection
-        self._watcher = StreamWatcher(url, scripts.connection)
+        self._watcher = watcher(url, scripts.shards)
         self._fence = fence
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
@@ -148,7 +152,7 @@ class RedisNative:
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
         known, _, rest = head.partition(b"\r\n")
         answered = partial(self._appended, done, len(append.batch), perf_counter())
-        self._connection.send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], answered)
+        self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], answered)
 
     def _appended(self, done: AppendDone, size: int, began: float, reply: Reply) -> None:
         counted = self._counted
@@ -161,9 +165,9 @@ class RedisNative:
         counted.append_bytes += size
         done(Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply)))
 
-    async def settle(self) -> None:
+    async def settle(self, stream: NativeStream) -> None:
         """Return when every append given before has its answer: answers come in order, so this one is the last."""
-        checked(await self._connection.call("PING"))
+        checked(await self._scripts.shards.at(stream.key).call("PING"))
 
     async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
         """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""
@@ -229,7 +233,7 @@ class RedisNative:
         batches, unfit, gone = streams.build_batches(entries, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
             # Trimmed or deleted since they were delivered: nobody will ever commit them.
-            self._connection.send([encode(["XACK", stream.key, group, *gone])], _ignore)
+            self._scripts.shards.at(stream.key).send([encode(["XACK", stream.key, group, *gone])], _ignore)
         return NativeRead(
             batches=[StoredBatch(*batch) for batch in batches],
             entries=len(entries),
@@ -251,14 +255,14 @@ class RedisNative:
         after = start if isinstance(start, str) else native.id_before(start, stream.bits)
         if native.parts_of(after.encode()) >= native.parts_of(native.id_before(end, stream.bits).encode()):
             return True
-        found = await self._connection.call(
+        found = await self._scripts.shards.at(stream.key).call(
             "XRANGE", stream.key, f"({after}", native.id_before(end, stream.bits), "COUNT", 1
         )
         return not checked(found)
 
     async def size(self, stream: NativeStream) -> int:
         """Bytes that the stream takes in memory, about: Redis weighs a few of its entries (MEMORY USAGE)."""
-        return int(checked(await self._connection.call("MEMORY", "USAGE", stream.key)) or 0)
+        return int(checked(await self._scripts.shards.at(stream.key).call("MEMORY", "USAGE", stream.key)) or 0)
 
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
@@ -371,7 +375,7 @@ class RedisNative:
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
         """Every Redis consumer group of the stream, with its lag."""
-        reply = await self._connection.call("XINFO", "GROUPS", stream.key)
+        reply = await self._scripts.shards.at(stream.key).call("XINFO", "GROUPS", stream.key)
         if isinstance(reply, hiredis.ReplyError) and "no such key" in str(reply):
             return []
         found = []

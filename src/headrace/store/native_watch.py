@@ -1,13 +1,16 @@
 """Waits for entries of streams, whoever adds them: XREAD BLOCK on a connection of its own.
 
-One command waits for all streams that somebody watches. Where another stream comes in, CLIENT UNBLOCK ends the waiting,
-and it begins anew. A stream that nobody watches any more stays until something is added to it: consumers come back
-every few hundred milliseconds, and each change costs two commands.
+In a cluster one command cannot wait for streams of several slots: there each stream is looked at in turns.
+
+On one server it can: one waits for all streams that somebody watches. Where another stream comes in, CLIENT UNBLOCK
+ends the waiting, and it begins anew. A stream that nobody watches any more stays until something is added to it:
+consumers come back every few hundred milliseconds, and each change costs two commands.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Protocol
 
 import hiredis
 import structlog
@@ -15,6 +18,7 @@ import structlog
 from headrace.keyspace.native import parts_of
 from headrace.store.connection import Connection
 from headrace.store.errors import Unreachable
+from headrace.store.shards import Shards
 from headrace.topics.errors import StorageUnavailable
 
 Woken = Callable[[str | None], None]
@@ -25,9 +29,75 @@ _ENTRIES = 2
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 _SHORT_BLOCK_MS = 100
+_TURN_S = 0.02
 _NO_STREAM_S = 1.0
 """How often a key that is no stream is tried again."""
 _log = structlog.get_logger("headrace.store")
+
+
+class Watcher(Protocol):
+    """Wakes those who wait for entries."""
+
+    def watch(self, stream: str, after: str, woken: Woken) -> None:
+        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+
+    def unwatch(self, stream: str) -> None:
+        """Nobody waits for this stream any more; its key may be gone."""
+
+    async def close(self) -> None:
+        """Wait for nothing any more."""
+
+
+def watcher(url: str, shards: Shards) -> Watcher:
+    """What waits for entries of streams on these servers, of that URL."""
+    return StreamWatcher(url, shards) if isinstance(shards, Connection) else TurnsWatcher(shards)
+
+
+class TurnsWatcher:
+    """Looks every now and then at each stream that somebody waits for, all of them at once."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._waiting: dict[str, tuple[str, Woken]] = {}
+        """Stream -> the id behind which something is waited for, and who does."""
+        self._task: asyncio.Task[None] | None = None
+        self._any = asyncio.Event()
+
+    def watch(self, stream: str, after: str, woken: Woken) -> None:
+        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        self._waiting[stream] = after, woken
+        self._any.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def unwatch(self, stream: str) -> None:
+        """Nobody waits for this stream any more; its key may be gone."""
+        self._waiting.pop(stream, None)
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                self._any.clear()
+                await self._any.wait()
+            # A stream that cannot be looked at now is looked at again.
+            await asyncio.gather(*map(self._look, tuple(self._waiting)), return_exceptions=True)
+            await asyncio.sleep(_TURN_S)
+
+    async def _look(self, stream: str) -> None:
+        after, woken = self._waiting[stream]
+        reply = await self._shards.at(stream).call("XREAD", "COUNT", _ENTRIES, "STREAMS", stream, after)
+        if isinstance(reply, Exception) or not reply or self._waiting.get(stream) != (after, woken):
+            return
+        del self._waiting[stream]
+        ((_, entries),) = reply
+        # Where there are more than were asked for, this is not the last.
+        woken(entries[-1][0].decode() if len(entries) < _ENTRIES else None)
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 class StreamWatcher:

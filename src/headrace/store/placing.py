@@ -92,8 +92,8 @@ class OwnedLog:
     """A log that this server has opened, as the store sees it."""
 
     __slots__ = (
-        "acknowledged", "doubt", "entries", "epochs", "id", "key", "lost", "name", "newest", "private", "size",
-        "term", "under_way", "urgent", "waiting", "waiting_bytes", "xadd", "xlen",
+        "acknowledged", "connection", "doubt", "entries", "epochs", "id", "key", "lost", "name", "newest", "private",
+        "size", "term", "under_way", "urgent", "waiting", "waiting_bytes", "xadd", "xlen",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -104,6 +104,8 @@ class OwnedLog:
         self.xlen = b"*2\r\n$4\r\nXLEN\r\n" + stream
         self.doubt: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
         """Why nothing can be placed just now; None while all is well."""
+        self.connection: Connection
+        """To the server that it was opened in; nothing is sent while there is a doubt."""
         self.lost: Lost = _nobody
         self.term = 0
         self.id = b""
@@ -135,11 +137,10 @@ class OwnedLog:
 
 
 class Placer:
-    """Sends what is to be placed over a connection; each log's in the order given."""
+    """Sends what is to be placed, each log's over the connection that it was opened with, in the order given."""
 
     def __init__(
         self,
-        connection: Connection,
         now_ms: Callable[[], int],
         early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
@@ -148,13 +149,11 @@ class Placer:
         """Begin with nothing.
 
         Args:
-            connection: to the Redis.
             now_ms: the time of arrival, for batches whose records have none.
             early: acknowledges small batches before they are sent; None: every batch waits for Redis.
             disk: room on the disk that Redis writes to, where that is known.
             counted: counts what is placed.
         """
-        self._connection = connection
         self._now_ms = now_ms
         self._early = early
         self._disk = disk
@@ -235,7 +234,7 @@ class Placer:
         log.urgent = True
         if log.under_way is None:
             self._due[log] = None
-            self._connection.before_flush(self._send_due)
+            log.connection.before_flush(self._send_due)
 
     def _lingered(self) -> None:
         self._timer = None
@@ -268,7 +267,7 @@ class Placer:
             waiting.popleft()
             log.urgent = bool(waiting)
             log.under_way = first
-            self._connection.send([first.command], partial(self._script_answered, log, first))
+            log.connection.send([first.command], partial(self._script_answered, log, first))
             return
         batches: list[Batch] = []
         size = 0
@@ -288,11 +287,11 @@ class Placer:
         chunks = self._commands(log, batches)
         if count == 1:
             replies: list[Reply] = []
-            self._connection.send_several(chunks, [replies.append, partial(self._answered_one, replies, answered)])
+            log.connection.send_several(chunks, [replies.append, partial(self._answered_one, replies, answered)])
         else:
             queued: list[Reply] = []
             several = [queued.append] * (count + 2)
-            self._connection.send_several(chunks, [*several, partial(self._answered_several, queued, answered)])
+            log.connection.send_several(chunks, [*several, partial(self._answered_several, queued, answered)])
 
     def _commands(self, log: OwnedLog, batches: Sequence[Batch]) -> list[Chunk]:
         several = len(batches) > 1
@@ -356,7 +355,7 @@ class Placer:
             self._early.proven(call.proof)
         if self._disk is not None and log.private and self._disk.low():
             # An answer proves nothing of the disk; one to what is sent behind it does.
-            self._connection.send([_PING], partial(self._proven, log, call))
+            log.connection.send([_PING], partial(self._proven, log, call))
             return
         self._settle(log, call)
 

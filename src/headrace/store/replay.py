@@ -72,10 +72,11 @@ async def replay(
 async def _is_registered(scripts: Scripts, stream: str) -> bool:
     """Whether a topic of any virtual cluster has this log."""
     keyspace = Keyspace()
-    clusters = checked(await scripts.connection.call("HKEYS", keyspace.documents("clusters")))
+    key = keyspace.documents("clusters")
+    clusters = checked(await scripts.shards.at(key).call("HKEYS", key))
     for name in {keyspace.cluster, *(each.decode() for each in clusters)}:
         topics = msgspec.structs.replace(keyspace, cluster=name).topics
-        found = checked(await scripts.connection.call("HVALS", topics))
+        found = checked(await scripts.shards.at(topics).call("HVALS", topics))
         if any(stream in registry.topic(text).streams for text in found):
             return True
     return False

@@ -1,9 +1,10 @@
 """Calls of the server-side scripts: one object over the whole of `keyspace/lua`, shared by every part of the store."""
 
 from headrace.keyspace.scripts import script, scripts
-from headrace.store.connection import Connection, Reply, encode
+from headrace.store.connection import Reply, encode
 from headrace.store.replies import checked
 from headrace.store.room import NEARLY_FULL, DiskRoom
+from headrace.store.shards import Shards
 from headrace.topics.errors import StorageFull
 
 _GROWING = frozenset({"put_topic", "register_group", "save_documents", "save_group"})
@@ -18,25 +19,26 @@ def load_commands() -> list[bytes]:
 
 
 class Scripts:
-    """The scripts over a connection that has them loaded."""
+    """The scripts over connections that have them loaded. All keys of a call are in the slot of the first."""
 
-    def __init__(self, connection: Connection, disk: DiskRoom | None = None) -> None:
+    def __init__(self, shards: Shards, disk: DiskRoom | None = None) -> None:
         """Begin.
 
         Args:
-            connection: that has the scripts loaded.
+            shards: with the scripts loaded.
             disk: room on the disk that Redis writes to, where that is known.
         """
-        self.connection = connection
+        self.shards = shards
         self._disk = disk
 
     async def call(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
         """Call a script; an error that it answers is returned. Raises StorageUnavailable, StorageFull."""
         if self._disk is not None and name in _GROWING and not self._disk.has_room(0):
             raise StorageFull(NEARLY_FULL)
-        reply = await self.connection.call("EVALSHA", script(name).sha, len(keys), *keys, *arguments)
+        connection = self.shards.at(keys[0])
+        reply = await connection.call("EVALSHA", script(name).sha, len(keys), *keys, *arguments)
         if self._disk is not None and name in _PROVEN and self._disk.low():
-            checked(await self.connection.call("PING"))
+            checked(await connection.call("PING"))
         return reply
 
     async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:

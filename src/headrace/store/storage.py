@@ -1,5 +1,6 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -7,15 +8,16 @@ from uuid import uuid4
 import msgspec
 import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
-from headrace.store.connection import Connection, encode, hide_password
+from headrace.redis_clients import ERRORS, cluster_of, on_primaries
+from headrace.storage_urls import without_password
+from headrace.store.connection import encode
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
-from headrace.store.errors import TooOld, Unreachable, WrongLayout, in_the_way
+from headrace.store.errors import TooOld, Unreachable, WrongKind, WrongLayout, in_the_way
 from headrace.store.fence import Fence
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
@@ -24,12 +26,18 @@ from headrace.store.native import RedisNative
 from headrace.store.replay import replay
 from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts, load_commands
+from headrace.store.shards import Shards, connected
 from headrace.store.topics import RedisTopics
 from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
 
 _log = structlog.get_logger("headrace.store")
 _OLDEST_REDIS = (7, 0)
+_OTHER_MODES = {
+    "cluster": "is one of a Redis Cluster: name it with redis+cluster://HOST:PORT,HOST:PORT",
+    "sentinel": "is a Sentinel: name it with redis+sentinel://HOST:PORT,HOST:PORT/NAME, with the primary's name there",
+}
+"""What a server may be that was named as one by itself."""
 _CONNECTION_NAME = "headrace-server"
 """Tells the connections that servers write over from those of people and of readers."""
 
@@ -41,6 +49,17 @@ class Durability(msgspec.Struct, frozen=True):
     fsync: str = ""
     save: str = ""
     eviction: str = ""
+
+    @classmethod
+    def told(cls, settings: Mapping[Any, Any]) -> Self:
+        """As CONFIG GET has told it."""
+        told = {_text(name): _text(value or "") for name, value in settings.items()}
+        return cls(
+            append_only=told.get("appendonly", ""),
+            fsync=told.get("appendfsync", ""),
+            save=told.get("save", ""),
+            eviction=told.get("maxmemory-policy", ""),
+        )
 
     def warnings(self) -> list[str]:
         """What an operator should know, a sentence each; empty when all is well or nothing is known."""
@@ -80,29 +99,27 @@ class RedisStorage:
         self,
         url: str,
         admin: redis.asyncio.Redis,
-        connection: Connection,
+        shards: Shards,
         keyspace: Keyspace,
         epoch: int,
         cluster: str,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
-        journal: Journal | None = None,
+        early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
-        counted: StoreCounters | None = None,
+        counted: StoreCounters,
     ) -> None:
         """Use `open`."""
-        counted = counted or StoreCounters()
-        connection.on_restored.append(partial(_count_reconnect, counted))
+        shards.on_restored.append(partial(_count_reconnect, counted))
         self.url = url
         self.cluster_id = cluster
         self.fence = Fence(epoch)
         """The number under which everything is written; raised with each view."""
         self._admin = admin
-        self._connection = connection
-        self.scripts = Scripts(connection, disk)
-        early = EarlyAcknowledgement.over(journal, connection, counted)
+        self._shards = shards
+        self.scripts = Scripts(shards, disk)
         self.logs = RedisLogs(
-            connection, self.fence, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
+            shards, self.fence, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
         )
         self.native = RedisNative(self.scripts, url, self.fence, producer_expiry_ms=producer_expiry_ms, counted=counted)
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
@@ -127,7 +144,7 @@ class RedisStorage:
         """Check the layout and connect.
 
         Args:
-            url: what redis-py's `from_url` takes.
+            url: where it is: `storage_urls.StorageUrl`.
             admin: a client for that URL, closed by `close`.
             epoch: this server's epoch, or the number of the view that it has joined.
             keyspace: the keys; the default ones if None.
@@ -139,7 +156,7 @@ class RedisStorage:
             counted: counts what goes on.
 
         Raises:
-            Unreachable, TooOld, WrongLayout; StoreError: the journal could not be made.
+            Unreachable, TooOld, WrongKind, WrongLayout; StoreError: the journal could not be made.
         """
         keyspace = keyspace or Keyspace()
         try:
@@ -148,22 +165,27 @@ class RedisStorage:
             cluster = await _check_layout(admin, keyspace)
             if alone:
                 await _end_older_servers(admin)
-        except RedisError as error:
-            raise Unreachable(f"Redis at {hide_password(url)} {'; '.join(in_the_way(error))}") from None
+        except WrongKind as error:
+            raise WrongKind(f"the server at {without_password(url)} {error}") from None
+        except ERRORS as error:
+            raise Unreachable(f"Redis at {without_password(url)} {'; '.join(in_the_way(error))}") from None
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
-        connection = Connection(url, [*name, *load_commands()])
-        await connection.open()
+        counted = counted or StoreCounters()
+        shards = await connected(url, admin, [*name, *load_commands()])
+        early: EarlyAcknowledgement | None = None
         if journal is not None:
+            connection = shards.at(keyspace.version)
             try:
                 journal = await replay(connection, epoch, journal, journal_bytes, empty=empty)
             except TopicError as error:
-                await connection.close()
+                await shards.close()
                 raise Unreachable(f"Valkey does not take what is in the journal: {error}; start again") from None
             except BaseException:
-                await connection.close()
+                await shards.close()
                 raise
+            early = EarlyAcknowledgement.over(journal, connection, counted)
         return cls(
-            url, admin, connection, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, journal=journal,
+            url, admin, shards, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, early=early,
             disk=disk, counted=counted,
         )  # fmt: skip
 
@@ -180,28 +202,23 @@ class RedisStorage:
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
         try:
-            found: dict[Any, Any] = await self._admin.config_get(
-                "appendonly", "appendfsync", "save", "maxmemory-policy"
+            asked: list[dict[Any, Any]] = await on_primaries(
+                self._admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy"
             )
-        except RedisError:
+        except ERRORS:
             return Durability()
-        told = {_text(name): _text(value) for name, value in found.items()}
-        return Durability(
-            append_only=told.get("appendonly", ""),
-            fsync=told.get("appendfsync", ""),
-            save=told.get("save", ""),
-            eviction=told.get("maxmemory-policy", ""),
-        )
+        # Of a cluster's primaries, whose settings should be the same, the weakest.
+        return max(map(Durability.told, asked), key=lambda each: len(each.warnings()))
 
     async def ping(self) -> None:
-        """Raises StorageUnavailable when the hot connection is down."""
-        await self._connection.call("PING")
+        """Raises StorageUnavailable when a hot connection is down."""
+        await self._shards.ping()
 
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
         await self.native.close()
         self.logs.flush()
-        await self._connection.close()
+        await self._shards.close()
         self.logs.close()
         await self._admin.aclose()
 
@@ -222,12 +239,16 @@ def _text(value: bytes | str) -> str:
 
 
 async def _check_version(admin: redis.asyncio.Redis) -> None:
-    info: dict[str, Any] = await admin.info("server")
-    version = str(info.get("redis_version", ""))
-    # Valkey tells the Redis version it is compatible with here, and its own elsewhere.
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers and numbers < _OLDEST_REDIS:
-        raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
+    for info in await on_primaries(admin, "info", "server"):
+        # Redis has one name for it, Valkey the other.
+        mode = info.get("redis_mode") or info.get("server_mode")
+        if cluster_of(admin) is None and mode in _OTHER_MODES:
+            raise WrongKind(_OTHER_MODES[mode])
+        version = str(info.get("redis_version", ""))
+        # Valkey tells the Redis version it is compatible with here, and its own elsewhere.
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        if numbers and numbers < _OLDEST_REDIS:
+            raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
 
 
 async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:

@@ -24,7 +24,6 @@ class RedisTopics:
         self, scripts: Scripts, keyspace: Keyspace, fence: Fence, logs: RedisLogs, native: RedisNative
     ) -> None:
         self._scripts = scripts
-        self._connection = scripts.connection
         self._keyspace = keyspace
         self._fence = fence
         self._logs = logs
@@ -36,11 +35,12 @@ class RedisTopics:
         return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
 
     async def _in(self, key: str) -> list[Topic]:
-        return [registry.topic(text) for text in checked(await self._connection.call("HVALS", key))]
+        return [registry.topic(text) for text in checked(await self._scripts.shards.at(key).call("HVALS", key))]
 
     async def find(self, name: str) -> Topic | None:
         """The topic of that name as it is stored; None when there is none."""
-        text = checked(await self._connection.call("HGET", self._keyspace.topics, name))
+        key = self._keyspace.topics
+        text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
         return None if text is None else registry.topic(text)
 
     async def create(self, topic: Topic) -> None:

@@ -57,4 +57,4 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
             await asyncio.sleep(0.01)
     assert isinstance(answers[-1], Appended)
     (stream,) = live.topic.streams
-    assert await storage.scripts.connection.call("XLEN", stream) == 1
+    assert await storage.scripts.shards.at(stream).call("XLEN", stream) == 1

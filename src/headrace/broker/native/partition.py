@@ -304,7 +304,7 @@ class NativePartition:
 
     async def settle(self) -> None:
         """Return when every append given before has its answer; where the log ends is known then."""
-        await self.native.settle()
+        await self.native.settle(self.place)
         self.learn(await self.native.extent(self.place))
 
     def expire_producers(self, before_ms: int) -> None:

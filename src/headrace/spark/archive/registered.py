@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 
 import msgspec
-import redis
 
 from headrace.keyspace import archives
 from headrace.keyspace.keys import Keyspace
+from headrace.redis_clients import ERRORS
 from headrace.spark.archive.batch import Target
 from headrace.spark.errors import StorageUnavailable
 from headrace.spark.log import connect
@@ -49,7 +49,7 @@ class Registrar:
             if there in {document.table, None}:
                 self._redis.hset(self._key, target.topic_id, archives.encode(document))
                 return None
-        except redis.RedisError as error:
+        except ERRORS as error:
             raise StorageUnavailable(f"the archive was not registered: {' '.join(str(error).split())}") from error
         if self._elsewhere.get(target.topic_id) == there:
             return None

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final, Self
 
 import msgspec
-import redis
 
 from headrace.archiving.telling import make_room
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.archive import State
 from headrace.metrics.pipeline import KIND, FlowTold, PipelineTold
+from headrace.redis_clients import ERRORS, blocking
 from headrace.spark.client.cluster import kept
 from headrace.spark.errors import SparkError
 from headrace.spark.pipeline import check
@@ -38,9 +38,10 @@ class Teller:
         self._folder = folder
         self._started_ms = _now_ms()
         self._key = Keyspace().documents(KIND)
-        self._storages = [
-            redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S) for url in urls
-        ]
+        self._storages = []
+        for url in urls:
+            with contextlib.suppress(*ERRORS):
+                self._storages.append(blocking(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S))
         host = socket.gethostname()
         self._id = hashlib.sha256(f"{host}\n{folder}".encode()).hexdigest()[:24]
         self._host = host
@@ -98,7 +99,7 @@ class Teller:
             try:
                 make_room(storage, self._key, self._id)
                 storage.hset(self._key, self._id, document)
-            except redis.RedisError:
+            except ERRORS:
                 self._storages.remove(storage)  # so that the run waits for it once only
                 storage.close()
 

@@ -1,0 +1,108 @@
+"""redis-py's clients for a storage URL: of a single server, of a Redis Cluster, or of the primary that Sentinels name.
+
+A cluster's client routes each command by its key, follows what has moved and asks for the topology by itself. What both
+kinds are asked here they have in common, so callers know one type.
+"""
+
+from typing import Any, Final, cast
+
+import redis.asyncio
+from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
+from redis.asyncio.connection import SSLConnection, parse_url
+from redis.cluster import ClusterNode
+from redis.exceptions import RedisClusterException, RedisError
+
+from headrace.storage_urls import Kind, StorageUrl
+
+ERRORS: Final = (RedisError, RedisClusterException, OSError)
+"""What a client raises where Redis does not answer or refuses. redis-py's errors of a cluster are no RedisError."""
+
+
+_SENTINEL_S: Final = 2.0
+_NODE_S, _NODE_CONNECT_S = 5.0, 1.0
+
+
+def _options(found: StorageUrl, host: str, port: int) -> dict[str, Any]:
+    """What the URL says of each node, as arguments of a client."""
+    options: dict[str, Any] = dict(parse_url(found.at(host, port)))
+    if options.pop("connection_class", None) is SSLConnection:
+        options["ssl"] = True
+    for name in ("host", "port"):
+        options.pop(name, None)
+    return options
+
+
+def _of_sentinels(found: StorageUrl) -> dict[str, Any]:
+    """Sentinels have a login of their own; TLS is theirs as it is the servers'."""
+    secure = {name: value for name, value in _options(found, *found.nodes[0]).items() if name.startswith("ssl")}
+    return {
+        "socket_timeout": _SENTINEL_S,
+        "socket_connect_timeout": _SENTINEL_S,
+        **secure,
+        **dict(found.sentinel_login),
+    }
+
+
+def sentinels(found: StorageUrl) -> redis.asyncio.Sentinel:
+    """The Sentinels that a URL names, to be asked in an event loop."""
+    return redis.asyncio.Sentinel(found.nodes, sentinel_kwargs=_of_sentinels(found))  # type: ignore[no-untyped-call]
+
+
+def asynchronous(url: str) -> redis.asyncio.Redis:
+    """A client for use in an event loop, connected with the first command. Raises ValueError for a URL that is none."""
+    found = StorageUrl.parse(url)
+    if found.kind is Kind.SERVER:
+        return redis.asyncio.from_url(url)
+    options = _options(found, *found.nodes[0])
+    if found.kind is Kind.SENTINEL:
+        return cast("redis.asyncio.Redis", sentinels(found).master_for(found.service, **options))
+    options.pop("db", None)
+    # A primary that is gone without a word must not keep the others from being asked.
+    options = {"socket_timeout": _NODE_S, "socket_connect_timeout": _NODE_CONNECT_S} | options
+    nodes = [AsyncClusterNode(host, port) for host, port in found.nodes]
+    return cast("redis.asyncio.Redis", redis.asyncio.RedisCluster(startup_nodes=nodes, **options))
+
+
+def blocking(url: str, **options: Any) -> redis.Redis:
+    """A client for threads, connected with the first command, a cluster's at once.
+
+    Args:
+        url: where the storage is.
+        options: further arguments of redis-py's clients, such as `socket_timeout`.
+
+    Raises:
+        ValueError: the URL is none; what `ERRORS` names: there is no such cluster.
+    """
+    found = StorageUrl.parse(url)
+    if found.kind is Kind.SERVER:
+        return redis.Redis.from_url(url, **options)
+    options = _options(found, *found.nodes[0]) | options
+    if found.kind is Kind.SENTINEL:
+        asked: Any = redis.Sentinel(found.nodes, sentinel_kwargs=_of_sentinels(found))  # type: ignore[no-untyped-call]
+        return cast("redis.Redis", asked.master_for(found.service, **options))
+    options.pop("db", None)
+    nodes = [ClusterNode(host, port) for host, port in found.nodes]  # type: ignore[no-untyped-call]
+    return cast("redis.Redis", redis.RedisCluster(startup_nodes=nodes, **options))
+
+
+async def on_primaries(client: redis.asyncio.Redis, method: str, *arguments: str) -> list[Any]:
+    """What a command without a key answers on each primary of a cluster, or on the one server there is.
+
+    Args:
+        client: of either.
+        method: the client's method for the command.
+        arguments: of the command.
+
+    Raises:
+        What `ERRORS` names.
+    """
+    cluster = cluster_of(client)
+    if cluster is None:
+        return [await getattr(client, method)(*arguments)]
+    await cluster.initialize()
+    return [await getattr(cluster, method)(*arguments, target_nodes=node) for node in cluster.get_primaries()]
+
+
+def cluster_of(client: object) -> redis.asyncio.RedisCluster | None:
+    """A client as what it is where it is a cluster's, else None."""
+    return client if isinstance(client, redis.asyncio.RedisCluster) else None

@@ -1,0 +1,248 @@
+"""Three brokers over a Redis Cluster of three primaries with a replica each: what clients notice of what happens to it.
+
+`make test-redis-cluster` runs this over the embedded Valkey, `make test-apt` over Debian's Redis.
+"""
+
+import itertools
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from oci.streaming.models import CreateGroupCursorDetails
+from tests.cluster.history import Watched
+from tests.cluster.test_oci import Balanced, values
+from tests.harness.brokers import Brokers, brokers_at
+from tests.harness.ledger import Ledger
+from tests.harness.redis import debian_redis_program
+from tests.harness.redis_cluster import PORT, RedisCluster, wait_for
+
+from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
+from headrace.testing import Server, ServerFailed, server
+from headrace.testing.oci import OciClients
+
+PARTITIONS = 6
+SETTINGS: dict[str, Any] = {
+    "broker_session_timeout_ms": 1_500,
+    "broker_heartbeat_interval_ms": 200,
+    "headrace_adopt_prefixes": "*",
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("valkey", marks=pytest.mark.redis_cluster),
+        pytest.param("redis", marks=pytest.mark.apt),
+    ],
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[RedisCluster]:
+    with RedisCluster(debian_redis_program() if request.param == "redis" else None) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def running(cluster: RedisCluster) -> Iterator[Brokers]:
+    with brokers_at(cluster.url, 3, **SETTINGS) as found:
+        yield found
+
+
+@pytest.fixture
+def three(running: Brokers) -> Brokers:
+    """They have got over what happened to the cluster before."""
+    for each in running.servers.values():
+        wait_for(partial(healthy, each), "a broker with all of its connections")
+    return running
+
+
+def healthy(broker: Server) -> bool:
+    try:
+        with urllib.request.urlopen(f"{broker.http}/healthz", timeout=30) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+
+
+@pytest.fixture
+def topic(three: Brokers) -> str:
+    return created(three, f"topic-{uuid4().hex[:8]}")
+
+
+def created(three: Brokers, name: str, **config: str) -> str:
+    """A topic that is there."""
+    admin = AdminClient({"bootstrap.servers": three.kafka})
+    made = NewTopic(name, PARTITIONS, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin.create_topics([made])[name].result(30)
+    return name
+
+
+def stream_of(cluster: RedisCluster, topic: str) -> str:
+    """The key of the topic's first partition."""
+    with LogReader(cluster.url) as log:
+        return log.topics(Subscription((topic,)))[topic].streams[0]
+
+
+def other_than(cluster: RedisCluster, key: str) -> str:
+    """A key whose slot another primary has."""
+    return next(
+        name for name in (f"key-{number}" for number in itertools.count())
+        if cluster.primary_of(name) is not cluster.primary_of(key)
+    )  # fmt: skip
+
+
+def fail_over(cluster: RedisCluster, _three: Brokers, stream: str) -> None:
+    cluster.fail_over(cluster.primary_of(stream))
+
+
+def kill_a_primary(cluster: RedisCluster, _three: Brokers, stream: str) -> None:
+    cluster.kill(cluster.primary_of(stream))
+
+
+def fail_over_what_all_go_by(cluster: RedisCluster, _three: Brokers, _stream: str) -> None:
+    """The shard with the view, the heartbeats and the registry of topics."""
+    cluster.fail_over(cluster.primary_of("headrace:{meta}:view"))
+
+
+def move_a_slot(cluster: RedisCluster, _three: Brokers, stream: str) -> None:
+    """MOVED and ASK: the slot is on its way for as long as clients need to notice."""
+    target = cluster.primary_of(other_than(cluster, stream))
+    cluster.move_slot(stream, target, lambda: time.sleep(0.5))
+
+
+def kill_a_broker(_cluster: RedisCluster, three: Brokers, _stream: str) -> None:
+    three.servers[2].kill()
+    three.agree([1, 3])
+    three.start(2)
+    three.agree([1, 2, 3])
+
+
+@pytest.mark.parametrize("accident", [fail_over, kill_a_primary, fail_over_what_all_go_by, move_a_slot, kill_a_broker])
+def test_nothing_is_lost_doubled_or_out_of_order(
+    cluster: RedisCluster, three: Brokers, topic: str, accident: Callable[[RedisCluster, Brokers, str], None]
+) -> None:
+    stop = threading.Event()
+    with (
+        Ledger(three.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger,
+        Watched(three.kafka, topic, topic) as watched,
+    ):
+
+        def write() -> None:
+            while not stop.is_set():
+                ledger.send(60)
+                ledger.wait_for(ledger.acknowledged_count)
+                time.sleep(0.005)
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            wait_for(lambda: ledger.acknowledged_count > 1_000, "records")
+            accident(cluster, three, stream_of(cluster, topic))
+            before = ledger.acknowledged_count
+            wait_for(lambda: ledger.acknowledged_count > before + 1_000, "records after it")
+        finally:
+            stop.set()
+            writing.join()
+        ledger.settle()
+        assert ledger.refused == {}
+        wait_for(lambda: watched.unseen(ledger) == 0, "the group to have been given everything")
+        watched.check(ledger)
+        ledger.check(three.kafka)
+    cluster.agree()
+
+
+def test_a_group_of_oci_instances_keeps_its_cursor(cluster: RedisCluster, three: Brokers) -> None:
+    client = Balanced(three)
+    stream = str(OciClients(three.servers[1].http).create_stream(f"stream-{uuid4().hex[:8]}", PARTITIONS).id)
+    details = CreateGroupCursorDetails(group_name="group", instance_name="one", type="TRIM_HORIZON")
+    cursor = client.create_group_cursor(stream, details).data.value
+    sent: list[str] = []
+    seen: set[str] = set()
+
+    def all_seen() -> bool:
+        nonlocal cursor
+        messages, cursor = client.read(stream, cursor)
+        seen.update(values(messages))
+        return seen == set(sent)
+
+    for turn in range(3):
+        batch = [f"value-{turn}-{number}" for number in range(60)]
+        client.put(stream, *((value, value) for value in batch))
+        sent += batch
+        wait_for(all_seen, "the group to have been given everything")
+        cluster.fail_over(cluster.primary_of("headrace:group:{default/group}"))
+        cluster.agree()
+
+
+def test_native_topics_are_streams_of_the_cluster(cluster: RedisCluster, three: Brokers) -> None:
+    name = created(three, f"native-{uuid4().hex[:8]}", headrace_storage="native")
+    consumer = Consumer({"bootstrap.servers": three.kafka, "group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([name])
+    producer = Producer({"bootstrap.servers": three.kafka})
+    for number in range(60):
+        producer.produce(name, str(number), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    seen: list[bytes] = []
+
+    def seen_all(count: int) -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            value = message.value()
+            assert isinstance(value, bytes)
+            seen.append(value)
+        return len(seen) >= count
+
+    try:
+        wait_for(lambda: seen_all(60), "what was produced")
+        # What another program adds wakes those who wait.
+        with redis.RedisCluster(cluster.nodes[0].host, PORT) as link:
+            link.xadd(f"headrace:{name}:0", {"value": "by hand"})
+            link.xadd(f"with{{braces}}:{name}", {"value": "x"})
+        wait_for(lambda: seen_all(61), "what was added")
+        assert sorted(seen) == sorted([*(str(number).encode() for number in range(60)), b"by hand"])
+        adopted = NewTopic(
+            f"adopted-{name}",
+            num_partitions=-1,
+            replication_factor=-1,
+            config={"headrace.stream": f"with{{braces}}:{name}", "headrace.partition": "0"},
+        )
+        admin = AdminClient({"bootstrap.servers": three.kafka})
+        with pytest.raises(KafkaException, match="braces in its key cannot be part of a topic"):
+            admin.create_topics([adopted])[adopted.topic].result(30)
+    finally:
+        consumer.close()
+
+
+def test_readers_of_the_storage_find_each_log(cluster: RedisCluster, three: Brokers, topic: str) -> None:
+    """Spark's executors read so, by the URL that the server tells."""
+    with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
+        ledger.send(600)
+        ledger.settle()
+    with LogReader(three.servers[1].storage) as log:
+        topics = log.topics(Subscription((topic,)))
+        extents = log.extents(topics)
+    assert [extents[place].end for place in sorted(extents)] == [100] * PARTITIONS
+
+
+def test_a_cluster_is_named_as_one(cluster: RedisCluster, three: Brokers) -> None:
+    with pytest.raises(ServerFailed, match=r"is one of a Redis Cluster: name it with redis\+cluster://"):
+        server(redis=f"redis://{cluster.nodes[0].host}:{PORT}").__enter__()
+    with pytest.raises(ServerFailed, match="has no database but 0"):
+        server(redis=f"{cluster.url}/3").__enter__()
+
+
+@pytest.mark.redis_cluster
+def test_slots_that_nobody_serves_are_told_of() -> None:
+    with RedisCluster(primaries=1, replicas=0) as small:
+        small.nodes[0].ask("CLUSTER", "DELSLOTS", 42)
+        with pytest.raises(ServerFailed, match="has 1 slots that no primary serves"):
+            server(redis=small.url).__enter__()

@@ -1,0 +1,295 @@
+"""A Redis Cluster on this machine: primaries with a replica each, for tests that fail it over and move its slots.
+
+Each node has a loopback address of its own, so that all have the usual ports and none is chosen in advance.
+"""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from redis.retry import Retry
+
+from tests.harness.redis import valkey_program
+
+PORT = 6379
+NODE_TIMEOUT_MS = 1_000
+_PATIENCE_S = 60.0
+_OPTIONS = {
+    # Redis 7.0 takes no loopback address for one but 127.0.0.1.
+    "protected-mode": "no",
+    "cluster-enabled": "yes",
+    "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+    "cluster-replica-validity-factor": "0",
+    "repl-diskless-sync-delay": "0",
+    "appendonly": "yes",
+    "appendfsync": "no",
+    "save": "",
+    "maxmemory-policy": "noeviction",
+}
+
+
+class Node:
+    """One process after another with the same data, from `start` to `kill`."""
+
+    def __init__(self, program: Path, host: str, folder: Path) -> None:
+        """Nothing runs yet."""
+        self.host = host
+        self._program = program
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._folder.mkdir(exist_ok=True)
+        own = dict.fromkeys(("bind", "bind-source-addr", "cluster-announce-ip"), self.host)
+        options = {**_OPTIONS, **own, "port": str(PORT), "dir": os.fspath(self._folder)}
+        command = [
+            os.fspath(self._program),
+            *(part for name, value in options.items() for part in (f"--{name}", value)),
+        ]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_for(self._answers, f"{self.host} to answer")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()[-2_000:]
+        try:
+            return bool(self.ask("PING"))
+        except redis.RedisError:
+            return False
+
+    def ask(self, *command: str | int) -> Any:
+        """What it answers to a command."""
+        with redis.Redis(
+            self.host, PORT, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0)
+        ) as link:
+            # The text as it is: redis-py makes something else of some answers.
+            link.response_callbacks.clear()
+            return link.execute_command(*command)
+
+    @property
+    def id(self) -> str:
+        """What the cluster calls it."""
+        return str(self.ask("CLUSTER", "MYID"))
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it thinks that it is a primary with slots."""
+        words = self._own_line()
+        return "master" in words[2].split(",") and len(words) > 8
+
+    def _own_line(self) -> list[str]:
+        line = next(line for line in self.ask("CLUSTER", "NODES").splitlines() if "myself" in line)
+        return str(line).split(" ")
+
+    def is_replica_of(self, primary: "Node") -> bool:
+        """Whether it follows that primary, and has all that it had."""
+        role = self.ask("ROLE")
+        return bool(role[:2] == ["slave", primary.host] and role[3] == "connected")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class RedisCluster:
+    """Primaries with a replica each; a context manager starts and ends them."""
+
+    def __init__(self, program: Path | None = None, primaries: int = 3, replicas: int = 1) -> None:
+        """Nothing runs yet.
+
+        Args:
+            program: the server to run; the embedded Valkey if None.
+            primaries: how many, with as many slots each.
+            replicas: of each primary.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
+        self._program = program or valkey_program()
+        self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        self._primaries = primaries
+        self.nodes = [self._node(place) for place in range(primaries * (1 + replicas))]
+
+    def _node(self, place: int) -> Node:
+        return Node(self._program, f"{self._network}.{place + 1}", self._folder / str(place))
+
+    @property
+    def url(self) -> str:
+        """The storage URL."""
+        return "redis+cluster://" + ",".join(f"{node.host}:{PORT}" for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        try:
+            self._form()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        shutil.rmtree(self._folder)
+
+    def _form(self) -> None:
+        for epoch, node in enumerate(self.nodes, 1):
+            node.start()
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+        primaries = self.nodes[: self._primaries]
+        for place, node in enumerate(primaries):
+            first, end = (REDIS_CLUSTER_HASH_SLOTS * part // self._primaries for part in (place, place + 1))
+            node.ask("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].ask("CLUSTER", "MEET", node.host, PORT)
+        self.agree()
+        for place, node in enumerate(self.nodes[self._primaries :]):
+            primary = primaries[place % self._primaries]
+            wait_for(partial(_followed, node, primary), f"{node.host} to follow")
+        wait_for(lambda: all(node.is_primary or _synced(node) for node in self.nodes), "replicas to have all")
+        self.agree()
+
+    def agree(self) -> None:
+        """Wait until every node that runs says that all is well, and all say the same of slots."""
+        wait_for(lambda: len({self._seen_by(node) for node in self.running}) == 1, "the nodes to agree")
+
+    def _seen_by(self, node: Node) -> str:
+        if "cluster_state:ok" not in node.ask("CLUSTER", "INFO"):
+            return f"{node.host} is not well"
+        lines = [line.split(" ") for line in node.ask("CLUSTER", "NODES").splitlines()]
+        return str(sorted((words[0], words[2].replace("myself,", ""), words[3], *words[8:]) for words in lines))
+
+    @property
+    def running(self) -> list[Node]:
+        """Those whose process is there."""
+        return [node for node in self.nodes if node.running]
+
+    def add(self) -> Node:
+        """Another node, without slots."""
+        node = self._node(len(self.nodes))
+        node.start()
+        self.nodes.append(node)
+        node.ask("CLUSTER", "MEET", self.nodes[0].host, PORT)
+        self.agree()
+        return node
+
+    def primary_of(self, key: str) -> Node:
+        """The primary that has a key."""
+        slot = key_slot(key.encode())
+        for first, last, (host, *_), *_ in self.running[0].ask("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.host == host)
+        raise LookupError(f"nobody has slot {slot}")
+
+    def replica_of(self, primary: Node) -> Node:
+        """A replica of a primary, that has all."""
+        found = [node for node in self.running if node is not primary and node.is_replica_of(primary)]
+        return found[0]
+
+    def fail_over(self, primary: Node) -> Node:
+        """CLUSTER FAILOVER: primary and replica change places in order; the new primary."""
+        replica = self.replica_of(primary)
+        replica.ask("CLUSTER", "FAILOVER")
+        wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
+        return replica
+
+    def kill(self, primary: Node) -> Node:
+        """Kill a primary, wait until its replica has taken over, and start it again; the new primary.
+
+        It takes no more writes before that, until its replica has them all: what asynchronous replication loses is not
+        what this is about.
+        """
+        replica = self.replica_of(primary)
+        primary.ask("CLIENT", "PAUSE", 60_000, "WRITE")
+        wait_for(lambda: replica.ask("ROLE")[4] >= primary.ask("ROLE")[1], f"{replica.host} to have all")
+        primary.kill()
+        wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
+        primary.start()
+        wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        return replica
+
+    def move_slot(self, key: str, target: Node, between: Callable[[], None] = lambda: None) -> None:
+        """Move a key's slot as resharding tools have always done it: MIGRATE each of its keys.
+
+        Args:
+            key: whose slot it is.
+            target: the primary that shall have it.
+            between: called when some keys have moved and the slot has not.
+        """
+        source, slot = self.primary_of(key), key_slot(key.encode())
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        for each in self._keys(source, slot):
+            source.ask("MIGRATE", target.host, PORT, each, 0, 30_000)
+        between()
+        for node in (target, source, *(node for node in self.running if node.is_primary)):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        self.agree()
+
+    def move_slots(self, source: Node, target: Node, first: int, last: int) -> None:
+        """Move slots with all that is in them in one step (CLUSTER MIGRATESLOTS, Valkey 9)."""
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", target.id)
+        slot = range(first, last + 1)
+        wait_for(lambda: all(each in _slots(target) for each in slot), f"{target.host} to have slots {first} to {last}")
+
+    @staticmethod
+    def _keys(node: Node, slot: int) -> Iterator[str]:
+        while keys := node.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
+            yield from keys
+
+
+def _slots(node: Node) -> set[int]:
+    found: set[int] = set()
+    for first, last, (host, *_), *_ in node.ask("CLUSTER", "SLOTS"):
+        if host == node.host:
+            found.update(range(first, last + 1))
+    return found
+
+
+def _followed(node: Node, primary: Node) -> bool:
+    """Ask to follow; whether that was possible: a node that has not heard of the other one refuses."""
+    try:
+        node.ask("CLUSTER", "REPLICATE", primary.id)
+    except redis.ResponseError:
+        return False
+    return True
+
+
+def _synced(node: Node) -> bool:
+    role = node.ask("ROLE")
+    return bool(role[0] == "slave" and role[3] == "connected")
+
+
+def wait_for(happened: Callable[[], bool], what: str) -> None:
+    """Look until something has happened; fails after a minute."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.02)

@@ -1,0 +1,190 @@
+"""The router over a cluster: which connection a key gets, and what becomes of redirections. Its nodes are scripted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import hiredis
+import pytest
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS
+
+from headrace.storage_urls import StorageUrl
+from headrace.store.connection import Connection
+from headrace.store.shards import ClusterShards, slot_of
+from headrace.topics.errors import StorageUnavailable
+
+
+class Node:
+    """A server on a loopback port that answers each command as it is told to."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[bytes]] = []
+        self.answers: dict[bytes, bytes] = {}
+        """Command -> answer as RESP; `+OK` to all others."""
+        self.port = 0
+        self._server: asyncio.Server
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        parser = hiredis.Reader(notEnoughData=None)
+        while data := await reader.read(65536):
+            parser.feed(data)
+            while (command := parser.gets()) is not None:
+                self.heard.append(command)
+                writer.write(self.answers.get(command[0], b"+OK\r\n"))
+        writer.close()
+
+    def stop(self) -> None:
+        self._server.close()
+
+    @property
+    def place(self) -> "Place":
+        return Place("127.0.0.1", self.port)
+
+    def asked(self) -> list[bytes]:
+        return [command[0] for command in self.heard]
+
+
+class Place(NamedTuple):
+    host: str
+    port: int
+
+
+class Topology:
+    """What redis-py's client of a cluster knows: the first half of the slots is one's, the second the other's."""
+
+    def __init__(self, first: Node, second: Node) -> None:
+        self.halves = [first, second]
+        self.asked = 0
+        self.nodes_manager = self
+
+    async def initialize(self) -> None:
+        self.asked += 1
+
+    def get_node_from_slot(self, slot: int) -> Place:
+        return self.halves[slot * 2 // REDIS_CLUSTER_HASH_SLOTS].place
+
+
+class Cluster:
+    """Two nodes, what is known of them, and the router."""
+
+    def __init__(self) -> None:
+        self.one, self.two = Node(), Node()
+        self.lost: list[Connection] = []
+
+    async def start(self) -> None:
+        await self.one.start()
+        await self.two.start()
+        self.topology = Topology(self.one, self.two)
+        admin: Any = self.topology
+        self.shards = ClusterShards(StorageUrl.parse("redis+cluster://u:p@127.0.0.1"), admin, ())
+        self.shards.on_lost.append(self.lost.append)
+        await self.shards.open()
+
+    @property
+    def key(self) -> str:
+        """One that is the first node's."""
+        return next(key for key in map(str, range(99)) if slot_of(key) < REDIS_CLUSTER_HASH_SLOTS // 2)
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not happened():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.shards.close()
+        made.one.stop()
+        made.two.stop()
+
+
+def test_keys_with_one_tag_have_one_slot() -> None:
+    stream = "headrace:topic:3@0123456789ab"
+    assert slot_of(stream) == slot_of(f"{{{stream}}}:state") == slot_of(f"{{{stream}}}:producers".encode())
+    assert slot_of("123456789") == 0x31C3 % REDIS_CLUSTER_HASH_SLOTS
+
+
+async def test_each_key_is_asked_for_where_it_is(cluster: Cluster) -> None:
+    other = next(key for key in map(str, range(99)) if slot_of(key) >= REDIS_CLUSTER_HASH_SLOTS // 2)
+    for key in (cluster.key, other):
+        assert await cluster.shards.at(key).call("GET", key) == b"OK"
+    assert cluster.one.heard == [[b"AUTH", b"u", b"p"], [b"GET", cluster.key.encode()]]
+    assert cluster.two.heard == [[b"AUTH", b"u", b"p"], [b"GET", other.encode()]]
+
+
+async def test_a_call_follows_what_has_moved_and_the_topology_is_asked_for(cluster: Cluster) -> None:
+    cluster.one.answers[b"GET"] = b"-MOVED 1 127.0.0.1:%d\r\n" % cluster.two.port
+    cluster.two.answers[b"GET"] = b"$1\r\nx\r\n"
+    connection = cluster.shards.at(cluster.key)
+    cluster.topology.halves[0] = cluster.two
+    assert await connection.call("GET", cluster.key) == b"x"
+    assert cluster.two.asked() == [b"AUTH", b"GET"]
+    await cluster.until(lambda: cluster.shards.at(cluster.key) is not connection)
+    # Who had opened a log over it is told.
+    await cluster.until(lambda: cluster.lost == [connection])
+
+
+async def test_a_key_on_its_way_is_asked_for_there_and_the_slot_stays(cluster: Cluster) -> None:
+    cluster.one.answers[b"GET"] = b"-ASK 1 127.0.0.1:%d\r\n" % cluster.two.port
+    cluster.two.answers[b"GET"] = b"$1\r\nx\r\n"
+    assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
+    assert cluster.two.asked() == [b"AUTH", b"ASKING", b"GET"]
+    assert cluster.topology.asked == 1
+
+
+async def test_batches_are_not_sent_elsewhere(cluster: Cluster) -> None:
+    """Their log has to be opened anew, with a raised term, where it is now."""
+    cluster.one.answers[b"XADD"] = b"-MOVED 1 127.0.0.1:%d\r\n" % cluster.two.port
+    answers: list[Any] = []
+    cluster.shards.at(cluster.key).send([b"*1\r\n$4\r\nXADD\r\n"], answers.append)
+    await cluster.until(lambda: bool(answers))
+    assert isinstance(answers[0], hiredis.ReplyError)
+    assert b"XADD" not in cluster.two.asked()
+
+
+async def test_going_in_circles_ends(cluster: Cluster) -> None:
+    for node, other in ((cluster.one, cluster.two), (cluster.two, cluster.one)):
+        node.answers[b"GET"] = b"-MOVED 1 127.0.0.1:%d\r\n" % other.port
+    with pytest.raises(StorageUnavailable, match="circles"):
+        await cluster.shards.at(cluster.key).call("GET", cluster.key)
+
+
+async def test_a_replica_that_has_just_become_the_primary_is_asked_at_once(cluster: Cluster) -> None:
+    promoted = Node()
+    await promoted.start()
+    promoted.answers[b"GET"] = b"$1\r\nx\r\n"
+    cluster.one.answers[b"GET"] = b"-MOVED 1 127.0.0.1:%d\r\n" % promoted.port
+    try:
+        assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
+        cluster.topology.halves[0] = promoted
+        assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
+        await cluster.until(lambda: cluster.lost != [])
+        assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
+    finally:
+        promoted.stop()
+
+
+@pytest.mark.parametrize("told", [b"-MOVED 1 127.0.0.1:1\r\n", b"-ASK 1 :0\r\n", b"-MOVED nonsense\r\n"])
+async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> None:
+    cluster.one.answers[b"GET"] = told
+    with pytest.raises(StorageUnavailable, match="has moved the key"):
+        await cluster.shards.at(cluster.key).call("GET", cluster.key)
+    await cluster.until(lambda: cluster.topology.asked > 1)
+
+
+async def test_one_that_has_become_a_replica_is_left(cluster: Cluster) -> None:
+    cluster.one.answers[b"SET"] = b"-READONLY You can't write against a read only replica.\r\n"
+    connection = cluster.shards.at(cluster.key)
+    with pytest.raises(Exception, match=r"READONLY|lost"):
+        raise await connection.call("SET", cluster.key, "x")
+    await cluster.until(lambda: cluster.lost == [connection])
+    await cluster.until(lambda: cluster.topology.asked > 1)
