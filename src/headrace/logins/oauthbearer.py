@@ -4,8 +4,9 @@ import re
 from collections.abc import Awaitable, Callable
 
 from headrace.broker.logins import Admitted, Answer, Bearer, LoginRefused
-from headrace.logins.tokens import LONGEST_TOKEN
 
+LONGEST_TOKEN = 16 << 10
+"""Characters."""
 _MOST_BYTES = LONGEST_TOKEN + (8 << 10)
 _MALFORMED = "Authentication failed: an OAUTHBEARER message is n,,^Aauth=Bearer TOKEN^A^A"
 _MESSAGE = re.compile(r"[ny],(?:a=(?P<identity>(?:[^=,\x00\x01]|=2C|=3D)+))?,\x01(?P<pairs>(?:[^\x00\x01]+\x01)+)\x01")

@@ -10,9 +10,8 @@ from headrace.broker.clock import Clock
 from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.users import LONGEST_NAME
 from headrace.logins.jwks import Key, Keys
+from headrace.logins.oauthbearer import LONGEST_TOKEN
 
-LONGEST_TOKEN = 16 << 10
-"""Characters."""
 INVALID = '{"status":"invalid_token"}'
 """What whoever has no good token is told (RFC 7628, 3.2.2): not why."""
 _LATEST_S = 1 << 40
