@@ -181,7 +181,7 @@ def refused(server: Server, client: Any) -> str:
     before = len(server.log())
     with pytest.raises(ERRORS):
         client.topics(1.0)
-    log = server.logged("login refused", before)
+    log = server.logged("login refused: ", before)
     (reason,) = set(re.findall(r"login refused: ([^\"\n]*)", log))
     return str(reason)
 

@@ -1,4 +1,10 @@
-"""What the log says of refusals: a line for each, and one for many where they are many."""
+"""What the log says of who came in, who was refused, and what was changed: a line for each, few for many of a kind.
+
+Every line has `principal`, `client` (the address), `reason` and, of a request, its id. Beyond `MOST_LINES` of one
+event, address and kind within `WINDOW_MS` they are counted, and told in one line.
+"""
+
+from collections.abc import Callable
 
 import structlog
 
@@ -6,10 +12,11 @@ from headrace.broker.clock import Clock
 
 WINDOW_MS = 60_000
 MOST_LINES = 10
-"""Of one address and reason within `WINDOW_MS`; those beyond are counted, and told in one line."""
 _MOST_WINDOWS = 1_024
 _MOST_TOLD = 300
 """Characters of what a client sent."""
+REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
+"""Events."""
 _log = structlog.get_logger("headrace.audit")
 
 
@@ -22,25 +29,49 @@ class _Window:
 
 
 class Audit:
-    """Tells of refusals. What many strangers can cause takes little room in the log, and in memory."""
+    """Tells of what an administrator has to know. What many strangers can cause takes little room in log and memory."""
 
     def __init__(self, clock: Clock) -> None:
-        """`clock` tells how long ago a reason was told first."""
+        """`clock` tells how long ago a kind was told first."""
         self._clock = clock
-        self._windows: dict[tuple[str, str], _Window] = {}
+        self._windows: dict[tuple[str, str, str], _Window] = {}
 
-    def refused(self, principal: str, host: str, reason: str, what: str, **more: object) -> None:
+    def refused(self, principal: str, host: str, kind: str, what: str, **more: object) -> None:
         """Somebody asked for something that is not granted.
 
         Args:
             principal: who, such as `User:alice`.
             host: the address that they ask from.
-            reason: an operation on a type of resource: what is counted together.
+            kind: an operation on a type of resource: what is counted together.
             what: the same in a sentence, with the name.
             more: fields of the line, such as the API and the request's id.
         """
+        self._tell(_log.warning, REFUSED, principal, host, kind, what, more)
+
+    def admitted(self, principal: str, host: str, by: str, **more: object) -> None:
+        """Somebody has logged in, `by` a mechanism."""
+        self._tell(_log.info, ADMITTED, principal, host, by, by, more)
+
+    def login_refused(self, principal: str, host: str, by: str, why: str, **more: object) -> None:
+        """Somebody has not; `principal` is who they say they are, as far as they have. `why` has no secret in it."""
+        self._tell(_log.warning, LOGIN_REFUSED, principal, host, by, why, more)
+
+    def changed(self, principal: str, host: str, operation: str, what: str, **more: object) -> None:
+        """Somebody has changed something that others depend on: topics, rules, users and the like."""
+        self._tell(_log.info, CHANGED, principal, host, operation, what, {"operation": operation, **more})
+
+    def _tell(
+        self,
+        log: Callable[..., object],
+        event: str,
+        principal: str,
+        host: str,
+        kind: str,
+        reason: str,
+        more: dict[str, object],
+    ) -> None:
         ticks_ms = self._clock.ticks_ms()
-        key = (host, reason)
+        key = (event, host, kind)
         window = self._windows.get(key)
         if window is None:
             if len(self._windows) >= _MOST_WINDOWS:
@@ -49,11 +80,10 @@ class Audit:
             self._clock.call_at(window.until_ms, lambda: self._end(key))
         window.count += 1
         if window.count <= MOST_LINES:
-            told = what[:_MOST_TOLD]
-            _log.warning("not authorized", principal=principal[:_MOST_TOLD], client=host, reason=told, **more)
+            log(event, principal=principal[:_MOST_TOLD], client=host, reason=reason[:_MOST_TOLD], **more)
 
-    def _end(self, key: tuple[str, str]) -> None:
+    def _end(self, key: tuple[str, str, str]) -> None:
         beyond = self._windows.pop(key).count - MOST_LINES
         if beyond > 0:
-            host, reason = key
-            _log.warning("not authorized, more of the same", client=host, reason=reason, count=beyond)
+            event, host, kind = key
+            _log.warning(f"{event}, more of the same", client=host, reason=kind, count=beyond)

@@ -52,7 +52,7 @@ class Visitors:
             users: who has a password.
             tokens: checks tokens; None: none are taken.
             sessions: who has logged in by the page.
-            audit: is told of refused logins.
+            audit: is told of logins.
             clock: for the wait after one.
             delay_ms: how long that is (`connection.failed.authentication.delay.ms`).
             is_loopback: whether an address is this machine's own.
@@ -133,6 +133,8 @@ class Visitors:
 
     def begin(self, name: str, request: Request, response: Response) -> None:
         """Somebody has logged in by the page: know their browser from now on."""
+        host = request.client.host if request.client is not None else ""
+        self._audit.admitted(f"User:{name}", host, "login page")
         self._sessions.end(request.cookies.get(_cookie(request.scope), ""))
         response.set_cookie(
             _cookie(request.scope),
@@ -182,7 +184,7 @@ class Visitors:
     async def _refused(self, scope: Scope, principal: str, what: str) -> None:
         """Tell of it, and have them wait who guess."""
         host = scope["client"][0] if scope["client"] else ""
-        self._audit.refused(principal, host, "HTTP login", what)
+        self._audit.login_refused(principal, host, "HTTP", what)
         await pause(self._clock, self._delay_ms)
 
 

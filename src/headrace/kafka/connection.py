@@ -92,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
-        self.enter(Admitted(self.principal, self.broker))
+        self._take_over(Admitted(self.principal, self.broker))
         self.transport.set_write_buffer_limits(high=_UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
@@ -367,8 +367,13 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return True
 
-    def enter(self, admitted: Admitted) -> None:
-        """Take over who logged in, and the virtual cluster that is for."""
+    def enter(self, admitted: Admitted, by: str) -> None:
+        """Take over who logged in by a mechanism, and the virtual cluster that is for."""
+        audit = admitted.broker.access.audit
+        audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener)
+        self._take_over(admitted)
+
+    def _take_over(self, admitted: Admitted) -> None:
         self.principal, self.broker = admitted.principal, admitted.broker
         self._grants = self.broker.access.grants(self.principal, self.client_host, self.broker.cluster)
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)

@@ -11,6 +11,7 @@ from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
 from headrace.kafka.account import Account
 from headrace.kafka.codec.headers import encode_response_header
+from headrace.kafka.codec.messages import RESPONSES
 from headrace.kafka.codec.outcome import FINDERS, FINDERS_IN_PIECES
 from headrace.kafka.login import Login
 from headrace.metrics.counters import ListenerCounters
@@ -42,8 +43,8 @@ class Outlet(Protocol):
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""
 
-    def enter(self, admitted: Admitted) -> None:
-        """Somebody logged in."""
+    def enter(self, admitted: Admitted, by: str) -> None:
+        """Somebody logged in, by a mechanism."""
 
     def hold_up(self, exchange: "Exchange") -> None:
         """Serve nothing that was sent behind this exchange before it has its answer."""
@@ -54,8 +55,8 @@ class Outlet(Protocol):
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long: the client was told to wait."""
 
-    def close(self, reason: str) -> None:
-        """Drop the connection, with a line in the log."""
+    def close(self, reason: str, *, expected: bool = False) -> None:
+        """Drop the connection, with a line in the log; one for who looks closely where that is `expected`."""
 
 
 class Exchange(msgspec.Struct, eq=False):
@@ -158,6 +159,11 @@ class Exchange(msgspec.Struct, eq=False):
         """
         if self.account is not None:
             self.account.change(partitions, strict=strict_from is not None and self.version >= strict_from)
+
+    def changed(self, what: str) -> None:
+        """Have the log tell of something that this request has changed, such as `topic orders created`."""
+        audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
+        audit.changed(str(self.principal), self.outlet.client_host, operation, what, request=self.correlation_id)
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.access.principal import ANONYMOUS
 from headrace.broker.clock import Timer
 from headrace.broker.connections import ConnectionLimits
-from headrace.broker.logins import Logins
+from headrace.broker.logins import Admitted, Logins
 from headrace.broker.telling import tells_requests
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
@@ -157,7 +158,9 @@ class KafkaListener:
             if principal is None:
                 connection.close("no rule of ssl.principal.mapping.rules fits the name in its certificate")
             else:
-                connection.principal = principal
+                if principal is ANONYMOUS:
+                    return
+                connection.enter(Admitted(principal, self.broker), "SSL")
 
     def end_later(self, connection: Connection) -> None:
         """Drop a connection that was closed, if its client does not take what is left for it."""

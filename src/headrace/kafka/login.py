@@ -15,6 +15,7 @@ from headrace.kafka.errors import Code
 
 if TYPE_CHECKING:
     from headrace.kafka.connection import Connection
+    from headrace.kafka.exchange import Outlet
 
 MOST_LOGIN_BYTES = 512 << 10
 """Bytes of a frame before a login, as Kafka's `sasl.server.max.receive.size`: strangers get little memory."""
@@ -77,6 +78,11 @@ class Login:
     def first(self) -> bool:
         """Whether nobody has logged in yet."""
         return self._who is None
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the one that was agreed on last."""
+        return self._name
 
     def admits(self, api_key: int) -> bool:
         """Whether a request of this kind may come now; only asked while `pending`."""
@@ -151,8 +157,15 @@ async def take_bare(connection: "Connection", token: bytes, send: Callable[[byte
     try:
         answer = await connection.login.take(token)
     except LoginRefused as refused:
-        connection.close(f"login refused: {refused.reason}")
+        refuse(connection, refused)
         return
     if answer.admitted is not None:
-        connection.enter(answer.admitted)
+        connection.enter(answer.admitted, connection.login.mechanism)
     send(len(answer.token).to_bytes(4, "big") + answer.token)
+
+
+def refuse(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
+    """Tell of a login that was refused, and end its connection."""
+    audit, more = outlet.broker.access.audit, {} if request is None else {"request": request}
+    audit.login_refused(str(outlet.principal), outlet.client_host, outlet.login.mechanism, refused.reason, **more)
+    outlet.close(f"login refused: {refused.reason}", expected=True)

@@ -301,7 +301,10 @@ class OciApp:
         if self._service.limits is not None:
             self._service.limits.call(operation.name, call.principal.tenancy, self._service.clock.ticks_ms())
         try:
-            return operation.status, await operation.handler(call)
+            answer = await operation.handler(call)
+            if operation.changes:
+                call.tell_change(operation.name)
+            return operation.status, answer
         except UnknownTopic:
             # It was deleted while the operation was under way.
             raise unknown_stream(match.path.get("streamId", "")) from None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.oci.service import OciService
 
 
+_MOST_TOLD = 128
+
+
 class Call:
     """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
 
@@ -58,6 +61,11 @@ class Call:
     def asked_about(self) -> bool:
         """Whether access rules count."""
         return self.service.broker.access.enabled
+
+    def tell_change(self, operation: str) -> None:
+        """Have the log tell that this call has changed something. The request's id is told with every line of it."""
+        what = ", ".join([operation, *(str(each)[:_MOST_TOLD] for each in self.path.values())])
+        self.service.broker.access.audit.changed(str(self.principal), self.host, operation, what)
 
     def may(self, rule: Rule, resource: Resource) -> bool:
         """Whether what a rule needs of a resource is granted to who asks."""

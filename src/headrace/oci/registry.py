@@ -49,6 +49,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     doc: str
     needs: Rules
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes what others depend on, and is no part of reading or writing messages."""
+        return self.method != "GET" and (self.client == "StreamAdminClient" or self.name == "UpdateGroup")
+
     def needed(self, call: Call) -> Iterator[tuple[Rule, Resource]]:
         """What one call needs of `call.principal`: each rule with each resource that the call names."""
         for rule in self.needs:

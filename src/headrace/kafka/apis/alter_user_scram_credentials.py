@@ -47,7 +47,11 @@ async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) 
         try:
             if users is None:
                 raise RequestError(Code.UNSUPPORTED_SASL_MECHANISM, "this server keeps no users")
-            await _save(users, _changes(users, asked[name]))
+            changes = _changes(users, asked[name])
+            await _save(users, changes)
+            for (user, mechanism), kept in changes.items():
+                verb = "lost" if kept is None else "has"
+                exchange.changed(f"user {user} {verb} a password for {mechanism.value}")
         except RequestError as error:
             results.append(_Result(user=name, error_code=error.code, error_message=str(error)))
         except TopicError as error:

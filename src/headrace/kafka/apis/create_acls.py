@@ -9,8 +9,6 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-import structlog
-
 from headrace.access.acls import Acl
 from headrace.access.needs import Operation
 from headrace.broker.authorizing import TooManyAcls
@@ -24,7 +22,6 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 Result = CreateAclsResponse.AclCreationResult
-_log = structlog.get_logger("headrace.audit")
 
 
 def _no(request: CreateAclsRequest, _: Exchange, no: No) -> CreateAclsResponse:
@@ -53,7 +50,7 @@ async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsRe
         failed = error
     if failed is None:
         for acl in acls:
-            _log.info("access rule created", rule=str(acl), cluster=in_cluster)
+            exchange.changed(f"access rule of {in_cluster} created: {acl}")
     return CreateAclsResponse(results=[_result(each if isinstance(each, RequestError) else failed) for each in made])
 
 

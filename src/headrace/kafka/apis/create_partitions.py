@@ -74,3 +74,4 @@ async def _grow(
     if not validate_only:
         exchange.count_change(added, strict_from=_STRICT_FROM)
         await broker.topics.grow(topic.name, topic.count)
+        exchange.changed(f"topic {topic.name} has {topic.count} partitions")

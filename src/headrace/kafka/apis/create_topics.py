@@ -121,9 +121,13 @@ async def _create(
         if CONVERT in config:
             if validate_only:
                 raise RequestError(Code.INVALID_REQUEST, "a conversion cannot be tried without doing it")
-            return await _convert(broker, topic.name, config[CONVERT])
+            converted = await _convert(broker, topic.name, config[CONVERT])
+            exchange.changed(f"topic {topic.name} converted to {config[CONVERT]}")
+            return converted
         if ADOPT_STREAM in config:
-            return await _adopt(broker, topic, config, validate_only=validate_only)
+            adopted = await _adopt(broker, topic, config, validate_only=validate_only)
+            exchange.changed(f"topic {topic.name} adopted")
+            return adopted
         partitions = _partitions(broker, topic)
         allowance.take(partitions)
         if validate_only:
@@ -131,6 +135,7 @@ async def _create(
             return Result(name=topic.name, num_partitions=partitions, replication_factor=1, configs=[])
         exchange.count_change(partitions, strict_from=_STRICT_FROM)
         live = await broker.topics.create(topic.name, partitions, config)
+        exchange.changed(f"topic {topic.name} created, {partitions} partitions")
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)
     return _created(broker, live, partitions)

@@ -8,8 +8,6 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-import structlog
-
 from headrace.access.acls import Acl, AclFilter
 from headrace.access.needs import Operation
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
@@ -23,7 +21,6 @@ from headrace.topics.errors import TopicError
 
 Result = DeleteAclsResponse.DeleteAclsFilterResult
 Matching = DeleteAclsResponse.DeleteAclsMatchingAcl
-_log = structlog.get_logger("headrace.audit")
 
 
 def _no(request: DeleteAclsRequest, _: Exchange, no: No) -> DeleteAclsResponse:
@@ -50,7 +47,7 @@ async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsRe
     except TopicError as error:
         failed = error
     for acl in sorted({acl for some in gone for acl in some}, key=str):
-        _log.info("access rule deleted", rule=str(acl), cluster=in_cluster)
+        exchange.changed(f"access rule of {in_cluster} deleted: {acl}")
     found = iter(gone)
     return DeleteAclsResponse(
         filter_results=[

@@ -48,5 +48,7 @@ async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGrou
             result = await groups.request(name, DeleteGroup(token=(exchange, index)))
             assert isinstance(result, DeleteGroupResult)
             error = result.error
+            if error is None:
+                exchange.changed(f"group {name} deleted")
         results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code_of(error)))
     return DeleteGroupsResponse(results=results)

@@ -9,7 +9,6 @@ Version notes
 """
 
 from headrace.access.needs import Operation
-from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -45,16 +44,15 @@ async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRec
         topics=[
             Topic(
                 name=topic.name,
-                partitions=[
-                    await _delete(exchange.broker, topic.name, asked) async for asked in pace.each(topic.partitions)
-                ],
+                partitions=[await _delete(exchange, topic.name, asked) async for asked in pace.each(topic.partitions)],
             )
             async for topic in pace.each(request.topics)
         ]
     )
 
 
-async def _delete(broker: Broker, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition) -> Partition:
+async def _delete(exchange: Exchange, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition) -> Partition:
+    broker = exchange.broker
     try:
         partition = broker.topics.partition(topic, asked.partition_index)
         if asked.offset < _LOG_END:
@@ -63,4 +61,5 @@ async def _delete(broker: Broker, topic: str, asked: DeleteRecordsRequest.Delete
         log_start = await broker.delete_records(partition, before)
     except TopicError as error:
         return Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=code_of(error))
+    exchange.changed(f"records of {topic}-{asked.partition_index} before {log_start} deleted")
     return Partition(partition_index=asked.partition_index, low_watermark=log_start)

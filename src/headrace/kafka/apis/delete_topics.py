@@ -71,6 +71,7 @@ async def _delete(exchange: Exchange, name: str | None, topic_id: UUID) -> Resul
         live = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
         exchange.count_change(len(live.partitions), strict_from=_STRICT_FROM)
         await broker.topics.delete(live.topic.name)
+        exchange.changed(f"topic {live.topic.name} deleted")
     except (TopicError, RequestError) as error:
         code = code_of(error)
         if name is None and isinstance(error, UnknownTopic):

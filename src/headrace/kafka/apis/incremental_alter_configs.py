@@ -52,6 +52,9 @@ async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) ->
         error: Exception | None = None
         try:
             await _alter(exchange.broker, resource, validate_only=request.validate_only)
+            if not request.validate_only:
+                keys = ", ".join(change.name for change in resource.configs)
+                exchange.changed(f"configuration of topic {resource.resource_name}: {keys}")
         except (TopicError, RequestError) as refused:
             error = refused
         results.append(

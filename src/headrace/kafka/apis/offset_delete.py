@@ -79,6 +79,7 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
         errors.update(result.partitions)
         if pace.over:
             await pace.rest()
+    exchange.changed(f"positions of group {request.group_id} deleted: {len(places)} partitions")
     return OffsetDeleteResponse(
         topics=[
             Topic(

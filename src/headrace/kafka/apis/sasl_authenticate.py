@@ -19,6 +19,7 @@ from headrace.broker.logins import LoginRefused
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.login import refuse
 from headrace.kafka.registry import register
 
 
@@ -32,11 +33,11 @@ async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAu
         answer = await outlet.login.take(bytes(request.auth_bytes))
     except LoginRefused as refused:
         exchange.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
-        with bound_contextvars(request=exchange.correlation_id, client_id=exchange.client_id):
-            outlet.close(f"login refused: {refused.reason}")
+        with bound_contextvars(client_id=exchange.client_id):
+            refuse(outlet, refused, exchange.correlation_id)
         return None
     if answer.admitted is not None:
-        outlet.enter(answer.admitted)
+        outlet.enter(answer.admitted, outlet.login.mechanism)
     lifetime_ms = 0 if answer.admitted is None else answer.admitted.lifetime_ms
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=lifetime_ms)
 
