@@ -3,10 +3,11 @@
 import json
 import logging
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 import click
@@ -22,6 +23,8 @@ from headrace.topics.values import suggestion
 
 _CONNECT_S = 3
 _ANSWER_S = 10
+_AT_ONCE = 4_000
+"""Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -227,10 +230,9 @@ class Client:
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What a Headrace server tells of those topics that are native: records and consumer groups in Redis."""
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in topics}
-        if not resources:
-            return {}
         found = {}
-        for resource, future in self.admin.describe_configs(list(resources)).items():
+        asked = (self.admin.describe_configs(list(some)) for some in in_pieces(list(resources)))
+        for resource, future in chain.from_iterable(answers.items() for answers in asked):
             entries = self.result(future, "read the configuration of topics")
             told = entries.get("headrace.native")
             if told is not None:
@@ -244,12 +246,14 @@ class Client:
         self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec]
     ) -> dict[tuple[str, int], int]:
         """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out."""
-        wanted = {TopicPartition(topic, number): spec() for topic, number in partitions}
-        if not wanted:
-            return {}
+        wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets = {}
         with self.explained("look up offsets"):
-            for partition, future in self.admin.list_offsets(wanted, request_timeout=_ANSWER_S).items():
+            asked = (
+                self.admin.list_offsets({place: spec() for place in some}, request_timeout=_ANSWER_S)
+                for some in in_pieces(wanted)
+            )
+            for partition, future in chain.from_iterable(answers.items() for answers in asked):
                 try:
                     found = future.result(timeout=_ANSWER_S).offset
                 except KafkaException as error:
@@ -258,6 +262,11 @@ class Client:
                 else:
                     offsets[partition.topic, partition.partition] = found
         return offsets
+
+
+def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As much as one request may ask for at a time (`headrace.request.max.elements`)."""
+    return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
 
 
 def _connect(server: KafkaServer, patience_s: float) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace import times
 from headrace.cli import completing, lags
-from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.lags import Partition
 from headrace.cli.output import print_json, print_table
@@ -154,11 +154,10 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
 def _move(client: Client, group: str, moves: list[Move]) -> None:
     """Commit; raises CommandFailed naming the first partition that was refused."""
     wanted = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
-    if not wanted:
-        return
-    asked = client.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group]
     what = f"move the positions of group {quoted(group)}"
-    answer = client.result(asked, what)
-    for part in answer.topic_partitions or []:
-        if part.error is not None:
-            raise client.failure(f"{what} in partition {part.partition} of {quoted(part.topic)}", part.error)
+    for some in in_pieces(wanted):
+        asked = client.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [*some])])[group]
+        answer = client.result(asked, what)
+        for part in answer.topic_partitions or []:
+            if part.error is not None:
+                raise client.failure(f"{what} in partition {part.partition} of {quoted(part.topic)}", part.error)

@@ -6,7 +6,7 @@ import click
 from confluent_kafka import TopicPartition
 
 from headrace.cli import completing
-from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
 from headrace.cli.commands import command
 from headrace.cli.output import print_json, print_table
 from headrace.cli.starts import Range, at_most_one
@@ -69,10 +69,9 @@ def trim(
 
 def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int]:
     """Partition -> log start afterwards."""
-    if not before:
-        return {}
-    asked = client.admin.delete_records([TopicPartition(topic, number, offset) for number, offset in before.items()])
+    wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
     return {
         part.partition: client.result(future, f"trim partition {part.partition} of topic {quoted(topic)}").low_watermark
-        for part, future in asked.items()
+        for some in in_pieces(wanted)
+        for part, future in client.admin.delete_records([*some]).items()
     }
