@@ -22,8 +22,8 @@ from headrace.oci import faults, limits, operations
 from headrace.oci.registry import OPERATIONS, Operation
 from headrace.oci.routing import BASE
 from headrace.oci.settings import OCI_KEYS
+from headrace.options import OPTIONS
 from headrace.profiles import DEFAULT, Profile
-from headrace.settings import OPTIONS
 from headrace.topics.config import TOPIC_KEYS
 from headrace.topics.errors import TopicError
 from headrace.topics.values import ConfigKey

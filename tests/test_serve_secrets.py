@@ -1,19 +1,24 @@
 """What other users of the machine must not see: records in files, and the password of a Redis."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace.kafka.errors import Code
+from headrace.settings import SettingsError, load
 from headrace.storage_urls import has_password, without_password
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch
 
+GUIDE = (Path(__file__).parent.parent / "docs" / "guides" / "security.md").read_text("utf-8")
 SECRET = "correct-horse-battery"
 
 
@@ -51,6 +56,60 @@ def test_the_password_of_a_redis_is_nowhere_to_be_seen(tmp_path: Path) -> None:
             assert client.produce("flights", batch(b"x")).error_code != Code.NONE
             started.logged("connection to Redis lost")
         assert SECRET not in started.log()
+
+
+def test_a_user_of_redis_whose_password_is_in_a_file(tmp_path: Path) -> None:
+    secret = "p@ss:w/rd %?#"
+    file = tmp_path / "password"
+    file.write_text(f"{secret}\nanother line\n")
+    with RedisServer() as external:
+        with redis.Redis(unix_socket_path=str(external.socket)) as admin:
+            # As docs/guides/security.md has it: no more than what it needs.
+            rules = re.search(r"^ACL SETUSER headrace on '>PASSWORD' (.*)$", GUIDE, re.MULTILINE)
+            assert rules is not None
+            admin.execute_command("ACL", "SETUSER", "headrace", "on", f">{secret}", *rules[1].split())
+            admin.execute_command("ACL", "SETUSER", "default", "off")
+        url = f"unix://headrace@{external.socket}"
+        with (
+            server(data=tmp_path / "data", arguments=["--redis", url, "--redis-password-file", str(file)]) as started,
+            Wire(started.kafka) as client,
+        ):
+            client.create("flights")
+            client.create("plain", headrace_storage="native")
+            for topic in ("flights", "plain"):
+                assert client.produce(topic, batch(b"x")).error_code == Code.NONE
+                assert b"x" in bytes(client.fetch(topic, 0).records or b"")
+                client.delete(topic)
+            assert started.storage == f"unix://headrace@{external.socket}"
+            with urllib.request.urlopen(f"{started.http}/metrics") as metrics:
+                assert metrics.status == 200
+            everything = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+            assert secret not in everything
+        for forbidden in (secret, "NOPERM", "in --redis shows"):
+            assert forbidden not in started.log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--redis-password-file", "FILE"], "is about a Redis of your own: give --redis too"),
+        (["--redis", f"redis://:{SECRET}@127.0.0.1:1", "--redis-password-file", "FILE"], "has a password, too"),
+        (["--redis", "redis://127.0.0.1:1", "--redis-password-file", "FILE.none"], "No such file"),
+        (["--redis", "redis://127.0.0.1:1", "--redis-ca", "FILE"], "there is no TLS without --redis rediss://"),
+        (["--redis", "rediss://127.0.0.1:1", "--redis-ca", "FILE.none"], "No such file"),
+        (["--redis", "rediss://127.0.0.1:1?ssl_ca_certs=x", "--redis-ca", "FILE"], "has ssl_ca_certs, too"),
+    ],
+)
+def test_a_password_or_an_authority_that_cannot_be_used(tmp_path: Path, arguments: list[str], why: str) -> None:
+    file = tmp_path / "password"
+    file.write_text(SECRET)
+    names = iter(arguments)
+    flags = {
+        flag.removeprefix("--"): value.replace("FILE", str(file)) for flag, value in zip(names, names, strict=True)
+    }
+    with pytest.raises(SettingsError, match=why) as caught:
+        load(flags, environ={})
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize(

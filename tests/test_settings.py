@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.settings import OPTIONS, Address, SettingsError, client, load, redis_url
+from headrace.options import OPTIONS
+from headrace.settings import Address, SettingsError, client, load, redis_url
 
 EMPTY: dict[str, str] = {}
 

@@ -9,26 +9,25 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from headrace import amounts, profiles
+from headrace import profiles
 from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
 from headrace.addresses import Address
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
-from headrace.storage_urls import StorageUrl
+from headrace.options import OPTIONS, PREFIX, may_be_secret
+from headrace.storage_urls import with_authority, with_password
 from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
     "BROKER_KEYS", "OCI_KEYS", "Address", "BrokerSettings", "Listener", "OciSettings", "ServerOptions", "SettingsError",
     "StartError", "load",
 ]  # fmt: skip
-
-PREFIX = "HEADRACE_"
 
 
 class StartError(Exception):
@@ -70,157 +69,6 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["auto", "text", "json"]
     """`text`, `json`, or `auto`: text on a terminal, else JSON."""
 
-
-class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """An option of the server, as a flag, a variable and a key of the file."""
-
-    name: str
-    metavar: str
-    default: str | None
-    doc: str
-    parse: Callable[[str], object]
-    """Reads the text; raises ValueError with what was expected."""
-
-    @property
-    def flag(self) -> str:
-        """`--log-level`."""
-        return f"--{self.name}"
-
-    @property
-    def variable(self) -> str:
-        """`HEADRACE_LOG_LEVEL`."""
-        return PREFIX + self.name.replace("-", "_").upper()
-
-    @property
-    def field(self) -> str:
-        """Its attribute in ServerOptions."""
-        return self.name.replace("-", "_")
-
-
-def _choice(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"expected one of {', '.join(allowed)}, found {text!r}")
-        return text
-
-    return parse
-
-
-def _redis_url(text: str) -> str:
-    try:
-        StorageUrl.parse(text)
-    except ValueError as error:
-        found = "one of another kind" if _may_be_secret(text) else repr(text)
-        raise ValueError(f"{error}, found {found}") from None
-    return text
-
-
-def _may_be_secret(url: str) -> bool:
-    """Whether there may be a password in what is, or should be, the URL of a Redis."""
-    return "@" in url or "password" in url
-
-
-def _http_address(text: str) -> Address:
-    """Where HTTP is served, with or without a scheme."""
-    scheme, mark, rest = text.strip().rpartition("://")
-    if scheme.lower() not in {"", "http", "https"} or (mark and not scheme):
-        raise ValueError(f"expected HOST:PORT or https://HOST:PORT, found {text!r}")
-    return Address.parse(rest)
-
-
-def _directory(text: str) -> Path:
-    if not text:
-        raise ValueError("expected a directory, found nothing")
-    return Path(text).expanduser()
-
-
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        name="data",
-        metavar="DIR",
-        default="./.headrace",
-        parse=_directory,
-        doc="Directory of the embedded Valkey's files; one server at a time.",
-    ),
-    Option(
-        name="redis",
-        metavar="URL",
-        default=None,
-        parse=_redis_url,
-        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one server, "
-        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name.",
-    ),
-    Option(
-        name="kafka",
-        metavar="HOST:PORT",
-        default="127.0.0.1:9092",
-        parse=Address.parse,
-        doc="Where the Kafka protocol is served; port 0 picks a free one.",
-    ),
-    Option(
-        name="http",
-        metavar="HOST:PORT",
-        default="127.0.0.1:8080",
-        parse=_http_address,
-        doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS.",
-    ),
-    Option(
-        name="advertise",
-        metavar="HOST:PORT",
-        default=None,
-        parse=Address.parse,
-        doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
-    ),
-    Option(
-        name="bootstrap-user",
-        metavar="FILE",
-        default=None,
-        parse=_directory,
-        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user.",
-    ),
-    Option(
-        name="brokers",
-        metavar="N",
-        default="1",
-        parse=amounts.brokers,
-        doc="Brokers over the embedded Valkey: each is a process, their ports follow each other from those given.",
-    ),
-    Option(
-        name="fsync",
-        metavar="no|always",
-        default="no",
-        parse=_choice("no", "always"),
-        doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed.",
-    ),
-    Option(
-        name="valkey",
-        metavar="PATH",
-        default=None,
-        parse=_directory,
-        doc="Start this valkey-server (8.0 or later) or redis-server (7.0 or later) instead of the bundled one.",
-    ),
-    Option(
-        name="maxmemory",
-        metavar="SIZE",
-        default=None,
-        parse=amounts.memory,
-        doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit).",
-    ),
-    Option(
-        name="log-level",
-        metavar="LEVEL",
-        default="info",
-        parse=_choice("debug", "info", "warning", "error"),
-        doc="The least severe messages that are logged: debug, info, warning or error.",
-    ),
-    Option(
-        name="log-format",
-        metavar="FORMAT",
-        default="auto",
-        parse=_choice("auto", "text", "json"),
-        doc="text, json, or auto: text on a terminal, else json.",
-    ),
-)
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SPECIAL = ("config", "set")
@@ -293,7 +141,7 @@ def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings
 
 def _shown(name: str, text: str, between: str) -> str:
     """A value as messages repeat it; not that of --redis where it may hold a password."""
-    return "" if name == "redis" and _may_be_secret(text) else between + text
+    return "" if name == "redis" and may_be_secret(text) else between + text
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -455,7 +303,7 @@ def _pairs(texts: Iterable[str], where: str) -> dict[str, Given]:
 
 
 def _options(given: Mapping[str, Given]) -> ServerOptions:
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for option in OPTIONS:
         source = given.get(option.name)
         if source is None:
@@ -465,11 +313,46 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
             values[option.field] = option.parse(source.text)
         except ValueError as error:
             raise SettingsError(f"{source.where}: {error}") from None
+    values["redis"] = _redis(given, values)
     if "http" in given:
         values["http_tls"] = given["http"].text.strip().lower().startswith("https://")
     if "brokers" in given and values["redis"] is not None:
         raise SettingsError(f"{given['brokers'].where} is about the embedded Valkey: with --redis start each by itself")
     return msgspec.convert(values, ServerOptions)
+
+
+def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
+    """The URL of the Redis with what the two options add to it; raises SettingsError."""
+    url: str | None = values["redis"]
+    password_file: Path | None = values.pop("redis_password_file")
+    ca: Path | None = values.pop("redis_ca")
+    for name in ("redis-password-file", "redis-ca"):
+        if name in given and url is None:
+            raise SettingsError(f"{given[name].where} is about a Redis of your own: give --redis too")
+    name = "redis-password-file"
+    try:
+        if url is not None and password_file is not None:
+            url = with_password(url, _password(password_file))
+        name = "redis-ca"
+        if url is not None and ca is not None:
+            with ca.open("rb"):
+                url = with_authority(url, ca)
+    except OSError as error:
+        raise SettingsError(f"{given[name].where}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"{given[name].where}: {error}") from None
+    return url
+
+
+def _password(path: Path) -> str:
+    """The first line of a file; raises OSError, ValueError, with nothing of what is in it."""
+    try:
+        found = path.read_text("utf-8").partition("\n")[0].rstrip("\r")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if not found:
+        raise ValueError("its first line is empty: it has to be the password")
+    return found
 
 
 def _broker_settings(given: Mapping[str, Given]) -> BrokerSettings:

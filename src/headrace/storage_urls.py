@@ -1,7 +1,8 @@
 """Storage URLs: what they name, and as they may be shown. A Redis' password is for nobody's log, terminal or error."""
 
 from enum import StrEnum
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -104,3 +105,24 @@ def without_password(url: str) -> str:
 def has_password(url: str) -> bool:
     """Whether a storage URL holds a password."""
     return without_password(url) != url and ("@" in url or "password=" in url)
+
+
+def with_password(url: str, password: str) -> str:
+    """The URL with a password in it, for the user that it names; raises ValueError where it has one already."""
+    parts = urlsplit(url)
+    login, at, place = parts.netloc.rpartition("@")
+    user, colon, _ = login.partition(":")
+    if colon or any(name == "password" for name, _ in parse_qsl(parts.query)):
+        raise ValueError("the URL of --redis has a password, too: leave one of them out")
+    return parts._replace(netloc=f"{user if at else ''}:{quote(password, safe='')}@{place}").geturl()
+
+
+def with_authority(url: str, ca: Path) -> str:
+    """The URL of a Redis with TLS, whose certificate has to be of these authorities; raises ValueError for others."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if not parts.scheme.startswith("rediss"):
+        raise ValueError("there is no TLS without --redis rediss://HOST:PORT")
+    if any(name == "ssl_ca_certs" for name, _ in query):
+        raise ValueError("the URL of --redis has ssl_ca_certs, too: leave one of them out")
+    return parts._replace(query=urlencode([*query, ("ssl_ca_certs", str(ca))], safe="/:")).geturl()

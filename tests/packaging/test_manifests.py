@@ -11,6 +11,7 @@ import pytest
 
 from headrace import __version__, settings
 from headrace.cli.archive import archive
+from headrace.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -53,9 +54,9 @@ def test_every_option_that_they_give_is_one(path: str) -> None:
     text = (PACKAGING / path).read_text("utf-8")
     flags = set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)))
     of_archives = {option.removeprefix("--") for each in archive.params for option in each.opts}
-    assert flags <= {option.name for option in settings.OPTIONS} | {"set", "config"} | of_archives
+    assert flags <= {option.name for option in OPTIONS} | {"set", "config"} | of_archives
     variables = set(re.findall(r"\bHEADRACE_[A-Z_]+", text))
-    assert variables <= {option.variable for option in settings.OPTIONS}
+    assert variables <= {option.variable for option in OPTIONS}
 
 
 def test_the_configuration_in_the_manifests_starts_a_server(tmp_path: Path) -> None:

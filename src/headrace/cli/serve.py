@@ -14,6 +14,7 @@ from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.cli.stderr import StderrWriter
 from headrace.loop import loop_factory
+from headrace.options import OPTIONS
 from headrace.storage_urls import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -26,7 +27,7 @@ _log = structlog.get_logger("headrace")
 
 def server_options(function: F) -> F:
     """Add `--config`, `--set` and every option of the server to a command; the latter arrive as text or None."""
-    for option in reversed(settings.OPTIONS):
+    for option in reversed(OPTIONS):
         default = f", default {option.default}" if option.default is not None else ""
         click.option(
             option.flag, option.field, metavar=option.metavar, help=f"{option.doc} [{option.variable}{default}]"
@@ -70,7 +71,10 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     # Records are the owner's alone: files of ours and of the Valkey's, whatever the caller's umask.
     os.umask(0o077)
     if has_password(flags["redis"] or ""):
-        _log.warning("the password in --redis shows in the list of processes: give the URL in HEADRACE_REDIS instead")
+        _log.warning(
+            "the password in --redis shows in the list of processes: give the URL in HEADRACE_REDIS instead, "
+            "or the password by --redis-password-file"
+        )
     try:
         return run(options, broker, oci, log)
     except settings.StartError as error:
