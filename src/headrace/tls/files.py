@@ -58,9 +58,11 @@ def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime)
     issuer = _authority(now)
     write_private(made.authority, _pem(issuer.certificate))
     write_private(made.authority_key, _key_pem(issuer.key))
-    server = _issue(issuer, (hosts or LOOPBACK)[0], ExtendedKeyUsageOID.SERVER_AUTH, now, names)
+    # A server is a client of the other brokers, which may ask for its certificate.
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    server = _issue(issuer, (hosts or LOOPBACK)[0], uses, now, names)
     write_private(made.server, server)
-    write_private(made.client, _issue(issuer, client, ExtendedKeyUsageOID.CLIENT_AUTH, now))
+    write_private(made.client, _issue(issuer, client, [ExtendedKeyUsageOID.CLIENT_AUTH], now))
     return made
 
 
@@ -80,7 +82,7 @@ def _authority(now: dt.datetime) -> _Issuer:
 def _issue(
     issuer: _Issuer,
     common_name: str,
-    use: x509.ObjectIdentifier,
+    uses: Sequence[x509.ObjectIdentifier],
     now: dt.datetime,
     names: Sequence[x509.GeneralName] = (),
 ) -> bytes:
@@ -90,7 +92,7 @@ def _issue(
         _builder(_name(common_name), issuer.certificate.subject, key.public_key(), now, _DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()), critical=False)
     )
     if names:
