@@ -45,7 +45,7 @@ def test_until_spark_everything_is_as_the_tutorial_says() -> None:
 
 @pytest.mark.pipelines
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_from_the_first_topic_to_a_declared_pipeline() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
         shell = Shell(Path(folder), started, TUTORIAL)
@@ -55,5 +55,5 @@ def test_from_the_first_topic_to_a_declared_pipeline() -> None:
             if "billing" not in command  # looked at by the test before
         ]
         for command, output in done:
-            assert shown(command, shell.run(as_run(command), seconds=280)) == shown(command, output), command
+            assert shown(command, shell.run(as_run(command), seconds=580)) == shown(command, output), command
         assert len(done) == 10

@@ -66,13 +66,13 @@ def hour(flight: Flight) -> dt.datetime:
 
 @pytest.mark.spark
 @pytest.mark.pipelines
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_five_pipelines_on_the_flights(broker: Server, tmp_path: Path) -> None:
     counts, filling = fill(broker.kafka)
     folder = project(tmp_path)
     environment = {**os.environ, "HEADRACE_BOOTSTRAP": broker.kafka, "FLIGHTS_TABLE": str(tmp_path / "once")}
     command = [sys.executable, "-m", "headrace", "pipeline", "run", str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1100, check=False)
     assert done.returncode == 0, done.stderr
     sent = list(enumerate(flights.in_order(flights.package_file(), COUNT)))
     whole = [flight for number, flight in sent if number % filling.CUT]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyarrow import dataset
@@ -29,30 +29,62 @@ pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(
 CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS = 1_000
 WORKERS = {"127.0.0.2", "127.0.0.3"}
-# Writes a topic, reads it into a table and archives it; which executors did it is in the first table.
+# Writes a topic, reads it into a table and archives it. Of each of the three, the task of partition 0 waits until Spark
+# runs a copy of it on another machine: both then write the same rows at once.
 PROGRAM = """
-import json, sys
+import json, os, sys, time
+from dataclasses import dataclass
+from pyspark import TaskContext
 from pyspark.sql import functions as f
 from headrace.spark import session
 from headrace.spark.archive import ArchiveSettings, run
+from headrace.spark.archive.place import Place
 
-master, kafka, redis, table, archived, storage = sys.argv[1:]
-spark = session.create("cluster", master=master, conf={"spark.executor.memory": "512m", "spark.cores.max": "2"})
-where = {"kafka.bootstrap.servers": kafka}
-rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value").repartition(4)
-rows.write.format("headrace").options(**where, topic="copied").mode("append").save()
+master, kafka, redis, folder, archived, storage = sys.argv[1:]
+spark = session.create("cluster", master=master, conf={
+    "spark.executor.memory": "512m",
+    "spark.cores.max": "2",
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.25",
+    "spark.speculation.multiplier": "1.1",
+})
+
+def waits_for_its_copy(work):
+    task = TaskContext.get()
+    if task is None or task.partitionId() != 0:
+        return
+    name = f"{folder}/{work}-{task.attemptNumber()}"
+    with open(name, "w") as file:
+        file.write(os.environ["SPARK_LOCAL_HOSTNAME"])
+    while not os.path.exists(f"{folder}/{work}-1"):
+        time.sleep(0.05)
+
+class SlowPlace(Place):
+    def create(self, relative):
+        waits_for_its_copy("archive")
+        return super().create(relative)
+
+@dataclass(frozen=True, kw_only=True)
+class SlowArchive(ArchiveSettings):
+    def place(self, topic):
+        return SlowPlace.of(self.table, self.storage)
 
 @f.udf("string")
-def executor(_):
-    import os
-    return os.environ["SPARK_LOCAL_HOSTNAME"]
+def slowly(value, work):
+    waits_for_its_copy(work)
+    return value
+
+where = {"kafka.bootstrap.servers": kafka}
+rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS key").repartition(4)
+rows = rows.select("key", slowly("key", f.lit("topic")).alias("value"))
+rows.write.format("headrace").options(**where, topic="copied").mode("append").save()
 
 stream = spark.readStream.format("headrace").options(**where, subscribe="copied", startingOffsets="earliest").load()
-found = stream.select(f.col("value").cast("string").cast("int").alias("n"), executor("value").alias("executor"))
-query = found.writeStream.format("headrace.delta").option("checkpointLocation", table + "-checkpoint")
-query.trigger(availableNow=True).start(table).awaitTermination()
+found = stream.select("partition", "offset", slowly(f.col("value").cast("string"), f.lit("table")).alias("value"))
+query = found.writeStream.format("headrace.delta").option("checkpointLocation", f"{folder}/checkpoint")
+query.trigger(availableNow=True).start(f"{folder}/table").awaitTermination()
 
-archive = ArchiveSettings(topics=("copied",), table=archived, redis=redis, storage=json.loads(storage))
+archive = SlowArchive(topics=("copied",), table=archived, redis=redis, storage=json.loads(storage))
 run(archive, once=True, spark=spark)
 spark.stop()
 """
@@ -114,21 +146,46 @@ def create(broker: Server, name: str, partitions: int) -> None:
     admin.create_topics([NewTopic(name, partitions)])[name].result(10)
 
 
+def everything(broker: Server, topic: str) -> list[Message]:
+    consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "check"})
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    rest = sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in partitions)
+    found: list[Message] = []
+    while len(found) < rest:
+        found += consumer.consume(rest - len(found), 10)
+    consumer.close()
+    return found
+
+
 def run(*command: str) -> str:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
 
-def test_a_topic_is_written_read_and_archived(broker: Server, master: str, store: ObjectStore, scratch: Path) -> None:
+def test_copies_of_tasks_double_nothing_where_exactly_once_is_said(
+    broker: Server, master: str, store: ObjectStore, scratch: Path
+) -> None:
     create(broker, "copied", 4)
-    table, archived = str(scratch / "table"), "s3://lake/copied"
-    run("-c", PROGRAM, master, broker.kafka, broker.storage, table, archived, json.dumps(store.options))
-    found = DeltaTable(table).to_pyarrow_table().to_pylist()
-    assert sorted(row["n"] for row in found) == list(range(ROWS))
-    assert {row["executor"] for row in found} == WORKERS
-    copied = DeltaTable(archived, storage_options=store.options).to_pyarrow_table(columns=["value"])
-    assert sorted(map(int, copied.column("value").to_pylist())) == list(range(ROWS))
+    archived = "s3://lake/copied"
+    run("-c", PROGRAM, master, broker.kafka, broker.storage, str(scratch), archived, json.dumps(store.options))
+    for work in ("topic", "table", "archive"):
+        assert {(scratch / f"{work}-{attempt}").read_text() for attempt in (0, 1)} == WORKERS, work
+    in_topic = [
+        (message.partition(), message.offset(), int(message.value() or b"")) for message in everything(broker, "copied")
+    ]
+    # At least once: what a copy of a task wrote stays.
+    assert {value for *_, value in in_topic} == set(range(ROWS))
+    tables = (
+        DeltaTable(scratch / "table").to_pyarrow_table(),
+        DeltaTable(archived, storage_options=store.options).to_pyarrow_table(columns=["partition", "offset", "value"]),
+    )
+    for table in tables:
+        columns = (table.column(name).to_pylist() for name in ("partition", "offset", "value"))
+        found = [(partition, offset, int(value)) for partition, offset, value in zip(*columns, strict=True)]
+        assert sorted(found) == sorted(in_topic)
+    print(f"{len(in_topic) - ROWS} of {ROWS} doubled in the topic, 0 in the tables")
 
 
 def test_a_declared_pipeline(broker: Server, master: str, scratch: Path) -> None:
