@@ -59,6 +59,7 @@ class _Full:
             for number in range(topics)
         ]
         self.groups = SimpleNamespace(runners=tuple)
+        self.quotas = SimpleNamespace(throttled={})
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter([("default", self)])
