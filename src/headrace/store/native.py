@@ -112,10 +112,9 @@ class RedisNative:
             TopicError: the key is no stream, or, where it must exist, is not there.
             Fenced, StorageUnavailable.
         """
-        await asyncio.gather(
-            self._run("open", [stream.key, state_of(stream.key)], self._fence.number, "must" if must_exist else ""),
-            self._forget_producers(stream.key),
-        )
+        # First, by itself: why a stream cannot be opened is what this says.
+        await self._run("open", [stream.key, state_of(stream.key)], self._fence.number, "must" if must_exist else "")
+        await self._forget_producers(stream.key)
         return await self.extent(stream)
 
     async def extent(self, stream: NativeStream) -> Extent:

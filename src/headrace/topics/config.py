@@ -107,7 +107,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         default="1",
         minimum=1,
         maximum=1,
-        doc="How many copies acks=all waits for: there is one broker, so 1.",
+        doc="How many copies acks=all waits for: the one in Redis; Redis' replicas are not waited for.",
     ),
     ConfigKey(
         name="headrace.storage",
