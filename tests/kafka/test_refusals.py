@@ -18,6 +18,8 @@ from headrace.kafka.codec.messages import (
     CreateAclsRequest,
     CreateTopicsRequest,
     DescribeAclsRequest,
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
     FetchRequest,
     InitProducerIdRequest,
     ListGroupsRequest,
@@ -316,3 +318,39 @@ def test_a_refusal_is_told_in_the_log_with_who_and_where_and_what() -> None:
     assert (told["principal"], told["client"], told["api"]) == ("User:mallory", "127.0.0.1", "Produce")
     assert told["reason"] == "User:mallory may not Write Topic secret"
     assert isinstance(told["request"], int)
+
+
+def test_who_asks_is_told_what_they_may_do() -> None:
+    def bits(*codes: int) -> int:
+        return sum(1 << code for code in codes)
+
+    read, write, create, describe, describe_configs = 3, 4, 5, 8, 10
+    asked = [MetadataRequest.MetadataRequestTopic(name="orders")]
+    metadata = MetadataRequest(
+        topics=asked,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    described = DescribeGroupsRequest(groups=["billing"], include_authorized_operations=True)
+    in_cluster = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    with guarded() as server:
+        server.allow(
+            rule("User:jane", Operation.READ, ResourceType.TOPIC, "orders"),
+            rule("User:jane", Operation.READ, ResourceType.GROUP, "billing"),
+            rule("User:jane", Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME),
+            rule("User:jane", Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME),
+        )
+        with server.connect(ROOT) as root, server.connect("jane") as jane:
+            root.create("orders")
+            answer = jane.ask(metadata, 10)
+            # Read implies Describe, as in Kafka.
+            assert answer.topics[0].topic_authorized_operations == bits(read, describe)
+            assert answer.cluster_authorized_operations == bits(create, describe_configs)
+            assert jane.ask(described, 5).groups[0].authorized_operations == bits(read, describe)
+            assert jane.ask(in_cluster, 1).cluster_authorized_operations == bits(create, describe_configs)
+            assert root.ask(metadata, 10).topics[0].topic_authorized_operations == bits(3, 4, 5, 6, 7, 8, 10, 11)
+            server.allow(rule("User:jane", Operation.WRITE, ResourceType.TOPIC, "orders"))
+            assert jane.ask(metadata, 10).topics[0].topic_authorized_operations == bits(read, write, describe)
+            unasked = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+            assert jane.ask(unasked, 10).topics[0].topic_authorized_operations == -(2**31)

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.access.acls import Acl, AclFilter
 from headrace.access.authorizer import Authorizer, Rights
-from headrace.access.needs import CLUSTER_NAME, ResourceType, Rule
+from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType, Rule
 from headrace.access.principal import Principal
 from headrace.broker.audit import Audit
 from headrace.broker.clock import Clock
@@ -48,12 +48,21 @@ class Grants:
         self._version = -1
         self._rights: Rights
 
-    def known(self, rule: Rule) -> dict[str, bool]:
-        """The answers to one rule so far: name -> whether it is granted. `look_up` has the others."""
+    def _renew(self) -> None:
+        """Go by the rules as they are now."""
         if self._version != self._access.version:
             self._version = self._access.version
             self._known = {}
             self._rights = self._access.of(self._cluster).of(self._principal, self._host)
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether an operation on a resource is granted; nothing is remembered of it."""
+        self._renew()
+        return self._rights.allow(operation, kind, name)
+
+    def known(self, rule: Rule) -> dict[str, bool]:
+        """The answers to one rule so far: name -> whether it is granted. `look_up` has the others."""
+        self._renew()
         # Rules are made when the program starts, and stay: what they are found by is cheap.
         key = id(rule)
         found = self._known.get(key)

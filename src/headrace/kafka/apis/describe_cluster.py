@@ -6,6 +6,7 @@ Behavior
 """
 
 from headrace.access.needs import ANYBODY
+from headrace.kafka.authorized import UNASKED, authorized_on_cluster
 from headrace.kafka.codec.messages import DescribeClusterRequest, DescribeClusterResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
@@ -33,6 +34,9 @@ def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
         DescribeClusterResponse(
             cluster_id=broker.cluster_id,
             controller_id=exchange.nodes[0][0],
+            cluster_authorized_operations=authorized_on_cluster(exchange)
+            if request.include_cluster_authorized_operations
+            else UNASKED,
             brokers=[
                 DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
                 for node_id, host, port in exchange.nodes

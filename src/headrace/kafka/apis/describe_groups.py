@@ -7,7 +7,7 @@ Behavior
 - A group that does not exist is `Dead` and without error, as in Kafka before version 6.
 
 Version notes
-- 3: authorized operations (not told). 4: static members. 5: flexible.
+- 3: authorized operations. 4: static members. 5: flexible.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from headrace.access.needs import Operation, ResourceType
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
+from headrace.kafka.authorized import authorized
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -47,14 +48,17 @@ async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> Describe
     named = dict.fromkeys(request.groups)
     errors = {name: await groups.ready(name) async for name in exchange.pace().each(named)}
     fitting = await exchange.reserve_parts({name: groups.size(name) for name in named})
-    return DescribeGroupsResponse(
-        groups=[
-            _described(name, groups.describe(name), errors[name])
-            if name in fitting
-            else _refused(name, Code.POLICY_VIOLATION)
-            async for name in exchange.pace().each(named)
-        ]
-    )
+    described = [
+        _described(name, groups.describe(name), errors[name])
+        if name in fitting
+        else _refused(name, Code.POLICY_VIOLATION)
+        async for name in exchange.pace().each(named)
+    ]
+    if request.include_authorized_operations:
+        async for group in exchange.pace().each(described):
+            if not group.error_code:
+                group.authorized_operations = authorized(exchange, ResourceType.GROUP, group.group_id)
+    return DescribeGroupsResponse(groups=described)
 
 
 def _refused(name: str, code: Code) -> Group:

@@ -21,6 +21,7 @@ from headrace.broker.authorizing import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Pace
+from headrace.kafka.authorized import UNASKED, authorized, authorized_on_cluster
 from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -30,7 +31,6 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 
 _NO_ID = UUID(int=0)
-_UNASKED = -(2**31)  # authorized operations that were not asked for
 _PARTITION_BYTES = 400
 """What a partition takes while the answer is made of it, and then in the answer."""
 _MOST_CREATED = 1_000
@@ -102,8 +102,17 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
         for node_id, host, port in exchange.nodes
     ]
+    if request.include_topic_authorized_operations:
+        async for topic in pace.each(found):
+            if not topic.error_code and topic.name is not None:
+                topic.topic_authorized_operations = authorized(exchange, ResourceType.TOPIC, topic.name)
+    asked_for_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=nodes, cluster_id=broker.cluster_id, controller_id=exchange.nodes[0][0], topics=found
+        brokers=nodes,
+        cluster_id=broker.cluster_id,
+        controller_id=exchange.nodes[0][0],
+        cluster_authorized_operations=authorized_on_cluster(exchange) if asked_for_cluster else UNASKED,
+        topics=found,
     )
 
 
