@@ -93,7 +93,10 @@ def changes(wire: Any) -> None:
             entries=[
                 AlterClientQuotasRequest.EntryData(
                     entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="jane")],
-                    ops=[AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1e6, remove=False)],
+                    ops=[
+                        AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1e6, remove=False),
+                        AlterClientQuotasRequest.OpData(key="request_percentage", value=0.0, remove=True),
+                    ],
                 )
             ],
             validate_only=False,
@@ -119,7 +122,7 @@ def test_logins_and_changes_are_told_with_who_and_where_and_which_request() -> N
         ("DeleteGroups", "group accounting deleted"),
         ("CreateAcls", "access rule of default created: allow User:jane Read Topic LITERAL:orders from *"),
         ("DeleteAcls", "access rule of default deleted: allow User:jane Read Topic LITERAL:orders from *"),
-        ("AlterClientQuotas", "quotas of user jane: producer_byte_rate=1000000"),
+        ("AlterClientQuotas", "quotas of user jane: producer_byte_rate=1000000, request_percentage=none"),
         ("DeleteTopics", "topic orders deleted"),
     ]
     assert all(isinstance(line["request"], int) for line in told[1:])

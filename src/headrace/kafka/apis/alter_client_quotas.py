@@ -63,8 +63,8 @@ async def _alter(asked: _Asked, exchange: Exchange, *, validate_only: bool) -> N
             quotas.altered({entity: values})
         else:
             await quotas.alter({entity: values})
-            told = ", ".join(f"{key.value}={'none' if value is None else value:.15g}" for key, value in values.items())
-            exchange.changed(f"quotas of {entity}: {told}")
+            told = (f"{key.value}={'none' if value is None else f'{value:.15g}'}" for key, value in values.items())
+            exchange.changed(f"quotas of {entity}: {', '.join(told)}")
     except TooManyQuotas as error:
         raise RequestError(Code.POLICY_VIOLATION, str(error)) from None
 
