@@ -89,6 +89,7 @@ def tail(
     view = _View(client, topic, printer, most, key)
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
+        starts = {number: starts[number] for number in view.left}  # nothing is asked of the others
     # Assigned, not subscribed: librdkafka wants a group's name all the same, which no server gets to see.
     consumer = client.consumer(
         view.heard,
