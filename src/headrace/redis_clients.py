@@ -9,8 +9,11 @@ from typing import Any, Final, cast
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.connection import SSLConnection, parse_url
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import RedisClusterException, RedisError
+from redis.retry import Retry
 
 from headrace.storage_urls import Kind, StorageUrl
 
@@ -45,7 +48,9 @@ def _of_sentinels(found: StorageUrl) -> dict[str, Any]:
 
 def sentinels(found: StorageUrl) -> redis.asyncio.Sentinel:
     """The Sentinels that a URL names, to be asked in an event loop."""
-    return redis.asyncio.Sentinel(found.nodes, sentinel_kwargs=_of_sentinels(found))  # type: ignore[no-untyped-call]
+    # One that does not answer is passed over: the next one knows as much.
+    kwargs = _of_sentinels(found) | {"retry": AsyncRetry(NoBackoff(), 0)}
+    return redis.asyncio.Sentinel(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
 
 
 def asynchronous(url: str) -> redis.asyncio.Redis:
@@ -78,7 +83,8 @@ def blocking(url: str, **options: Any) -> redis.Redis:
         return redis.Redis.from_url(url, **options)
     options = _options(found, *found.nodes[0]) | options
     if found.kind is Kind.SENTINEL:
-        asked: Any = redis.Sentinel(found.nodes, sentinel_kwargs=_of_sentinels(found))  # type: ignore[no-untyped-call]
+        kwargs = _of_sentinels(found) | {"retry": Retry(NoBackoff(), 0)}
+        asked: Any = redis.Sentinel(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", asked.master_for(found.service, **options))
     options.pop("db", None)
     nodes = [ClusterNode(host, port) for host, port in found.nodes]  # type: ignore[no-untyped-call]

@@ -129,6 +129,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         made.end()
 
 
+@pytest.mark.timeout(300)
 def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) -> None:
     topic = f"topic-{uuid4().hex[:8]}"
     with server(redis=watched.url) as broker:
