@@ -38,7 +38,7 @@ def commands(line: str) -> Iterator[list[str]]:
     """The arguments of each `headrace` in a line of shell; several blanks set off what is said about it."""
     for inner in re.findall(r"\$\((headrace [^()]*)\)", line):
         yield from commands(inner)
-    line = re.sub(r"\s*\d?>(?:&\d|\s*\S+)", "", re.split(r" {3,}", line)[0])
+    line = re.sub(r"\s\d?>(?:&\d|\s*\S+)", "", re.split(r" {3,}", line)[0])
     reader = shlex.shlex(line, posix=True, punctuation_chars="|&;")
     reader.whitespace_split = True
     words: list[str] = []
