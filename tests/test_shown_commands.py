@@ -42,7 +42,11 @@ def commands(line: str) -> Iterator[list[str]]:
     reader = shlex.shlex(line, posix=True, punctuation_chars="|&;")
     reader.whitespace_split = True
     words: list[str] = []
-    for word in [*reader, ";"]:
+    try:
+        read = list(reader)
+    except ValueError:  # not of one line, or not of a shell
+        return
+    for word in [*read, ";"]:
         if set(word) <= set("|&;"):
             while words and re.fullmatch(r"\w+=.*", words[0]):
                 words.pop(0)
