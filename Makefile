@@ -120,7 +120,7 @@ test-pipelines: $(VENV)/.dev ## Run declared pipelines, the examples, and sinks 
 	$(short_java) $(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py tests/test_tutorial.py $(ARGS)
 
 test-spark-cluster: $(VENV)/.dev ## Archive, sink and a declared pipeline on a Spark master with two workers
-	$(PYTEST) -m spark_cluster tests/pipeline/test_cluster.py $(ARGS)
+	$(short_java) $(PYTEST) -m spark_cluster tests/pipeline/test_cluster.py $(ARGS)
 
 test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster under three brokers
 	$(PYTEST) -m redis_cluster tests/cluster $(ARGS)
