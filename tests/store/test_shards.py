@@ -8,10 +8,16 @@ import hiredis
 import pytest
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 
+from headrace.records.build import build
 from headrace.storage_urls import StorageUrl
 from headrace.store.connection import Connection
+from headrace.store.fence import Fence
+from headrace.store.native import RedisNative
+from headrace.store.scripts import Scripts
 from headrace.store.shards import ClusterShards, slot_of
 from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import Append
+from headrace.topics.native import NativeStream
 
 
 class Node:
@@ -149,6 +155,16 @@ async def test_batches_are_not_sent_elsewhere(cluster: Cluster) -> None:
     await cluster.until(lambda: bool(answers))
     assert isinstance(answers[0], hiredis.ReplyError)
     assert b"XADD" not in cluster.two.asked()
+
+
+@pytest.mark.parametrize("word", [b"MOVED", b"ASK"])
+async def test_an_append_to_a_native_stream_that_is_elsewhere_may_be_asked_again(cluster: Cluster, word: bytes) -> None:
+    cluster.one.answers[b"EVALSHA"] = b"-%b 1 127.0.0.1:%d\r\n" % (word, cluster.two.port)
+    native = RedisNative(Scripts(cluster.shards), "", Fence(1), producer_expiry_ms=1)
+    answers: list[Any] = []
+    native.append(NativeStream(cluster.key, 10), Append(build([(None, b"x", 1, ())]), 1, 1), answers.append)
+    await cluster.until(lambda: bool(answers))
+    assert [type(answer) for answer in answers] == [StorageUnavailable]
 
 
 async def test_going_in_circles_ends(cluster: Cluster) -> None:

@@ -33,6 +33,9 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "NOREPLICAS": StorageUnavailable,
     "MISCONF": StorageUnavailable,
     "TRYAGAIN": StorageUnavailable,
+    # Of what is not asked again elsewhere: whoever asks again finds the keys where they are then.
+    "MOVED": StorageUnavailable,
+    "ASK": StorageUnavailable,
     "CLUSTERDOWN": StorageUnavailable,
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
