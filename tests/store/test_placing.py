@@ -298,6 +298,31 @@ async def test_scripts_end_with_the_batches(sender: Sender, wire: Wire, placer: 
     assert wire.sent == []
 
 
+@pytest.mark.parametrize("told", ["MOVED 1 h:1", "ASK 1 h:1"])
+async def test_a_log_whose_script_is_told_that_it_has_moved_is_opened_anew(
+    sender: Sender, wire: Wire, placer: Placer, told: str
+) -> None:
+    """Both nodes stay primaries, so no connection is lost: nothing else would end it for a log that is idle."""
+    running = placer.run(sender.log, encode(["TRIM"]))
+    wire.turn()
+    wire.answer(hiredis.ReplyError(told))
+    assert str(await running) == told
+    assert [type(error) for error in sender.lost] == [StorageUnavailable]
+    with pytest.raises(StorageUnavailable, match=told):
+        await placer.run(sender.log, encode(["TRIM"]))
+
+
+async def test_where_a_log_was_before_it_was_opened_anew_says_nothing_of_it(
+    sender: Sender, wire: Wire, placer: Placer
+) -> None:
+    placer.run(sender.log, encode(["TRIM"]))
+    wire.turn()
+    placer.fail(sender.log, StorageUnavailable("lost"))
+    sender.log.doubt = None
+    wire.answer(hiredis.ReplyError("MOVED 1 h:1"))
+    assert sender.log.doubt is None
+
+
 async def test_a_script_that_nobody_waits_for_any_more_holds_up_nothing(
     sender: Sender, wire: Wire, placer: Placer
 ) -> None:

@@ -387,10 +387,14 @@ class Placer:
             self._send_soon(log)
 
     def _script_answered(self, log: OwnedLog, called: _Script, reply: Reply) -> None:
-        if log.under_way is called:
+        ours = log.under_way is called
+        if ours:
             log.under_way = None
         called.answered(reply)
-        if log.doubt is None:
+        if ours and Connection.is_redirection(reply):
+            # As with a batch: the log is opened anew where it is now.
+            self.fail(log, error_of(reply))
+        elif log.doubt is None:
             self._go_on(log)
 
     def fail(self, log: OwnedLog, error: Exception) -> None:
