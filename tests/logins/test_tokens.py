@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt.algorithms import RSAAlgorithm
+from structlog.testing import capture_logs
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 
 from headrace.access.principal import Principal
@@ -312,6 +314,17 @@ async def test_short_keys_are_not_taken(tmp_path: Path) -> None:
         curve = ec.generate_private_key(ec.SECP384R1())
         wrong = issuer.token(now=NOW, kid="ec", algorithm="ES384", key=curve)
         assert "algorithm 'ES384'" in await reason(tokens.check, wrong)
+
+
+async def test_of_a_private_key_only_the_public_half_is_used(issuer: Issuer, tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    private = RSAAlgorithm.to_jwk(issuer.rsa, as_dict=True) | {"kid": "rsa"}
+    path.write_text(json.dumps({"keys": [private]}))
+    clock = ManualClock(NOW * 1000)
+    with contextlib.closing(Keys(path.as_uri(), 60_000, clock)) as keys, capture_logs() as logged:
+        assert (await Tokens(keys, RULES, clock).check(issuer.token(now=NOW))).name == "jane"
+    (line,) = logged
+    assert ("private key" in line["event"], line["kid"], private["d"] in str(line)) == (True, "rsa", False)
 
 
 @pytest.mark.parametrize("url", ["https://x/keys", "file:///keys", "http://127.0.0.1:1/k", "http://[::1]/k"])

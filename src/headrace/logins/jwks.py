@@ -219,5 +219,8 @@ def _key(entry: Any) -> Key | None:
     except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
         _log.warning("a key of tokens cannot be used", kid=str(entry.get("kid"))[:100], reason=type(error).__name__)
         return None
+    if hasattr(key, "public_key"):
+        _log.warning("a key of tokens is a private key: only its public half is used", kid=str(entry.get("kid"))[:100])
+        key = key.public_key()
     kid = entry.get("kid", "")
     return Key(kid if isinstance(kid, str) else "", algorithms, key)
