@@ -214,11 +214,15 @@ class KeyServer:
     def __init__(self, key_set: object) -> None:
         self.answer: tuple[int, bytes, dict[str, str]] = (200, json.dumps(key_set).encode(), {})
         self.asked = 0
+        self.answers = threading.Event()
+        """While it is not set nobody is answered."""
+        self.answers.set()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
+                outer.answers.wait()
                 status, body, headers = outer.answer
                 self.send_response(status)
                 for name, value in (headers | {"content-length": str(len(body))}).items():
@@ -239,6 +243,7 @@ class KeyServer:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -261,14 +266,35 @@ async def test_keys_are_asked_for_once_and_again_when_old_or_unknown(issuer: Iss
         clock.advance(10_000)
         assert (await tokens.check(unknown)).name == "jane"
         assert "no key" in await reason(tokens.check, good)  # it was taken out
+        server.answer = (200, json.dumps(issuer.key_set(kid="newer")).encode(), {})
         clock.advance(60_000)
-        await tokens.check(unknown)
+        await tokens.check(unknown)  # it is known still: meanwhile the others are asked for
+        assert (await tokens.check(issuer.token(now=NOW, kid="newer"))).name == "jane"
         assert server.asked == 4
         server.answer = (500, b"", {})
         clock.advance(60_000)
-        await tokens.check(unknown)  # those known before stay in use
-        await tokens.check(unknown)
-        assert server.asked == 5
+        with capture_logs() as logged:
+            await tokens.check(issuer.token(now=NOW, kid="newer"))  # those known before stay in use
+            await reason(tokens.check, unknown)
+            await tokens.check(issuer.token(now=NOW, kid="newer"))
+        assert ([line["log_level"] for line in logged], server.asked) == (["error"], 5)
+
+
+async def test_an_address_that_does_not_answer_keeps_nobody_waiting(issuer: Issuer) -> None:
+    clock = ManualClock(NOW * 1000)
+    with KeyServer(issuer.key_set()) as server, contextlib.closing(Keys(server.url, 60_000, clock)) as keys:
+        tokens = Tokens(keys, RULES, clock)
+        await tokens.check(issuer.token(now=NOW))
+        server.answers.clear()
+        clock.advance(60_000)
+        with capture_logs() as logged:
+            assert (await tokens.check(issuer.token(now=NOW))).name == "jane"
+            unknown = asyncio.ensure_future(reason(tokens.check, issuer.token(now=NOW, kid="new")))
+            while not (clock.pending or unknown.done()):
+                await asyncio.sleep(0)
+            clock.advance(5_000)
+            assert "no key is known" in await unknown
+        assert not logged  # of an attempt that failed: it is still under way
 
 
 @pytest.mark.parametrize(

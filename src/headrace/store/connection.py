@@ -399,8 +399,8 @@ class Connection:
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be sent just now."""
-        return self._link is not None
+        """Whether requests can be sent just now: not over a link that was given up and is lost in a moment, either."""
+        return self._link is not None and not self._link.transport.is_closing()
 
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
