@@ -18,7 +18,7 @@ import jwt
 import msgspec
 import structlog
 
-from headrace.broker.clock import Clock
+from headrace.broker.clock import Clock, pause
 
 _MOST_BYTES = 256 << 10
 _TIMEOUT_S = 5
@@ -106,6 +106,8 @@ class Keys:
 
     def close(self) -> None:
         """Read no more."""
+        if self._reading is not None:
+            self._reading.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def load(self) -> None:
@@ -117,11 +119,16 @@ class Keys:
         self._read_at = self._clock.ticks_ms()
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """The keys of this id, all without one; read again where they are not among those that are known."""
-        if self._old():
-            await self._again()
+        """The keys of this id, all without one; read again where they are not among those that are known.
+
+        Whoever names a key that is known does not wait for an address, which may be slow.
+        """
         found = self._of(kid)
-        if not found and self._may_try():
+        if found and self._file is None:
+            if self._old():
+                self._begin()
+            return found
+        if self._reading is not None or self._old() or (not found and self._may_try()):
             await self._again()
             found = self._of(kid)
         return found
@@ -139,10 +146,18 @@ class Keys:
         return self._tried_at is None or self._clock.ticks_ms() - self._tried_at >= _AGAIN_MS
 
     async def _again(self) -> None:
-        """Read them, once for all who wait for that."""
+        """Read them, once for all who wait for that, and none waits longer than a bounded time."""
+        reading, late = self._begin(), asyncio.ensure_future(pause(self._clock, _TIMEOUT_S * 1000))
+        try:
+            await asyncio.wait({reading, late}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            late.cancel()
+
+    def _begin(self) -> asyncio.Future[None]:
+        """Have them read, unless that is under way."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._try())
-        await asyncio.shield(self._reading)
+        return self._reading
 
     async def _try(self) -> None:
         try:
