@@ -100,6 +100,7 @@ class Keys:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="keys")
         self._keys: tuple[Key, ...] = ()
         self._stamp: Stamp | None = None
+        self._tried_stamp: Stamp | None = None
         self._read_at: int | None = None
         self._tried_at: int | None = None
         self._reading: asyncio.Future[None] | None = None
@@ -113,9 +114,11 @@ class Keys:
     async def load(self) -> None:
         """Read them now. Raises KeysUnreadable; those that were there before stay."""
         self._tried_at = self._clock.ticks_ms()
+        stamp = self._tried_stamp = None if self._file is None else _stamp(self._file)
         loop = asyncio.get_running_loop()
         read = self._from_file if self._file is not None else self._from_address
-        self._stamp, self._keys = await loop.run_in_executor(self._threads, read)
+        self._keys = await loop.run_in_executor(self._threads, read)
+        self._stamp = stamp
         self._read_at = self._clock.ticks_ms()
 
     async def find(self, kid: str | None) -> Sequence[Key]:
@@ -138,7 +141,9 @@ class Keys:
 
     def _old(self) -> bool:
         if self._file is not None:
-            return _stamp(self._file) != self._stamp
+            stamp = _stamp(self._file)
+            # What could not be read is not tried again for each token.
+            return stamp != self._stamp and (stamp != self._tried_stamp or self._may_try())
         passed = None if self._read_at is None else self._clock.ticks_ms() - self._read_at
         return (passed is None or passed >= self._refresh_ms) and self._may_try()
 
@@ -167,17 +172,16 @@ class Keys:
         finally:
             self._reading = None
 
-    def _from_file(self) -> tuple[Stamp | None, tuple[Key, ...]]:
+    def _from_file(self) -> tuple[Key, ...]:
         assert self._file is not None
-        stamp = _stamp(self._file)
         try:
             with self._file.open("rb") as file:
                 content = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise KeysUnreadable(f"{self._url}: {error.strerror}") from None
-        return stamp, _parsed(self._url, content)
+        return _parsed(self._url, content)
 
-    def _from_address(self) -> tuple[Stamp | None, tuple[Key, ...]]:
+    def _from_address(self) -> tuple[Key, ...]:
         try:
             opener = urllib.request.build_opener(_Here)
             request = urllib.request.Request(self._url, headers=_HEADERS)  # `checked` knows the scheme
@@ -185,7 +189,7 @@ class Keys:
                 content = answer.read(_MOST_BYTES + 1)
         except (OSError, HTTPException, ValueError) as error:
             raise KeysUnreadable(f"{self._url}: {error or type(error).__name__}") from None
-        return None, _parsed(self._url, content)
+        return _parsed(self._url, content)
 
 
 class _Here(urllib.request.HTTPRedirectHandler):
