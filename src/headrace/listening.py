@@ -19,7 +19,7 @@ from headrace.oci import exposure
 from headrace.oci.settings import OciSettings
 from headrace.settings import ServerOptions, StartError
 from headrace.sockets import address_of, bind
-from headrace.tls.contexts import TlsContexts, TlsFiles, towards_peers
+from headrace.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
 from headrace.tls.peers import Tls
 
 _OCI_LOGINS = "require a login with --set oci.auth=verify --set oci.auth.keys=DIR"
@@ -69,10 +69,9 @@ class Listening(msgspec.Struct, frozen=True):
 
     @property
     def towards_peers(self) -> Callable[[], ssl.SSLContext]:
-        """What other brokers are asked with over HTTPS."""
+        """Tells what other brokers are asked with over HTTPS; to be kept, since it keeps that."""
         assert self.tls is not None or not self.https
-        tls = self.tls
-        return ssl.create_default_context if tls is None else lambda: towards_peers(tls.contexts.files)
+        return TowardsPeers(None if self.tls is None else self.tls.contexts.files).current
 
     def http_url(self, options: ServerOptions) -> str:
         """Where other brokers reach the HTTP listener."""

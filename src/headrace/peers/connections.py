@@ -36,7 +36,7 @@ class Connections:
     """To any number of brokers."""
 
     def __init__(self, tls: Tls) -> None:
-        """`tls`: makes what a connection to one that serves HTTPS begins with."""
+        """`tls`: tells what a connection to one that serves HTTPS begins with."""
         self._tls = tls
         self._idle: dict[str, list[Streams]] = {}
 

@@ -30,13 +30,13 @@ class TlsContexts:
     def __init__(self, files: TlsFiles) -> None:
         """Read the files; raises ValueError, saying which one is wrong and how."""
         self.files = files
-        self._stamp = self._look()
+        self._stamp = _look(files)
         self._context = _load(files)
 
     def current(self) -> ssl.SSLContext:
         """For one handshake. Files that changed and cannot be used leave it as it was, with a line in the log."""
         try:
-            stamp = self._look()
+            stamp = _look(self.files)
             if stamp != self._stamp:
                 self._stamp = stamp
                 self._context = _load(self.files)
@@ -45,36 +45,65 @@ class TlsContexts:
             _log.error("new certificates cannot be used; the old ones stay in use", reason=str(error))
         return self._context
 
-    def _look(self) -> _Stamp:
-        found = []
-        for path in (self.files.keystore, self.files.truststore):
-            if path is None:
-                continue
-            try:
-                status = path.stat()
-            except OSError:
-                # Whoever reads it tells why it cannot be read.
-                found.append((0, 0, 0))
-            else:
-                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-        return tuple(found)
 
-
-def towards_peers(files: TlsFiles) -> ssl.SSLContext:
-    """What this server asks other brokers with, and by which it knows them, as the files are now.
+class TowardsPeers:
+    """What this server asks other brokers with, and by which it knows them, as its files are now.
 
     Besides the system's authorities it trusts those of the truststore, and certificates that are this server's own.
-
-    Raises:
-        OSError, ssl.SSLError: the files cannot be used.
     """
-    context = ssl.create_default_context()
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(files.keystore)
-    if files.truststore is not None:
-        context.load_verify_locations(files.truststore)
-    context.load_cert_chain(files.keystore, password="")
-    return context
+
+    def __init__(self, files: TlsFiles | None) -> None:
+        """`files`: its own; None: it has none. Nothing is read yet."""
+        self._files = files
+        self._stamp: _Stamp = ()
+        self._context: ssl.SSLContext | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """For one connection; made anew only where the files have changed, since that takes 27 ms of CPU.
+
+        Files that changed and cannot be used leave it as it was, with a line in the log.
+
+        Raises:
+            OSError, ssl.SSLError: the files cannot be used, and never could.
+        """
+        stamp = () if self._files is None else _look(self._files)
+        if self._context is None:
+            self._context = self._made()
+        elif stamp != self._stamp:
+            try:
+                self._context = self._made()
+            except (OSError, ValueError) as error:
+                reason = _reason(error)
+                _log.error("other brokers cannot be asked with new certificates; the old ones stay", reason=reason)
+        self._stamp = stamp
+        return self._context
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        if self._files is None:
+            return context
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(self._files.keystore)
+        if self._files.truststore is not None:
+            context.load_verify_locations(self._files.truststore)
+        context.load_cert_chain(self._files.keystore, password="")
+        return context
+
+
+def _look(files: TlsFiles) -> _Stamp:
+    """What is another one when the files are."""
+    found = []
+    for path in (files.keystore, files.truststore):
+        if path is None:
+            continue
+        try:
+            status = path.stat()
+        except OSError:
+            # Whoever reads it tells why it cannot be read.
+            found.append((0, 0, 0))
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
 
 
 def _load(files: TlsFiles) -> ssl.SSLContext:
