@@ -12,6 +12,7 @@ from headrace.records.build import build
 from headrace.storage_urls import StorageUrl
 from headrace.store.connection import Connection
 from headrace.store.fence import Fence
+from headrace.store.logs import RedisLogs
 from headrace.store.native import RedisNative
 from headrace.store.scripts import Scripts
 from headrace.store.shards import ClusterShards, slot_of
@@ -195,6 +196,20 @@ async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> No
     with pytest.raises(StorageUnavailable, match="has moved the key"):
         await cluster.shards.at(cluster.key).call("GET", cluster.key)
     await cluster.until(lambda: cluster.topology.asked > 1)
+
+
+async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_last_answer(cluster: Cluster) -> None:
+    """Otherwise nobody would be told of the loss: while a log is being opened it is in doubt already."""
+    cluster.one.answers[b"EVALSHA"] = b"*11\r\n+1\r\n+0\r\n+0\r\n:0\r\n+-1\r\n+0\r\n+0\r\n+0:0:1\r\n+id\r\n:0\r\n:0\r\n"
+    cluster.one.answers[b"HGETALL"] = b""
+    cluster.one.answers[b"SET"] = b"*0\r\n-READONLY You can't write against a read only replica.\r\n"
+    lost: list[Exception] = []
+    opening = asyncio.create_task(RedisLogs(cluster.shards, Fence(1)).open(cluster.key, lost.append))
+    await cluster.until(lambda: b"HGETALL" in cluster.one.asked())
+    with pytest.raises(Exception, match="READONLY"):
+        raise await cluster.shards.at(cluster.key).call("SET", "another", "x")
+    with pytest.raises(StorageUnavailable, match="lost during an opening"):
+        await opening
 
 
 async def test_one_that_has_become_a_replica_is_left(cluster: Cluster) -> None:

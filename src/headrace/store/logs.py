@@ -115,7 +115,7 @@ class RedisLogs(Searching):
                 raise StorageUnavailable("no connection to Redis") from None
             made = connection.made
             opened = await self._open(log, create=create, view=self._fence.number if view is None else view)
-            if connection.made != made:
+            if connection.made != made or not connection.connected:
                 raise StorageUnavailable("the connection to Redis was lost during an opening")
             if self._shards.at(stream) is not connection:
                 raise StorageUnavailable(f"{stream} has moved to another shard during an opening")
