@@ -140,6 +140,28 @@ async def test_requests_behind_a_lost_script_get_their_own_answers(any_redis: Re
         await until(lambda: connection.connected)
 
 
+async def test_a_loss_while_scripts_are_loaded_again_is_told(tmp_path: Path) -> None:
+    """Behind the address may be another server by then, and it may have less."""
+
+    async def forget_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"+PONG\r\n")
+        await reader.readuntil(b"TIME\r\n")
+        writer.write(b"-NOSCRIPT No matching script.\r\n")
+        await reader.readuntil(b"PING\r\n")
+
+    async with (
+        scripted(tmp_path, forget_and_leave, answering(b"+PONG\r\n", commands=9)) as url,
+        connected(url, encode(["PING"])) as connection,
+    ):
+        told: list[int] = []
+        connection.on_lost.append(lambda lost: told.append(lost.made))
+        assert "NOSCRIPT" in str(await connection.call("TIME"))
+        await connection.ready()
+        assert await connection.call("PING") == b"PONG"
+    assert told == [1], "before there is another connection, and not when it is closed"
+
+
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
     with RedisServer() as server:

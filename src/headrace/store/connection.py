@@ -18,6 +18,7 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from headrace.store.errors import Unreachable
 from headrace.store.finding import Finder, finder
 from headrace.store.reader import PENDING, make_reader
+from headrace.store.silence import notice_silence
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
@@ -35,7 +36,6 @@ _DRAIN_S = 1.0
 _MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
 """What a node of a cluster says of keys that it does not serve."""
 _REDIRECTED = ("MOVED ", "ASK ")
-_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_TRIES = 10, 3, 3
 
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
@@ -101,7 +101,7 @@ class _Link(asyncio.BufferedProtocol):
             # Fewer writes and wake-ups per megabyte: a sixth of our CPU. The kernel has its own limit.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BUFFER)
         else:
-            _notice_silence(connected)
+            notice_silence(connected)
 
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         if self.lost.done():
@@ -205,20 +205,6 @@ def _settler(answer: "asyncio.Future[Reply]") -> Callback:
     return settle
 
 
-def _notice_silence(connected: socket.socket) -> None:
-    """Let the kernel end a connection whose other side is gone without a word, in about 20 s."""
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_TRIES),
-        # Keepalive does not count while something sent is unacknowledged.
-        ("TCP_USER_TIMEOUT", 1000 * (_KEEPALIVE_IDLE_S + _KEEPALIVE_TRIES * _KEEPALIVE_INTERVAL_S)),
-    ):
-        if hasattr(socket, option):
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
 class _Target:
     """Where a URL leads, and what is said there first."""
 
@@ -270,6 +256,8 @@ class Connection:
         self._target = _Target(url)
         self._prepare = tuple(prepare)
         self._link: _Link | None = None
+        self._loading: _Link | None = None
+        """What the scripts are being loaded again over."""
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
@@ -315,13 +303,17 @@ class Connection:
 
     def link_lost(self, link: _Link, reason: Exception | None) -> None:
         """Called by a link as it ends."""
-        if link is not self._link:
+        if link is self._loading:
+            self._loading = None  # whoever loads the scripts again connects again
+        elif link is self._link:
+            self._set_link(None)
+            if not self._closed:
+                self.connect_soon()
+        else:
             return
-        self._set_link(None)
         for listener in self.on_lost:
             listener(self)
         if not self._closed:
-            self.connect_soon()
             _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
 
     async def _reconnect(self) -> None:
@@ -347,6 +339,7 @@ class Connection:
         """Called by a link that was answered NOSCRIPT."""
         if link is self._link:
             self._set_link(None)
+            self._loading = link
             self._repair = asyncio.get_running_loop().create_task(self._load_again(link))
 
     async def _load_again(self, link: _Link) -> None:
@@ -361,6 +354,7 @@ class Connection:
             if link.lost.done():
                 await self._reconnect()
             else:
+                self._loading = None
                 self._set_link(link)
 
     def _set_link(self, link: _Link | None) -> None:
@@ -469,7 +463,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close for good, after what was sent has been answered or a second has passed."""
-        self._closed = True
+        self._closed, self._loading = True, None
         if self._repair is not None:
             self._repair.cancel()
             with contextlib.suppress(asyncio.CancelledError):
