@@ -29,6 +29,8 @@ class Node:
         self.answers: dict[bytes, bytes] = {}
         """Command -> answer as RESP; `+OK` to all others."""
         self.port = 0
+        self.clients: list[asyncio.StreamWriter] = []
+        """Those that are connected."""
         self._server: asyncio.Server
 
     async def start(self) -> None:
@@ -37,11 +39,13 @@ class Node:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         parser = hiredis.Reader(notEnoughData=None)
+        self.clients.append(writer)
         while data := await reader.read(65536):
             parser.feed(data)
             while (command := parser.gets()) is not None:
                 self.heard.append(command)
                 writer.write(self.answers.get(command[0], b"+OK\r\n"))
+        self.clients.remove(writer)
         writer.close()
 
     def stop(self) -> None:
@@ -188,6 +192,37 @@ async def test_a_replica_that_has_just_become_the_primary_is_asked_at_once(clust
         assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
     finally:
         promoted.stop()
+
+
+async def test_a_node_that_keys_were_on_for_a_while_is_let_go_when_it_is_gone(cluster: Cluster) -> None:
+    passing = Node()
+    await passing.start()
+    cluster.one.answers[b"GET"] = b"-ASK 1 127.0.0.1:%d\r\n" % passing.port
+    assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"OK"
+    passing.stop()
+    for client in passing.clients:
+        client.transport.abort()
+    await cluster.until(lambda: cluster.lost != [])
+    with pytest.raises(StorageUnavailable, match="the storage is closed"):
+        async with asyncio.timeout(30):
+            await cluster.lost[0].ready()
+
+
+async def test_a_node_that_is_met_while_all_is_closed_is_left_again(cluster: Cluster) -> None:
+    late = Node()
+    await late.start()
+    late.answers[b"AUTH"] = b""
+    cluster.one.answers[b"GET"] = b"-ASK 1 127.0.0.1:%d\r\n" % late.port
+    asked = asyncio.create_task(cluster.shards.at(cluster.key).call("GET", cluster.key))
+    try:
+        await cluster.until(lambda: late.asked() == [b"AUTH"])
+        await cluster.shards.close()
+        late.clients[0].write(b"+OK\r\n")
+        with pytest.raises(StorageUnavailable, match="the storage is closed"):
+            await asked
+        await cluster.until(lambda: late.clients == [])
+    finally:
+        late.stop()
 
 
 @pytest.mark.parametrize("told", [b"-MOVED 1 127.0.0.1:1\r\n", b"-ASK 1 :0\r\n", b"-MOVED nonsense\r\n"])

@@ -61,7 +61,7 @@ class ClusterShards:
         self._prepare = tuple(prepare)
         self._nodes: dict[tuple[str, int], Connection] = {}
         self._guests: dict[tuple[str, int], Connection] = {}
-        """To nodes that a key was said to be on, until the topology names them or does not."""
+        """To nodes that a key was said to be on, until the topology names them, or does not and they are lost."""
         self._slots: list[Connection] = []
         self._looking: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -106,6 +106,9 @@ class ClusterShards:
             if place not in nodes:
                 self._end(connection)
         self._nodes, self._slots = nodes, slots
+        for place, guest in tuple(self._guests.items()):
+            if not guest.connected:
+                self._end(self._guests.pop(place))
         return new
 
     def _made(self, place: tuple[str, int]) -> Connection:
@@ -187,6 +190,9 @@ class ClusterShards:
             if connection is None:
                 connection = self._made(place)
                 await connection.open()
+                if self._closed:
+                    await connection.close()
+                    raise Unreachable("the storage is closed")
                 self._guests[place] = connection
         return connection
 
