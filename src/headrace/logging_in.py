@@ -53,8 +53,8 @@ async def _opened_users(clusters: Clusters, first: Path | None, stack: contextli
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
-    for _, broker in clusters:
-        broker.users = users
+    # They are the whole server's: whoever may change a virtual cluster of their own does not manage them.
+    clusters.default.users = users
     if first is not None and not users.names:
         name, password = _read(first)
         # First what the name may do: who is there already is not made again by the next start.

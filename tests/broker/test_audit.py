@@ -24,9 +24,29 @@ def test_beyond_ten_a_minute_of_an_address_and_reason_they_are_counted() -> None
 
 
 def test_what_strangers_choose_is_cut_and_their_number_bounded() -> None:
-    audit = Audit(ManualClock())
+    clock = ManualClock()
+    audit = Audit(clock)
     with capture_logs() as lines:
         for number in range(5_000):
             audit.refused("User:" + "a" * 2_000, str(number), "Write Topic", "x" * 5_000)
-    assert 500 < len(lines) < 2_000
+        assert 500 < len(lines) < 2_000
+        audit.changed("User:eve", "10.0.0.9", "CreateAcls", "User:eve may Alter Cluster")
+        assert lines[-1]["principal"] == "User:eve"
+        told = sum("count" not in line for line in lines)
+        clock.advance(WINDOW_MS)
+    assert sum(line.get("count", 0) for line in lines) == 5_001 - told
     assert all(len(str(line)) < 1_000 for line in lines)
+
+
+def test_no_change_hides_among_others() -> None:
+    clock = ManualClock()
+    audit = Audit(clock)
+    with capture_logs() as lines:
+        for number in range(3_000):
+            audit.changed("User:a", "10.0.0.1", "CreateAcls", f"rule {number} added")
+        assert len(lines) == 3_000
+        for _ in range(MOST_LINES):
+            audit.changed("User:a", "10.0.0.1", "CreateAcls", "rule 0 added")
+        assert len(lines) == 3_000 + MOST_LINES - 1
+        clock.advance(WINDOW_MS)
+    assert [line["count"] for line in lines if "count" in line] == [1]

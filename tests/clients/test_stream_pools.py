@@ -17,7 +17,13 @@ from tests.harness.wire import Wire
 
 import kafka
 import oci
-from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.kafka.codec.messages import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
 from headrace.testing.raw import ConnectionEnded
@@ -248,6 +254,21 @@ def test_a_pool_that_was_deleted_is_refused(running: Server, clients: OciClients
     assert library(running.kafka, f"{USER}/{gone}", TOKEN).topics() == [TOPIC]
     clients.admin_client().delete_stream_pool(gone)
     assert refused(running, library(running.kafka, f"{USER}/{gone}", TOKEN)) == f"there is no stream pool {gone}"
+
+
+def test_the_servers_users_are_not_managed_from_a_pool(running: Server, clients: OciClients) -> None:
+    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="admin", mechanism=1, iterations=4096, salt=b"s" * 16, salted_password=b"p" * 32
+    )
+    altering = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
+    with Wire(running.kafka) as client:
+        client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        token = f"\0{USER}/{pool(clients, 'managing')}\0{TOKEN}".encode()
+        assert client.ask(SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 0
+        assert client.ask(altering, 0).results[0].error_code == Code.UNSUPPORTED_SASL_MECHANISM
+        assert (
+            client.ask(DescribeUserScramCredentialsRequest(users=None), 0).error_code == Code.UNSUPPORTED_SASL_MECHANISM
+        )
 
 
 def test_connections_end_with_their_pool(running: Server, clients: OciClients) -> None:

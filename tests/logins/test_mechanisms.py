@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Mapping
 from typing import cast
 
@@ -129,6 +130,24 @@ async def test_passwords_are_checked_as_they_are_now(users: Users, monkeypatch: 
     await users.save(dict.fromkeys(("jane", each) for each in BOTH))
     assert not await users.check("jane", "other")
     assert users.names == []
+
+
+async def test_a_password_that_is_replaced_while_it_is_checked_does_not_get_in(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = threading.Event()
+
+    def late(mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
+        if password == "secret":
+            replaced.wait(60)
+        return salt(mechanism, password, with_salt, iterations)
+
+    monkeypatch.setattr(module, "salt", late)
+    checking = asyncio.create_task(users.check("jane", "secret"))
+    await asyncio.sleep(0)
+    await users.create("jane", "other")
+    replaced.set()
+    assert not await checking
 
 
 async def test_a_crowd_is_told_to_come_again(users: Users) -> None:

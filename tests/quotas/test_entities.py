@@ -83,6 +83,7 @@ def test_entities_that_there_cannot_be(parts: list[tuple[str, str | None]], said
         ([("user", "a")], "request_percentage", float("nan"), "must be greater than 0"),
         ([("user", "a")], "request_percentage", float("inf"), "must be greater than 0"),
         ([("user", "a")], "consumer_byte_rate", 1.5, "consumer_byte_rate cannot be a fractional value"),
+        ([("user", "a")], "producer_byte_rate", 1e-310, "producer_byte_rate cannot be a fractional value"),
         ([("user", "a")], "consumer_byte_rate", 1e19, "too large for a LONG"),
         ([("ip", None)], "connection_creation_rate", 2**31, "too large for an INT"),
     ],

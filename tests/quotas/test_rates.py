@@ -82,3 +82,10 @@ def test_an_overdrawn_bucket_is_waited_for_as_in_kafka() -> None:
     assert bucket.wait_ms(NOW) == 4_000
     assert bucket.wait_ms(NOW + 4_000) == 0
     assert bucket.is_idle(NOW + 4_000 + 11_000)
+
+
+def test_hardly_anything_is_a_limit_too() -> None:
+    rate, bucket = Rate(Windows(11, 1)), TokenBucket(1e-310, 1e-309, NOW)
+    rate.add(1, NOW)
+    bucket.take(1, NOW)
+    assert rate.wait_ms(1e-310, NOW) == bucket.wait_ms(NOW) == 2**53

@@ -1,7 +1,8 @@
 """What the log says of who came in, who was refused, and what was changed: a line for each, few for many of a kind.
 
 Every line has `principal`, `client` (the address), `reason` and, of a request, its id. Beyond `MOST_LINES` of one
-event, address and kind within `WINDOW_MS` they are counted, and told in one line.
+event, address and kind within `WINDOW_MS` they are counted, and told in one line. Of changes only the same one again is
+counted: nobody hides one among others.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from headrace.broker.clock import Clock
 WINDOW_MS = 60_000
 MOST_LINES = 10
 _MOST_WINDOWS = 1_024
+_MANY = "many"
 _MOST_TOLD = 300
 """Characters of what a client sent."""
 REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
@@ -21,11 +23,12 @@ _log = structlog.get_logger("headrace.audit")
 
 
 class _Window:
-    __slots__ = ("count", "until_ms")
+    __slots__ = ("count", "shared", "until_ms")
 
-    def __init__(self, until_ms: int) -> None:
+    def __init__(self, until_ms: int, *, shared: bool) -> None:
         self.count = 0
         self.until_ms = until_ms
+        self.shared = shared
 
 
 class Audit:
@@ -58,7 +61,7 @@ class Audit:
 
     def changed(self, principal: str, host: str, operation: str, what: str, **more: object) -> None:
         """Somebody has changed something that others depend on: topics, rules, users and the like."""
-        self._tell(_log.info, CHANGED, principal, host, operation, what, {"operation": operation, **more})
+        self._tell(_log.info, CHANGED, principal, host, what[:_MOST_TOLD], what, {"operation": operation, **more})
 
     def _tell(
         self,
@@ -70,20 +73,27 @@ class Audit:
         reason: str,
         more: dict[str, object],
     ) -> None:
-        ticks_ms = self._clock.ticks_ms()
-        key = (event, host, kind)
-        window = self._windows.get(key)
-        if window is None:
-            if len(self._windows) >= _MOST_WINDOWS:
-                return
-            window = self._windows[key] = _Window(ticks_ms + WINDOW_MS)
-            self._clock.call_at(window.until_ms, lambda: self._end(key))
+        window = self._window(event, host, kind)
         window.count += 1
-        if window.count <= MOST_LINES:
+        if window.count <= MOST_LINES or (event == CHANGED and window.shared):
             log(event, principal=principal[:_MOST_TOLD], client=host, reason=reason[:_MOST_TOLD], **more)
 
+    def _window(self, event: str, host: str, kind: str) -> _Window:
+        """What is counted together; where there are too many of these, all that is beyond them, by its event."""
+        key = (event, host, kind)
+        window = self._windows.get(key)
+        shared = window is None and len(self._windows) >= _MOST_WINDOWS
+        if shared:
+            key = (event, _MANY, _MANY)
+            window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = _Window(self._clock.ticks_ms() + WINDOW_MS, shared=shared)
+            self._clock.call_at(window.until_ms, lambda: self._end(key))
+        return window
+
     def _end(self, key: tuple[str, str, str]) -> None:
-        beyond = self._windows.pop(key).count - MOST_LINES
-        if beyond > 0:
-            event, host, kind = key
+        window = self._windows.pop(key)
+        event, host, kind = key
+        beyond = window.count - MOST_LINES
+        if beyond > 0 and not (event == CHANGED and window.shared):
             _log.warning(f"{event}, more of the same", client=host, reason=kind, count=beyond)

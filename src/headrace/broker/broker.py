@@ -111,7 +111,7 @@ class Broker:
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self.users: Users | None = None
-        """Who has a password, in any virtual cluster; None: nobody can have one here."""
+        """Who has a password, for whoever manages that; None: not here. They are kept by the default cluster alone."""
         self.storage_url: str | None = None
         """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
         self._producer_ids = ProducerIds(storage.topics)

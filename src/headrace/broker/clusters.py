@@ -193,7 +193,6 @@ class Clusters:
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
             broker.advertised = self.default.advertised
-            broker.users = self.default.users
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
         broker.topics.partitions_elsewhere = lambda: sum(

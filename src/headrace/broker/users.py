@@ -122,7 +122,8 @@ class Users:
         if before is kept and self._clock.ticks_ms() < until:
             return True
         fits = kept.fits(mechanism, await self._salted(mechanism, password, kept.salt, kept.iterations))
-        if not fits or (name, mechanism) not in self._known:
+        # Another password may have been set meanwhile.
+        if not fits or self._known.get((name, mechanism)) != kept:
             return False
         self._remembered[token] = (self._clock.ticks_ms() + _REMEMBERED_MS, kept)
         self._remembered.move_to_end(token)

@@ -98,7 +98,7 @@ def checked(entity: Entity, key: str, value: float) -> Key:
     if most is not None:
         if value > most:
             raise InvalidQuota(f"Proposed value for {key} is too large for {'an INT' if most == _INT else 'a LONG'}.")
-        if abs(value % 1.0) > 1e-6:
+        if value < 1 or abs(value % 1.0) > 1e-6:
             raise InvalidQuota(f"{key} cannot be a fractional value.")
     return found
 

@@ -7,6 +7,7 @@ within its limit; what is beyond has been done by then. A `TokenBucket` holds wh
 import math
 
 _MS = 1000
+_LARGEST = 2.0**53
 
 
 class Windows:
@@ -142,5 +143,5 @@ class TokenBucket:
 
 
 def round_half_up(number: float) -> int:
-    """To the nearest whole number, halves up, as Java's Math.round."""
-    return math.floor(number + 0.5)
+    """To the nearest whole number, halves up, as Java's Math.round; what is too large for one is 2**53."""
+    return math.floor(min(number, _LARGEST) + 0.5)

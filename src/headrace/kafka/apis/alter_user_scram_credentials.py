@@ -46,7 +46,9 @@ async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) 
     async for name in exchange.pace().each(asked):
         try:
             if users is None:
-                raise RequestError(Code.UNSUPPORTED_SASL_MECHANISM, "this server keeps no users")
+                raise RequestError(
+                    Code.UNSUPPORTED_SASL_MECHANISM, "users are kept for the whole server: not in a virtual cluster"
+                )
             changes = _changes(users, asked[name])
             await _save(users, changes)
             for (user, mechanism), kept in changes.items():

@@ -28,7 +28,9 @@ async def handle(
     users = exchange.broker.users
     if users is None:
         return DescribeUserScramCredentialsResponse(
-            error_code=Code.UNSUPPORTED_SASL_MECHANISM, error_message="this server keeps no users", results=[]
+            error_code=Code.UNSUPPORTED_SASL_MECHANISM,
+            error_message="users are kept for the whole server: not in a virtual cluster",
+            results=[],
         )
     asked = users.names if not request.users else [user.name for user in request.users]
     times = Counter(asked)
