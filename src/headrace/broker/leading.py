@@ -47,7 +47,9 @@ class Leaders:
                 due, self._due = self._due, {}
                 try:
                     await self._publish(due)
-                except (Fenced, StorageUnavailable):
+                except Exception as error:  # nobody would tell any more
+                    if not isinstance(error, Fenced | StorageUnavailable):
+                        _log.exception("leader epochs could not be told")
                     self._due = due | self._due
                     await asyncio.sleep(_AGAIN_S)
         finally:

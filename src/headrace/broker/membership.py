@@ -141,6 +141,10 @@ class Membership:
                 self._participant.failed()
                 _log.warning("a heartbeat got no answer", reason=str(error) or "Redis takes too long")
                 continue
+            except Exception:  # nobody would beat any more
+                self._participant.failed()
+                _log.exception("a heartbeat failed")
+                continue
             if step.lost:
                 _log.error("no member any more", reason=step.lost)
                 self.on_lost(step.lost)
