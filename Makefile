@@ -28,7 +28,7 @@ installed = env PYTHONPATH=$(CURDIR)/build/$(1)
 sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
   ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32:allocator_may_return_null=1
 # Java that is started for a minute does better without its second compiler: a quarter less of the cores' time.
-short_java = env JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+short_java = env JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help

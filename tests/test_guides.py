@@ -35,7 +35,7 @@ def test_records_are_moved_over_from_another_kafka(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": old.kafka})
         for number in range(3):
             producer.produce("orders", str(number), f"k{number}")
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         shell = Shell(tmp_path, new, page)
         listing, mirroring = (
             re.split(r" {3,}", line)[0].replace("old:9092", old.kafka).replace(ADDRESS, new.kafka)

@@ -23,7 +23,7 @@ from headrace.testing import Addresses, Server, server
 from tests.harness.ledger import Ledger
 from tests.harness.wire import Wire, fetch_request
 
-STOP_S = 2.0
+STOP_S = 15.0
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:

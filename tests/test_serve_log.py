@@ -27,7 +27,8 @@ def running() -> Iterator[Server]:
 def lines(running: Server, event: str, **fields: object) -> list[dict[str, Any]]:
     """Every line of this event with these fields, once there is one."""
     while True:
-        found = [json.loads(line) for line in running.log().splitlines()]
+        whole, _, _ = running.log().rpartition("\n")  # behind it a line may be under way
+        found = [json.loads(line) for line in whole.splitlines()]
         wanted = [line for line in found if line["event"] == event and fields.items() <= line.items()]
         if wanted:
             return wanted

@@ -46,7 +46,8 @@ class Process:
             return False
 
     def ask(self, *command: str | int) -> list[object]:
-        with redis.Redis(self.host, self.port, decode_responses=True, retry=Retry(NoBackoff(), 0)) as link:
+        # Whoever demotes a primary ends its connections, perhaps this one.
+        with redis.Redis(self.host, self.port, decode_responses=True, retry=Retry(NoBackoff(), 3)) as link:
             link.response_callbacks.clear()
             found = link.execute_command(*command)
             return found if isinstance(found, list) else [found]

@@ -33,14 +33,14 @@ ROWS = 80
 def create(broker: Server, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     for future in admin.create_topics([NewTopic(topic, 2), NewTopic(f"{topic}-out", 2)]).values():
-        future.result(10)
+        future.result(60)
 
 
 def fill(broker: Server, topic: str, first: int) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka})
     for number in range(first, first + ROWS):
         producer.produce(topic, str(number), partition=number % 2)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def in_topic(broker: Server, topic: str) -> Counter[int]:
@@ -48,7 +48,7 @@ def in_topic(broker: Server, topic: str) -> Counter[int]:
     found: Counter[int] = Counter()
     for number in (0, 1):
         place = TopicPartition(topic, number, 0)
-        rest = consumer.get_watermark_offsets(place, 10)[1]
+        rest = consumer.get_watermark_offsets(place, 60)[1]
         consumer.assign([place])
         while rest > 0:
             for message in consumer.consume(rest, 10):

@@ -51,7 +51,7 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 def values(kafka: str, topic: str) -> list[dict[str, Any]]:
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "check"})
     place = TopicPartition(topic, 0, 0)
-    rest = consumer.get_watermark_offsets(place, 10)[1]
+    rest = consumer.get_watermark_offsets(place, 60)[1]
     consumer.assign([place])
     found: list[dict[str, Any]] = []
     while len(found) < rest:

@@ -59,6 +59,7 @@ class Shell:
             timeout=seconds,
             check=False,
         )
+        print(f"$ {command}\n{ended.stdout}{ended.stderr}")
         assert ended.returncode == 0, f"{command}\n{ended.stderr}"
         self._environment = dict(pair.split("=", 1) for pair in left.read_text().split("\0") if pair)
         return ended.stdout

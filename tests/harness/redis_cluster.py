@@ -24,7 +24,7 @@ from redis.retry import Retry
 from tests.harness.redis import valkey_program
 
 PORT = 6379
-NODE_TIMEOUT_MS = 1_000
+NODE_TIMEOUT_MS = 3_000
 _PATIENCE_S = 60.0
 _OPTIONS = {
     # Redis 7.0 takes no loopback address for one but 127.0.0.1.
@@ -210,7 +210,13 @@ class RedisCluster:
 
     def replica_of(self, primary: Node) -> Node:
         """A replica of a primary, that has all."""
-        found = [node for node in self.running if node is not primary and node.is_replica_of(primary)]
+        found: list[Node] = []
+
+        def look() -> bool:
+            found[:] = [node for node in self.running if node is not primary and node.is_replica_of(primary)]
+            return bool(found)
+
+        wait_for(look, f"a replica of {primary.host}")
         return found[0]
 
     def fail_over(self, primary: Node) -> Node:

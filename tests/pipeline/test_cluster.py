@@ -143,14 +143,14 @@ def store() -> Iterator[ObjectStore]:
 
 def create(broker: Server, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, partitions)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions)])[name].result(60)
 
 
 def everything(broker: Server, topic: str) -> list[Message]:
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "check"})
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    rest = sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in partitions)
+    rest = sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in partitions)
     found: list[Message] = []
     while len(found) < rest:
         found += consumer.consume(rest - len(found), 10)
@@ -193,7 +193,7 @@ def test_a_declared_pipeline(broker: Server, master: str, scratch: Path) -> None
     producer = Producer({"bootstrap.servers": broker.kafka})
     for number in range(ROWS):
         producer.produce("orders", json.dumps({"id": number}))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     folder = scratch / "orders"
     project.create(folder, "orders", broker.kafka)
     with (folder / "conf" / "spark-defaults.conf").open("a") as defaults:

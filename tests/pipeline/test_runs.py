@@ -35,7 +35,7 @@ def broker() -> Iterator[Server]:
     with server() as started:
         admin = AdminClient({"bootstrap.servers": started.kafka})
         for future in admin.create_topics([NewTopic("orders", 2), NewTopic("totals", 1)]).values():
-            future.result(10)
+            future.result(60)
         yield started
 
 
@@ -43,12 +43,12 @@ def produce(broker: Server, *values: str) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka})
     for number, value in enumerate(values):
         producer.produce("orders", value, partition=number % 2)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def totals(broker: Server) -> int:
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "check"})
-    end = consumer.get_watermark_offsets(TopicPartition("totals", 0), 10)[1]
+    end = consumer.get_watermark_offsets(TopicPartition("totals", 0), 60)[1]
     consumer.close()
     return int(end)
 

@@ -8,10 +8,12 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +78,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
         self._orphaned = False
+        self._ports: list[int] = []
+        self._held = contextlib.ExitStack()
 
     @property
     def kafka(self) -> str:
@@ -136,6 +140,10 @@ class Server:
         """Start and wait for the ready line; the ports are those of the first start. Raises ServerFailed."""
         if self.running:
             raise ServerFailed("the server is running already")
+        if self._process is not None:  # it has ended by itself
+            self._forget()
+        if not self._ports and not any(each.startswith("--brokers") for each in self._arguments):
+            self._ports = [self._hold_port() for _ in range(2)]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -150,7 +158,7 @@ class Server:
 
     def command(self) -> list[str]:
         """The command line of the next start."""
-        kafka, http = "127.0.0.1:0", "127.0.0.1:0"
+        kafka, http = (f"127.0.0.1:{port}" for port in self._ports or (0, 0))
         if self._addresses is not None:
             # Of several brokers the first: the others are on the ports behind it.
             kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
@@ -212,6 +220,7 @@ class Server:
         try:
             self.stop()
         finally:
+            self._held.close()
             if self._orphaned and self._addresses is not None:
                 _end_storage(self._addresses.storage)
 
@@ -222,6 +231,18 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _hold_port(self) -> int:
+        """A port that nobody else is given as a free one until `close`, also while the server is down.
+
+        Two sockets may be bound to one port while neither, or only the server's, listens (SO_REUSEADDR, Linux).
+        """
+        with socket.socket() as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", 0))
+            port: int = bound.getsockname()[1]
+            self._held.callback(weakref.finalize(self, os.close, bound.detach()))
+        return port
 
     @property
     def _owns_storage(self) -> bool:

@@ -1,11 +1,12 @@
 """Running a project with Spark's own `spark-pipelines`, in an environment in which it works."""
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ def start(
         events.mkdir(parents=True, exist_ok=True)
     with chdir(folder):  # where Spark's own command runs, so where relative paths begin and Derby leaves its log
         master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
-        spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
+        with _silent_java():
+            spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
     try:
         variables = {**os.environ, **connect.variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
@@ -80,6 +82,19 @@ def start(
     finally:
         spark.stop()  # which closes the event log
     return Ended(status, None if events is None else events / application)
+
+
+@contextlib.contextmanager
+def _silent_java() -> Iterator[None]:
+    """What is started meanwhile has standard error for its standard output: the JVM writes its own warnings there."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _spec(folder: Path) -> str:
