@@ -5,9 +5,11 @@ import http.client
 import json
 import re
 import socket
+from base64 import b64encode
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -20,7 +22,12 @@ from headrace.access.needs import ANYBODY
 from headrace.console import links, views
 from headrace.console.registry import PAGES
 from headrace.groups.subscriptions import assignment, partitions_of
-from headrace.kafka.codec.messages import CreateTopicsRequest, DeleteTopicsRequest, OffsetCommitRequest
+from headrace.kafka.codec.messages import (
+    AlterUserScramCredentialsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    OffsetCommitRequest,
+)
 from headrace.metrics import pipeline
 from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
 from headrace.metrics.pipeline import FlowTold, PipelineTold
@@ -392,10 +399,10 @@ def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InP
 class Stream:
     """Server-sent events as they come."""
 
-    def __init__(self, server: InProcessServer, path: str) -> None:
+    def __init__(self, server: InProcessServer, path: str, head: str = "") -> None:
         host, port = server.http.removeprefix("http://").split(":")
         self._socket = socket.create_connection((host, int(port)), 30)
-        asked = f"GET /events?of={quote(path, safe='')} HTTP/1.1\r\nhost: {host}:{port}\r\n\r\n"
+        asked = f"GET /events?of={quote(path, safe='')} HTTP/1.1\r\nhost: {host}:{port}\r\n{head}\r\n"
         self._socket.sendall(asked.encode())
         self._file = self._socket.makefile("rb")
         self.head = b"".join(iter(self._file.readline, b"\r\n"))
@@ -473,20 +480,25 @@ def test_records_are_told_as_they_come(server: InProcessServer) -> None:
     Safe().feed(told["html"])
 
 
-def test_streams_end_when_their_topic_does_and_with_the_server() -> None:
-    with InProcessServer(oci_auth="off") as server:
+def test_streams_end_with_their_topic_their_login_and_the_server(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    login = f"authorization: Basic {b64encode(b'jane:secret').decode()}\r\n"
+    with InProcessServer(oci_auth="off", bootstrap_user=first) as server:
         assert ask(server, "/events?of=/nowhere").status == 404
         create(server, ("short", 1))
-        gone, staying = Stream(server, "/topics/short"), Stream(server, "/")
-        assert gone.event()[0] == staying.event()[0] == "cells"
+        gone, staying, removed = Stream(server, "/topics/short"), Stream(server, "/"), Stream(server, "/", login)
+        assert gone.event()[0] == staying.event()[0] == removed.event()[0] == "cells"
         with Wire(server.kafka) as wire:
             wire.ask(DeleteTopicsRequest(topic_names=["short"], timeout_ms=10_000), 3)
+            jane = [AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="jane", mechanism=n) for n in (1, 2)]
+            wire.ask(AlterUserScramCredentialsRequest(deletions=jane, upsertions=[]), 0)
         server.clock.advance(seconds=2)
-        assert gone.rest()[-1] == "gone"
+        assert gone.rest()[-1] == removed.rest()[-1] == "gone"
         server.stop()
         assert set(staying.rest()) <= {"cells", "shape"}
-        gone.close()
-        staying.close()
+        for stream in (gone, staying, removed):
+            stream.close()
 
 
 # Who may

@@ -11,14 +11,17 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.harness.memory import MemoryStorage
 
+from headrace.access.credentials import Mechanism
 from headrace.access.exposure import is_loopback
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.audit import Audit
+from headrace.broker.logins import Bearer
 from headrace.broker.users import Users
-from headrace.console.registry import PRINCIPAL
+from headrace.console.pages import asker_of
+from headrace.console.registry import PRINCIPAL, Asker
 from headrace.console.sessions import Sessions
 from headrace.console.visitors import Visitors
-from headrace.testing.clock import MovableClock
+from headrace.testing.clock import ManualClock, MovableClock
 
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
 
@@ -107,3 +110,35 @@ async def test_a_refused_login_is_told_without_its_password(users: Users) -> Non
     (line,) = logged
     assert (line["principal"], line["client"]) == (str(Principal("joe")), ELSEWHERE)
     assert "hunter2" not in str(line)
+
+
+async def test_what_stays_open_asks_whether_the_login_lasts(users: Users) -> None:
+    clock = ManualClock()
+
+    async def check(_token: str) -> Bearer:
+        return Bearer("jane", 1_000)
+
+    visitors = Visitors(users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
+    askers: list[Asker] = []
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        askers.append(asker_of(Request(scope)))
+        await PlainTextResponse("shown")(scope, receive, send)
+
+    for name in ("jane", "joe"):
+        await users.create(name, "secret")
+    for given in (None, b"Bearer good", basic("jane:secret"), basic("joe:secret")):
+        assert (await answer(visitors.known(page), HERE, given))[0] == 200
+
+    def lasting() -> list[bool]:
+        return [asker.lasts() for asker in askers]
+
+    clock.advance(999)
+    await users.reload(frozenset())
+    assert lasting() == [True, True, True, True]
+    clock.advance(1)
+    assert lasting() == [True, False, True, True]
+    await users.create("jane", "other")
+    assert lasting() == [True, False, False, True]
+    await users.save(dict.fromkeys([("joe", each) for each in Mechanism]))
+    assert lasting() == [True, False, False, False]

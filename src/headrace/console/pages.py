@@ -20,7 +20,20 @@ from headrace.console import elsewhere, links, text, views
 from headrace.console.figures import Figures
 from headrace.console.forms import MOST_FIELDS, Forms, NotOurs
 from headrace.console.live import Streams, Told
-from headrace.console.registry import PAGES, PRINCIPAL, SESSION, Ask, Asker, Moved, NotThere, Page, Refused, View
+from headrace.console.registry import (
+    LASTS,
+    PAGES,
+    PRINCIPAL,
+    SESSION,
+    Ask,
+    Asker,
+    Moved,
+    NotThere,
+    Page,
+    Refused,
+    View,
+    always,
+)
 from headrace.console.visitors import Visitors
 from headrace.metrics.counters import TICKS
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -180,7 +193,7 @@ class Pages:
 
     async def _told(self, page: Page, target: "Target") -> Told | None:
         """What a page tells just now; None: what it is about is gone, or is not for who asks."""
-        if not self._lasts(target):
+        if not target.asker.lasts():
             return None
         try:
             view = await page.view(self._ask(page, target, {}))
@@ -198,12 +211,7 @@ class Pages:
             page.check(self._ask(page, target, {}))
         except (Refused, UnknownCluster):
             return False
-        return self._lasts(target)
-
-    def _lasts(self, target: "Target") -> bool:
-        """Whether the login lasts by which a page was opened."""
-        session = target.asker.session
-        return session is None or self._visitors.lasts(session)
+        return target.asker.lasts()
 
     # What pages are made of
 
@@ -265,7 +273,8 @@ class Target:
 def asker_of(request: Request) -> Asker:
     """Who sent a request."""
     host = request.client.host if request.client is not None else ""
-    return Asker(request.scope.get(PRINCIPAL, ANONYMOUS), host, request.scope.get(SESSION))
+    scope = request.scope
+    return Asker(scope.get(PRINCIPAL, ANONYMOUS), host, scope.get(SESSION), scope.get(LASTS, always))
 
 
 def _target(request: Request) -> Target:

@@ -18,6 +18,13 @@ PRINCIPAL = "headrace.principal"
 """Where the scope of an HTTP request has who asks, as far as a login has told; else it is nobody known."""
 SESSION = "headrace.session"
 """Where it has the session by which that is known."""
+LASTS = "headrace.lasts"
+"""Where it has a function that tells whether the login lasts; without one it does as long as the connection."""
+
+
+def always() -> bool:
+    """Who asks has no login that could end before the connection does."""
+    return True
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -27,6 +34,8 @@ class Asker(msgspec.Struct, frozen=True):
     host: str = ""
     session: "Session | None" = None
     """What tells who asks, where that is a session of the pages."""
+    lasts: Callable[[], bool] = always
+    """Whether the login lasts: what is told for longer than one answer asks at each piece."""
 
 
 class Ask(msgspec.Struct, frozen=True):

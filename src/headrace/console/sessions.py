@@ -61,7 +61,11 @@ class Sessions:
         """Whether it is not over: by time, by logging out, or because the user's password is gone or another."""
         if session.until_ms <= self._clock.ticks_ms():
             return False
-        return bool(session.kept) and self._users.find(session.principal.name) == session.kept
+        return self.same(session.principal.name, session.kept)
+
+    def same(self, name: str, kept: Mapping[Mechanism, Credential]) -> bool:
+        """Whether a user's password is the one still that this was kept of."""
+        return bool(kept) and self._users.find(name) == kept
 
     def end(self, secret: str) -> None:
         """Somebody logs out; harmless where there is no such session."""

@@ -8,6 +8,7 @@ with TLS (see `access.exposure`), so nothing of that travels in the clear unless
 import base64
 import binascii
 from collections.abc import Awaitable, Callable
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.requests import Request, cookie_parser
@@ -20,8 +21,8 @@ from headrace.broker.clock import Clock, pause
 from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.users import TooManyLogins, Users
 from headrace.console.connection import CERTIFIED
-from headrace.console.registry import PRINCIPAL, SESSION
-from headrace.console.sessions import Session, Sessions
+from headrace.console.registry import LASTS, PRINCIPAL, SESSION
+from headrace.console.sessions import Sessions
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
 _NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}
@@ -118,6 +119,7 @@ class Visitors:
         certified = scope.get("extensions", {}).get(CERTIFIED)
         if session is not None:
             scope[PRINCIPAL], scope[SESSION] = session.principal, session
+            scope[LASTS] = partial(self._sessions.lasts, session)
         elif certified is not None:
             scope[PRINCIPAL] = certified["principal"]
         return None
@@ -152,18 +154,15 @@ class Visitors:
         self._sessions.end(request.cookies.get(name, ""))
         response.delete_cookie(name, path="/", httponly=True, samesite="strict")
 
-    def lasts(self, session: Session) -> bool:
-        """Whether a session is not over."""
-        return self._sessions.lasts(session)
-
     # Logins of one request
 
     async def _by_password(self, scope: Scope, token: bytes) -> Response | None:
         """Put into the scope who asks, or give the answer to somebody else."""
         name, colon, password = _decoded(token).partition(":")
+        kept = self._users.find(name)  # before the check, in which time it may become another
         try:
             if await self.check(name, password if colon else "", scope):
-                scope[PRINCIPAL] = Principal(name)
+                scope[PRINCIPAL], scope[LASTS] = Principal(name), partial(self._sessions.same, name, kept)
                 return None
         except TooManyLogins:
             return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
@@ -178,7 +177,8 @@ class Visitors:
         except LoginRefused as refused:
             await self._refused(scope, str(ANONYMOUS), f"a token by HTTP: {refused.reason}")
             return PlainTextResponse("The token is not good here.\n", 401, _NO_TOKEN)
-        scope[PRINCIPAL] = Principal(bearer.name)
+        until_ms = self._clock.ticks_ms() + bearer.lifetime_ms
+        scope[PRINCIPAL], scope[LASTS] = Principal(bearer.name), lambda: self._clock.ticks_ms() < until_ms
         return None
 
     async def _refused(self, scope: Scope, principal: str, what: str) -> None:
