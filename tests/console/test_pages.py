@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from structlog.testing import capture_logs
 from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
@@ -300,7 +301,11 @@ def test_a_reset_is_shown_first_and_done_only_by_the_pages_own_form(server: InPr
     ]
     assert [each.status for each in refused] == [403] * 5
     assert "reset 0 7 3 7" in ask(server, "/groups/resetters?to=offset&at=3&topic=reset").text
-    done = post(form, **kept, origin=server.http)
+    with capture_logs() as logged:
+        done = post(form, **kept, origin=server.http)
+    (line,) = (each for each in logged if each["event"] == "changed")
+    assert (line["operation"], line["client"]) == ("ResetGroup", "127.0.0.1")
+    assert (line["principal"], line["reason"]) == ("User:ANONYMOUS", "positions of group resetters moved: 2 partitions")
     assert (done.status, done.headers["location"]) == (303, "/groups/resetters?done=2")
     assert "2 positions moved." in ask(server, done.headers["location"]).text
     assert re.search(r'data-k="0.position">3<', ask(server, "/groups/resetters").html)

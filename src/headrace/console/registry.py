@@ -56,6 +56,10 @@ class Ask(msgspec.Struct, frozen=True):
         """Who asks."""
         return self.asker.principal
 
+    def changed(self, page: str, what: str) -> None:
+        """Have the log tell of something that a page has changed."""
+        self.broker.access.audit.changed(str(self.principal), self.asker.host, page, what)
+
     def may(self, rule: Rule, resource: Resource) -> bool:
         """Whether what a rule needs of a resource is granted to who asks."""
         grants = self.broker.access.grants(self.principal, self.asker.host, resource.cluster)

@@ -51,6 +51,8 @@ async def reset(ask: Ask) -> View:
     refused = await standings.reset(ask.broker, name, moves)
     if refused is not None:
         return await _view(ask, refused=f"The group refused: {refused}.")
+    if moves:
+        ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
     raise Moved(links.group(name, ask.broker.cluster, done=len(moves)))
 
 
