@@ -233,6 +233,26 @@ async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> No
     await cluster.until(lambda: cluster.topology.asked > 1)
 
 
+async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
+    """Its system keeps the connection; another one may have been promoted, and late answers must reach nobody."""
+    cluster.one.answers[b"PING"] = b""
+    connection = cluster.shards.at(cluster.key)
+    assert connection.patience_s is not None
+    connection.patience_s = 0.01
+    with pytest.raises(StorageUnavailable, match="lost"):
+        await cluster.shards.ping()
+    assert cluster.lost == [connection]
+    await cluster.until(lambda: cluster.topology.asked > 1)
+    await connection.ready()
+    assert await connection.call("GET", cluster.key) == b"OK"
+
+
+async def test_only_where_another_may_have_taken_its_place_silence_ends_a_connection() -> None:
+    assert Connection("redis://h").patience_s is None
+    assert Connection("unix:///p").patience_s is None
+    assert Connection("redis+sentinel://h/name").patience_s is not None
+
+
 async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_last_answer(cluster: Cluster) -> None:
     """Otherwise nobody would be told of the loss: while a log is being opened it is in doubt already."""
     cluster.one.answers[b"EVALSHA"] = b"*11\r\n+1\r\n+0\r\n+0\r\n:0\r\n+-1\r\n+0\r\n+0\r\n+0:0:1\r\n+id\r\n:0\r\n:0\r\n"

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, Self, cast
 
 import hiredis
 import structlog
-from redis.asyncio.connection import SSLConnection, parse_url
 
 from headrace.store.errors import Unreachable
-from headrace.store.finding import Finder, finder
 from headrace.store.reader import PENDING, make_reader
 from headrace.store.silence import notice_silence
+from headrace.store.target import Target
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
@@ -33,6 +32,8 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
 _DRAIN_S = 1.0
+ANSWER_S = 5.0
+"""How long a server may be silent where another one may have taken its place."""
 _MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
 """What a node of a cluster says of keys that it does not serve."""
 _REDIRECTED = ("MOVED ", "ASK ")
@@ -91,6 +92,8 @@ class _Link(asyncio.BufferedProtocol):
         self._flushing = False
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.heard = 0
+        """Counts what has come."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -143,6 +146,7 @@ class _Link(asyncio.BufferedProtocol):
         reader = self._reader
         waiting = self._waiting
         reader.received(nbytes)
+        self.heard += 1
         try:
             while (reply := reader.gets(bool(waiting) and type(waiting[0]) is _InPlace)) is not PENDING:
                 callback = waiting.popleft()
@@ -152,11 +156,12 @@ class _Link(asyncio.BufferedProtocol):
                     # One request's trouble; every other one still gets its own answer.
                     _log.exception("an answer of Redis could not be handled")
         except hiredis.ProtocolError as error:
-            self._reject(f"Redis sent something that is no answer: {error}")
+            self.reject(f"Redis sent something that is no answer: {error}")
         except IndexError:
-            self._reject(f"Redis sent an answer that nobody asked for: {reply!r}")
+            self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
 
-    def _reject(self, reason: str) -> None:
+    def reject(self, reason: str) -> None:
+        """Give the connection up: what comes over it from now on reaches nobody."""
         self.transport.abort()
         _log.error("connection to Redis given up", reason=reason)
 
@@ -167,7 +172,7 @@ class _Link(asyncio.BufferedProtocol):
             self._owner.scripts_lost(self)
         elif word == "READONLY" and not self.transport.is_closing():
             # Another one was made the primary, and may be at this address by now.
-            self._reject("it has become a replica")
+            self.reject("it has become a replica")
         elif word in _MISPLACED:
             self._owner.misplaced()
         return hiredis.ReplyError(text)
@@ -205,35 +210,6 @@ def _settler(answer: "asyncio.Future[Reply]") -> Callback:
     return settle
 
 
-class _Target:
-    """Where a URL leads, and what is said there first."""
-
-    def __init__(self, url: str) -> None:
-        self._find: Finder | None
-        url, self._find = finder(url)
-        options: dict[str, Any] = dict(parse_url(url))
-        self._path: str | None = options.get("path")
-        self._address: tuple[str, int] = (options.get("host", "localhost"), options.get("port", 6379))
-        secure = options.pop("connection_class", None) is SSLConnection
-        # redis-py knows all that a rediss:// URL may say of certificates.
-        self._tls = SSLConnection(**options).ssl_context.get() if secure else None
-        self.greeting: list[bytes] = []
-        if options.get("password") is not None:
-            user = [options["username"]] if options.get("username") else []
-            self.greeting.append(encode(["AUTH", *user, options["password"]]))
-        if options.get("db"):
-            self.greeting.append(encode(["SELECT", options["db"]]))
-
-    async def connect(self, make: Callable[[], _Link]) -> _Link:
-        loop = asyncio.get_running_loop()
-        if self._path is not None:
-            _, link = await loop.create_unix_connection(make, self._path)
-        else:
-            address = self._address if self._find is None else await self._find()
-            _, link = await loop.create_connection(make, *address, ssl=self._tls)
-        return link
-
-
 class Connection:
     """A connection that comes back by itself.
 
@@ -253,7 +229,7 @@ class Connection:
         Raises:
             ValueError: the URL is none of those.
         """
-        self._target = _Target(url)
+        self._target = Target(url)
         self._prepare = tuple(prepare)
         self._link: _Link | None = None
         self._loading: _Link | None = None
@@ -270,6 +246,8 @@ class Connection:
         """Called when this turns out to be a node of a cluster that does not serve what it was asked for."""
         self.redirected: Callable[[str, Call], Awaitable[Reply]] | None = None
         """Asks again where a node of a cluster says that a key is, given its words; None: that is an answer."""
+        self.patience_s = ANSWER_S if self._target.moves else None
+        """How long a PING waits for any word before the connection is given up; None: for ever."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
 
@@ -295,7 +273,7 @@ class Connection:
     async def _connect(self) -> _Link:
         async with asyncio.timeout(_GREETING_S):
             link = await self._target.connect(lambda: _Link(self))
-            await _ask_or_abort(link, (*self._target.greeting, *self._prepare))
+            await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare))
         if link.lost.done():
             raise StorageUnavailable("Redis closed the connection")
         self.made += 1
@@ -458,8 +436,21 @@ class Connection:
         return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_REDIRECTED)
 
     async def ping(self) -> None:
-        """Raises StorageUnavailable when the connection is down."""
-        await self.call("PING")
+        """Raises StorageUnavailable when the connection is down, or is given up since the server is silent.
+
+        A server that hangs keeps its connections, and what lies in them it may answer long after another was promoted.
+        """
+        asked = asyncio.ensure_future(self.call("PING"))
+        try:
+            while not asked.done():
+                link = self._link
+                heard = 0 if link is None else link.heard
+                await asyncio.wait([asked], timeout=self.patience_s)
+                if link is not None and link is self._link and link.heard == heard and not asked.done():
+                    link.reject("it does not answer")
+            await asked
+        finally:
+            asked.cancel()
 
     async def close(self) -> None:
         """Close for good, after what was sent has been answered or a second has passed."""

@@ -11,7 +11,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from headrace.redis_clients import ERRORS, cluster_of
 from headrace.storage_urls import StorageUrl
-from headrace.store.connection import Call, Connection, Reply
+from headrace.store.connection import ANSWER_S, Call, Connection, Reply
 from headrace.store.errors import Unreachable
 from headrace.topics.errors import StorageUnavailable
 
@@ -117,6 +117,7 @@ class ClusterShards:
         connection.on_restored.append(self._restored)
         connection.on_misplaced = self._look_soon
         connection.redirected = self._redirected
+        connection.patience_s = ANSWER_S
         return connection
 
     def _end(self, connection: Connection) -> None:

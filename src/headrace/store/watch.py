@@ -66,7 +66,8 @@ class Watch:
             if not asked.done():
                 _log.warning("Redis is slow: it has not answered a PING yet", after_ms=round(self._slow_s * 1000))
                 await asyncio.wait([asked])
-                _log.info("Redis has answered", after_ms=round((loop.time() - began) * 1000))
+                if asked.exception() is None:
+                    _log.info("Redis has answered", after_ms=round((loop.time() - began) * 1000))
         finally:
             asked.cancel()
         error = None if asked.cancelled() else asked.exception()

@@ -1,0 +1,48 @@
+"""Takes the URL of a server apart, and connects to it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from redis.asyncio.connection import SSLConnection, parse_url
+
+from headrace.store.finding import Finder, finder
+
+Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
+
+
+class Target:
+    """Where a URL leads, and what is said there first."""
+
+    def __init__(self, url: str) -> None:
+        """Take a URL apart. Raises ValueError."""
+        self._find: Finder | None
+        url, self._find = finder(url)
+        options: dict[str, Any] = dict(parse_url(url))
+        self._path: str | None = options.get("path")
+        self._address: tuple[str, int] = (options.get("host", "localhost"), options.get("port", 6379))
+        secure = options.pop("connection_class", None) is SSLConnection
+        # redis-py knows all that a rediss:// URL may say of certificates.
+        self._tls = SSLConnection(**options).ssl_context.get() if secure else None
+        self.greeting: list[tuple[str, ...]] = []
+        """The commands that are sent first."""
+        if options.get("password") is not None:
+            user = [options["username"]] if options.get("username") else []
+            self.greeting.append(("AUTH", *user, options["password"]))
+        if options.get("db"):
+            self.greeting.append(("SELECT", str(options["db"])))
+
+    @property
+    def moves(self) -> bool:
+        """Whether another server may be found there next time."""
+        return self._find is not None
+
+    async def connect(self, make: Callable[[], Protocol]) -> Protocol:
+        """Make a connection to where the server is now. Raises OSError, StorageUnavailable."""
+        loop = asyncio.get_running_loop()
+        if self._path is not None:
+            _, link = await loop.create_unix_connection(make, self._path)
+        else:
+            address = self._address if self._find is None else await self._find()
+            _, link = await loop.create_connection(make, *address, ssl=self._tls)
+        return link
