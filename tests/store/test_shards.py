@@ -14,6 +14,7 @@ from headrace.store.connection import Connection
 from headrace.store.fence import Fence
 from headrace.store.logs import RedisLogs
 from headrace.store.native import RedisNative
+from headrace.store.native_watch import TurnsWatcher
 from headrace.store.scripts import Scripts
 from headrace.store.shards import ClusterShards, slot_of
 from headrace.topics.errors import StorageUnavailable
@@ -245,6 +246,23 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
     await cluster.until(lambda: cluster.topology.asked > 1)
     await connection.ready()
     assert await connection.call("GET", cluster.key) == b"OK"
+
+
+async def test_a_silent_node_keeps_nobody_from_hearing_of_entries_on_another(cluster: Cluster) -> None:
+    other = next(key for key in map(str, range(99)) if slot_of(key) >= REDIS_CLUSTER_HASH_SLOTS // 2)
+    cluster.one.answers[b"XREAD"] = b""
+    cluster.two.answers[b"XREAD"] = b"*0\r\n"
+    woken: list[str | None] = []
+    watcher = TurnsWatcher(cluster.shards)
+    try:
+        watcher.watch(cluster.key, "0-0", woken.append)
+        watcher.watch(other, "0-0", woken.append)
+        await cluster.until(lambda: cluster.two.asked().count(b"XREAD") > 1)
+        cluster.two.answers[b"XREAD"] = b"*1\r\n*2\r\n$1\r\nx\r\n*1\r\n*2\r\n$3\r\n7-1\r\n*0\r\n"
+        await cluster.until(lambda: woken == ["7-1"])
+        assert cluster.one.asked().count(b"XREAD") == 1
+    finally:
+        await watcher.close()
 
 
 async def test_only_where_another_may_have_taken_its_place_silence_ends_a_connection() -> None:

@@ -60,6 +60,8 @@ class TurnsWatcher:
         self._shards = shards
         self._waiting: dict[str, tuple[str, Woken]] = {}
         """Stream -> the id behind which something is waited for, and who does."""
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        """The looks that are under way, one at most of a stream."""
         self._task: asyncio.Task[None] | None = None
         self._any = asyncio.Event()
 
@@ -79,11 +81,23 @@ class TurnsWatcher:
             if not self._waiting:
                 self._any.clear()
                 await self._any.wait()
-            # A stream that cannot be looked at now is looked at again.
-            await asyncio.gather(*map(self._look, tuple(self._waiting)), return_exceptions=True)
+            for stream in self._waiting.keys() - self._looking.keys():
+                self._looking[stream] = asyncio.create_task(self._look(stream))
+            # A server that is silent holds up nobody who waits for streams of others.
+            if self._looking:
+                await asyncio.wait(self._looking.values(), timeout=_TURN_S)
+            for stream, task in tuple(self._looking.items()):
+                if task.done():
+                    del self._looking[stream]
+                    error = task.exception()
+                    # A stream that cannot be looked at now is looked at again.
+                    if error is not None and not isinstance(error, StorageUnavailable):
+                        _log.error("waiting for entries failed", stream=stream, exc_info=error)
             await asyncio.sleep(_TURN_S)
 
     async def _look(self, stream: str) -> None:
+        if stream not in self._waiting:
+            return
         after, woken = self._waiting[stream]
         reply = await self._shards.at(stream).call("XREAD", "COUNT", _ENTRIES, "STREAMS", stream, after)
         if isinstance(reply, Exception) or not reply or self._waiting.get(stream) != (after, woken):
@@ -96,8 +110,10 @@ class TurnsWatcher:
     async def close(self) -> None:
         """Look no more."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            tasks = (self._task, *self._looking.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class StreamWatcher:
