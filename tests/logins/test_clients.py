@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.harness.brokers import wait_for
+from tests.logins.going_on import goes_on_when_a_login_ends
 
 from headrace.cli.main import run
 from headrace.settings import StartError
@@ -173,17 +174,7 @@ def test_a_login_that_ends_is_made_again_behind_the_clients_back(tmp_path: Path)
             "sasl.password": "secret",
             "log_level": 0,
         }
-        producer = Producer(settings)
-        producer.produce("t", b"1")
-        assert producer.flush(20) == 0
-        # As if the time were up: what is sent then is sent after another login.
-        running.clock.advance(seconds=3)
-        producer.produce("t", b"2")
-        assert producer.flush(20) == 0
-        consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
-        consumer.subscribe(["t"])
-        assert [each.value() for each in consumer.consume(2, 20)] == [b"1", b"2"]
-        consumer.close()
+        goes_on_when_a_login_ends(running, settings)
 
 
 def test_the_first_user_is_made_once_and_survives(tmp_path: Path) -> None:

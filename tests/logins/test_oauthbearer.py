@@ -16,11 +16,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.brokers import wait_for
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.wire import Wire
+from tests.logins.going_on import goes_on_when_a_login_ends
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.kafka.codec.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
@@ -220,17 +221,7 @@ def test_the_broker_may_ask_for_logins_more_often(tmp_path: Path) -> None:
             "oauth_cb": give,
             "log_level": 0,
         }
-        producer = Producer(settings)
-        producer.produce("t", b"1")
-        assert producer.flush(20) == 0
-        # As if the time were up: what is sent then is sent after another login.
-        running.clock.advance(seconds=3)
-        producer.produce("t", b"2")
-        assert producer.flush(20) == 0
-        consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
-        consumer.subscribe(["t"])
-        assert [each.value() for each in consumer.consume(2, 20)] == [b"1", b"2"]
-        consumer.close()
+        goes_on_when_a_login_ends(running, settings)
 
 
 def test_pages_and_metrics_take_tokens(tokened: Tokened) -> None:
