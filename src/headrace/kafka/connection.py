@@ -9,7 +9,6 @@ all connections share: see docs/limits.md.
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -18,19 +17,18 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.access.principal import ANONYMOUS
-from headrace.broker.clock import Timer
 from headrace.broker.logins import Admitted
-from headrace.kafka.account import Account, counted
+from headrace.kafka.account import counted
+from headrace.kafka.answers import UNWRITTEN, Answers
 from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.gate import may, serve
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login, take_bare
+from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.registry import APIS, SHORTCUTS
-from headrace.kafka.telling import tell_answered, tell_ended, tell_opened
-from headrace.kafka.writing import write
-from headrace.metrics.counters import TICKS
+from headrace.kafka.telling import tell_ended, tell_opened
 
 if TYPE_CHECKING:
     from headrace.broker.authorizing import Grants
@@ -41,8 +39,6 @@ _SIZE = Struct(">i")
 _log = structlog.get_logger("headrace.kafka")
 
 _PAUSE_BYTES = 64 << 20
-_UNWRITTEN = 64 << 10
-"""Bytes that the kernel did not take at once before the client counts as one that does not read."""
 _LEAST_BEGUN = 2
 """Bytes of a frame by which its API is known."""
 
@@ -67,9 +63,9 @@ class Connection(asyncio.BufferedProtocol):
         self._memory = listener.memory
         self._order = Order()
         self._waiting = self._order.waiting
-        self._waiting_bytes = 0
+        self._answers = Answers(self._order, listener)
+        self._muting = Muting(self._order, self.broker.clock, self._unmuted)
         self._going_on = False  # what was put off has its turn coming
-        self._held = 0  # of the broker's budget for reads, by answers that the client has not taken
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._read_paused = False
@@ -77,8 +73,6 @@ class Connection(asyncio.BufferedProtocol):
         self._seen = -1  # requests counted at the last look for idle connections
         self.requests = 0
         self._idle_since_ms = 0
-        self._mute_until_ms = 0
-        self._muted: Timer | None = None
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: set[asyncio.Task[None]] = set()
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
@@ -93,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._take_over(Admitted(self.principal, self.broker))
-        self.transport.set_write_buffer_limits(high=_UNWRITTEN)
+        self.transport.set_write_buffer_limits(high=UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
             tell_opened(self.client_host, peer, self.listener)
@@ -104,25 +98,15 @@ class Connection(asyncio.BufferedProtocol):
             tell_ended(self.client_host, exc)
         self._closed = True
         self._listener.forget(self)
-        held = self._held
-        for exchange in self._waiting:
-            held += exchange.held
-            if exchange.cancel is not None:
-                exchange.cancel()
-        self._waiting.clear()
         for task in self._tasks:
             task.cancel()
+        self._answers.drop(self.broker.reads)
         self.login.end()
-        if self._muted is not None:
-            self._muted.cancel()
-            self._muted = None
-        self._held = 0
-        self.broker.reads.release(held)
+        self._muting.end()
         if self._frame is not None:
             self._frame.drop()
             self._frame = None
-        self._memory.free(self._waiting_bytes + sum(map(len, self._order.put_off)))
-        self._waiting_bytes = 0
+        self._memory.free(sum(map(len, self._order.put_off)))
         self._order.put_off.clear()
         self._memory.done(self)
 
@@ -140,8 +124,7 @@ class Connection(asyncio.BufferedProtocol):
     def refuse_in(self, wait_ms: int, reason: str) -> None:
         """Read nothing, and close after a while: who connects again at once is to be slowed down (KIP-612)."""
         self._pause_reading()
-        clock = self.broker.clock
-        self._muted = clock.call_at(clock.ticks_ms() + wait_ms, partial(self.close, reason, expected=True))
+        self._muting.then(wait_ms, lambda: self.close(reason, expected=True))
 
     def close_if_idle(self, oldest_ms: int) -> None:
         """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
@@ -168,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         sending = self._memory.short and (
             bool(self._order.put_off) if self._order.muted else frame is not None and not self._read_paused
         )
-        taking = self._held > 0 and self._order.write_paused and self.broker.reads.short
+        taking = self._answers.held > 0 and self._order.write_paused and self.broker.reads.short
         if not sending and not taking:
             return None
         return (frame.filled if frame is not None else 0), self.transport.get_write_buffer_size()
@@ -391,42 +374,24 @@ class Connection(asyncio.BufferedProtocol):
         self.requests += 1
         exchange.began = self._now
         if self.broker.quotas.limiting and not self.login.pending:
-            self._limit(exchange)
-        self._waiting.append(exchange)
-        self._waiting_bytes += exchange.size
+            self._muting.limit(exchange)
+        order = self._order
+        order.waiting.append(exchange)
+        order.waiting_bytes += exchange.size
         self._memory.used += exchange.size
         key = exchange.api_key
         if key == PRODUCE:
-            self._order.produces += 1
+            order.produces += 1
         else:
-            self._order.begin(key)
-        if len(self._waiting) > PAUSE_REQUESTS or self._waiting_bytes > _PAUSE_BYTES or self._memory.full:
+            order.begin(key)
+        if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > _PAUSE_BYTES or self._memory.full:
             self._pause_reading()
-
-    def _limit(self, exchange: Exchange) -> None:
-        """Have a request count against the quotas that hold for its client."""
-        limits = self.broker.quotas.limits(self.principal.name, exchange.client_id or "")
-        if limits is None:
-            return
-        exchange.account = Account(limits, self.broker.clock)
-        if exchange.api_key == PRODUCE and (wait_ms := exchange.account.produced(exchange.size)):
-            # What is sent behind it waits already now: much more could be under way before its answer is there.
-            self.mute(wait_ms)
 
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long, though what is under way is answered."""
-        clock = self.broker.clock
-        self._mute_until_ms = max(self._mute_until_ms, clock.ticks_ms() + wait_ms)
-        self._order.mute()
-        if self._muted is None and not self._closed:
-            self._muted = clock.call_at(self._mute_until_ms, self._unmute)
+        self._muting.mute(wait_ms)
 
-    def _unmute(self) -> None:
-        self._muted = None
-        if self.broker.clock.ticks_ms() < self._mute_until_ms:
-            self._muted = self.broker.clock.call_at(self._mute_until_ms, self._unmute)
-            return
-        self._order.unmute()
+    def _unmuted(self) -> None:
         self._go_on()
         self._read_on()
 
@@ -480,44 +445,11 @@ class Connection(asyncio.BufferedProtocol):
         self._flushing = False
         if self.transport.is_closing():
             return
-        out: list[Any] = []
-        waiting = self._waiting
-        apis = self.counted.apis
-        now = perf_counter()
-        served = held = answered = 0
-        while waiting and waiting[0].done:
-            exchange = waiting.popleft()
-            served += exchange.size
-            held += exchange.held
-            answered += exchange.answered
-            out += exchange.chunks
-            exchange.chunks = []
-            # As `Durations.add`, without the call.
-            api = apis[exchange.api_key]
-            took = int((now - exchange.began) * TICKS)
-            api.ticks += took
-            api.slots[took.bit_length()] += 1
-            if self._listener.telling:
-                tell_answered(exchange, now)
-        self._order.due_bytes -= answered
-        self._waiting_bytes -= served
-        self._memory.free(served)
-        write(self.transport, out)
-        if self._order.write_paused:
-            self._hold(held, answered)
-        elif held:
-            self.broker.reads.release(held)
+        if not self._answers.leave(self.transport, self.broker.reads):
+            self.abort("many answers not taken while the memory for answers is used up")
         if self._read_paused:
             self._go_on()
             self._read_on()
-
-    def _hold(self, held: int, answered: int) -> None:
-        """Count answers that the client does not take, small ones too; so many bytes of them are `held` already."""
-        reads, more = self.broker.reads, max(0, answered - held)
-        reads.take(more)
-        self._held += held + more
-        if more > _UNWRITTEN and reads.used > reads.limit:
-            self.abort("many answers not taken while the memory for answers is used up")
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""
@@ -533,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_on()
 
     def _may_read(self) -> bool:
-        few = len(self._waiting) <= PAUSE_REQUESTS // 2 and self._waiting_bytes <= _PAUSE_BYTES // 2
+        few = len(self._waiting) <= PAUSE_REQUESTS // 2 and self._order.waiting_bytes <= _PAUSE_BYTES // 2
         return few and not self._order.put_off
 
     def _pause_reading(self) -> None:
@@ -549,8 +481,6 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has taken its answers."""
         self._order.write_paused = False
-        held, self._held = self._held, 0
-        if held:
-            self.broker.reads.release(held)
+        self._answers.taken(self.broker.reads)
         self._go_on()
         self._read_on()

@@ -33,12 +33,14 @@ class Order:
     """
 
     __slots__ = ("_joins", "_until", "due_bytes", "fetches", "muted", "others", "produces", "put_off", "quota",
-                 "waiting", "write_paused")  # fmt: skip
+                 "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
         self.waiting: deque[Exchange] = deque()
         """Those under way and those answered and not written, in the order they came."""
+        self.waiting_bytes = 0
+        """Of their requests."""
         self.put_off: deque[memoryview] = deque()
         """Requests that wait for their turn; their memory is their own."""
         self.produces = 0
