@@ -21,12 +21,12 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from headrace.blocking import ConnectionEnded
 from headrace.kafka.codec.messages import OffsetCommitRequest, ProduceResponse
 from headrace.kafka.errors import Code
 from headrace.keyspace.keys import Keyspace
 from headrace.store.embedded import program
 from headrace.testing import Server, server
-from headrace.testing.raw import ConnectionEnded
 from tests.harness.ledger import Ledger
 from tests.harness.wire import Wire, batch, produce_request
 

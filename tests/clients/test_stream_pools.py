@@ -17,6 +17,7 @@ from tests.harness.wire import Wire
 
 import kafka
 import oci
+from headrace.blocking import ConnectionEnded
 from headrace.kafka.codec.messages import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -26,7 +27,6 @@ from headrace.kafka.codec.messages import (
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
-from headrace.testing.raw import ConnectionEnded
 
 TOPIC = "orders"
 USER = "acme/jane@example.com"

@@ -23,7 +23,7 @@ from headrace.kafka.errors import Code
 from headrace.records.batch import Buffer, peek
 from headrace.records.build import build
 from headrace.records.walk import Record, records
-from headrace.testing.raw import RawClient
+from tests.harness.raw import RawClient
 
 
 class Wire(RawClient):

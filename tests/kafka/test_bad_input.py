@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Self
 
 import pytest
+from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, opened, produce_request
 
+from headrace.blocking import ConnectionEnded
 from headrace.kafka import apis
 from headrace.kafka.codec.messages import ApiVersionsRequest, MetadataRequest
 from headrace.kafka.registry import APIS
 from headrace.testing import Server
-from headrace.testing.raw import ConnectionEnded, RawClient
 
 apis.load()  # as the listener does
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
+from headrace.blocking import ConnectionEnded
 from headrace.kafka.codec.messages import ApiVersionsRequest
 from headrace.testing import server
-from headrace.testing.raw import ConnectionEnded
 
 PATIENCE_MS = 12_000
 """Far longer than it takes to be closed, and shorter than a client waits for an answer."""

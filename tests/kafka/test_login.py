@@ -16,6 +16,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request
 
 from headrace.access.principal import Principal
+from headrace.blocking import ConnectionEnded
 from headrace.broker.broker import Broker
 from headrace.broker.clock import SystemClock
 from headrace.broker.clusters import Clusters
@@ -33,7 +34,6 @@ from headrace.kafka.login import Login
 from headrace.keyspace.keys import Keyspace
 from headrace.logins.plain import Plain
 from headrace.store.storage import RedisStorage
-from headrace.testing.raw import ConnectionEnded
 
 TOKEN = b"\0jane\0secret"
 

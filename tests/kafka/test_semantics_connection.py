@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
+from headrace.blocking import ConnectionEnded
 from headrace.kafka import apis
 from headrace.kafka.codec.messages import (
     REQUESTS,
@@ -21,7 +23,6 @@ from headrace.kafka.codec.messages import (
 from headrace.kafka.errors import Code
 from headrace.kafka.registry import APIS
 from headrace.testing import Server
-from headrace.testing.raw import ConnectionEnded, RawClient
 
 apis.load()  # as the listener does
 

@@ -23,12 +23,12 @@ from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.wire import Wire
 from tests.logins.going_on import goes_on_when_a_login_ends
 
+from headrace.blocking import ConnectionEnded
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.kafka.codec.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.kafka.errors import Code
 from headrace.settings import StartError
 from headrace.testing import InProcessServer
-from headrace.testing.raw import ConnectionEnded
 from headrace.tls.files import Made, create
 
 with warnings.catch_warnings():

@@ -6,6 +6,7 @@ import pytest
 from scramp import ScramClient
 from tests.harness.wire import Wire
 
+from headrace.blocking import ConnectionEnded
 from headrace.kafka.codec.messages import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -15,7 +16,6 @@ from headrace.kafka.codec.messages import (
 )
 from headrace.kafka.errors import Code
 from headrace.testing import InProcessServer
-from headrace.testing.raw import ConnectionEnded
 
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion

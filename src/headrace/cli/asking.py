@@ -5,6 +5,7 @@ import ssl
 from contextlib import closing
 from typing import Any
 
+from headrace.blocking import Connection, ConnectionEnded, connect
 from headrace.cli.client import Client, KafkaServer
 from headrace.cli.commands import CommandFailed, Status
 from headrace.cli.refusals import UNAUTHORIZED
@@ -12,7 +13,6 @@ from headrace.harmless import shown
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.message import Message
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
-from headrace.testing.raw import ConnectionEnded, RawClient
 
 _ANSWER_S = 10
 
@@ -23,8 +23,7 @@ def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
     client = Client(kafka)
     broker = next(iter(client.metadata.brokers.values()))
     try:
-        connection = RawClient(f"{broker.host}:{broker.port}", client_id="headrace-cli", timeout_s=_ANSWER_S)
-        with closing(connection):
+        with closing(Connection(connect(str(broker.host), broker.port, _ANSWER_S), "headrace-cli")) as connection:
             if kafka.ca is not None:
                 context = ssl.create_default_context(cafile=kafka.ca)
                 connection.socket = context.wrap_socket(connection.socket, server_hostname=broker.host)
@@ -39,7 +38,7 @@ def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
         raise CommandFailed(f"cannot {what}: {kafka}: {reason}", Status.UNREACHABLE) from None
 
 
-def _log_in(connection: RawClient, username: str, password: str) -> None:
+def _log_in(connection: Connection, username: str, password: str) -> None:
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     answer = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{username}\0{password}".encode()), 2)
     if answer.error_code:

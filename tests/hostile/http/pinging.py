@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace.kafka.codec.messages import ApiVersionsRequest
-from headrace.testing.raw import RawClient
+from tests.harness.raw import RawClient
 
 _PAUSE_S = 0.002
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.kafka.errors import Code
 from headrace.testing.process import Server
-from headrace.testing.raw import RawClient
+from tests.harness.raw import RawClient
 from tests.hostile.http.bystander import Bystander
 
 FAILED, AT_A_TIME = 600, 40

@@ -1,22 +1,19 @@
 """One blocking connection to one broker: TLS, login, requests and their answers in order."""
 
 import contextlib
-import itertools
 import socket
 import ssl
 import tempfile
-from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
-from headrace.kafka.codec import headers
+from headrace import blocking
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.message import Message
 from headrace.kafka.codec.messages import (
     RESPONSES,
     ApiVersionsRequest,
-    ProduceRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -25,8 +22,6 @@ from headrace.spark.client.login import conversation
 from headrace.spark.client.options import ClientOptions
 from headrace.spark.errors import LoginRefused, ServerUnavailable
 
-_SIZE: Final = Struct(">i")
-_MOST_FRAME: Final = 1 << 30
 _BUFFER: Final = 4 << 20
 _API_VERSIONS: Final = 3
 _OLDEST_API_VERSIONS: Final = 0
@@ -44,10 +39,8 @@ class Connection:
         """
         self.place = f"{host}:{port}"
         self._options = options
-        self._numbers = itertools.count(1)
-        self._asked: deque[tuple[int, int, int]] = deque()
         self._versions: dict[int, tuple[int, int]] = {}
-        self._socket = self._open(host, port)
+        self._link = blocking.Connection(self._open(host, port), options.client_id)
         try:
             self._learn_versions()
             if options.mechanism is not None:
@@ -58,12 +51,12 @@ class Connection:
 
     def close(self) -> None:
         """End the connection."""
-        self._socket.close()
+        self._link.close()
 
     @property
     def idle(self) -> bool:
         """Whether every request has had its answer."""
-        return not self._asked
+        return self._link.idle
 
     def ask(self, request: Message, *, highest: int = 99) -> Any:
         """Send a request, in the newest version up to `highest` that both sides speak, and wait for its answer."""
@@ -73,19 +66,10 @@ class Connection:
     def send(self, request: Message, *, highest: int = 99) -> None:
         """Send a request whose answer `receive` will give."""
         version = self._version(type(request), highest)
-        number = next(self._numbers)
-        head = headers.encode_request_header(request.API_KEY, version, number, self._options.client_id)
-        chunks = [head, *request.encode(version)]
-        frame = [_SIZE.pack(sum(map(len, chunks))), *chunks]
         try:
-            if isinstance(request, ProduceRequest):
-                for chunk in frame:
-                    self._socket.sendall(chunk)
-            else:
-                self._socket.sendall(b"".join(frame))
+            self._link.send(request, version)
         except OSError as error:
             raise self._gone(error) from error
-        self._asked.append((request.API_KEY, version, number))
 
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet.
@@ -93,22 +77,32 @@ class Connection:
         Raises:
             ServerUnavailable: the connection ended, or the answer makes no sense.
         """
-        api_key, version, number = self._asked.popleft()
-        frame = self._frame()
+        with self._told():
+            return self._link.receive()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong while an answer is awaited, as ServerUnavailable."""
         try:
-            answered, position = headers.decode_response_header(frame, 0, api_key, version)
-            if answered != number:
-                raise ServerUnavailable(f"{self.place} answered request {answered} instead of {number}")
-            return RESPONSES[api_key].decode(frame, position, version)
+            yield
+        except OSError as error:
+            raise self._gone(error) from error
+        except blocking.ConnectionEnded as error:
+            known = len(self._versions) > 1  # more than what is tried first
+            hint = "" if known else " (does it want TLS or a login? see option kafka.security.protocol)"
+            raise ServerUnavailable(f"{self.place} closed the connection{hint}") from error
+        except blocking.NotKafka as error:
+            raise ServerUnavailable(
+                f"{self.place} does not speak Kafka's protocol, or wants TLS (option kafka.security.protocol): {error}"
+            ) from error
         except DecodeError as error:
             raise ServerUnavailable(f"{self.place} does not speak Kafka's protocol: {error}") from error
 
     def _open(self, host: str, port: int) -> socket.socket:
         try:
-            raw = socket.create_connection((host, port), self._options.timeout_s)
+            raw = blocking.connect(host, port, self._options.timeout_s)
         except OSError as error:
             raise self._gone(error) from error
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         if not self._options.tls:
             return raw
@@ -127,15 +121,13 @@ class Connection:
             self._versions = {request.API_KEY: (version, version)}
             self.send(request)
             # A broker that does not know the version says so in version 0 (KIP-511).
-            frame, asked = self._frame(), self._asked.popleft()
-            _, position = headers.decode_response_header(frame, 0, *asked[:2])
+            with self._told():
+                _, _, frame, position = self._link.receive_body()
             code = int.from_bytes(frame[position : position + 2], "big", signed=True)
             if code == Code.UNSUPPORTED_VERSION:
                 continue
-            try:
+            with self._told():
                 answer: Any = RESPONSES[request.API_KEY].decode(frame, position, version)
-            except DecodeError as error:
-                raise ServerUnavailable(f"{self.place} does not speak Kafka's protocol: {error}") from error
             self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
             return
         raise ServerUnavailable(f"{self.place} speaks no version of ApiVersions that is known here")
@@ -161,28 +153,6 @@ class Connection:
                     reason = answer.error_message or "no reason given"
                     raise LoginRefused(f"{self.place} refused {self._options.username!r}: {reason}")
                 words = talk.send(bytes(answer.auth_bytes))
-
-    def _frame(self) -> bytearray:
-        size = _SIZE.unpack(self._exactly(_SIZE.size))[0]
-        if not 4 <= size <= _MOST_FRAME:
-            raise ServerUnavailable(
-                f"{self.place} does not speak Kafka's protocol, or wants TLS (option kafka.security.protocol)"
-            )
-        return self._exactly(size)
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, position = memoryview(data), 0
-        while position < size:
-            try:
-                got = self._socket.recv_into(view[position:])
-            except OSError as error:
-                raise self._gone(error) from error
-            if not got:
-                hint = "" if self._versions else " (does it want TLS or a login? see option kafka.security.protocol)"
-                raise ServerUnavailable(f"{self.place} closed the connection{hint}")
-            position += got
-        return data
 
     def _gone(self, error: OSError) -> ServerUnavailable:
         return ServerUnavailable(f"{self.place} does not answer: {_reason(error)}")
