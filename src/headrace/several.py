@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import redis.asyncio
 import structlog
 
+from headrace import redis_clients
 from headrace.access.listeners import Listener
 from headrace.addresses import Address
 from headrace.app import Ready, over_valkey, show_valkey_loading
@@ -193,7 +193,7 @@ async def _valkey(
             storage = await over_valkey(url, options, without, opening, StoreCounters())
             await storage.close()
         # Whoever is in it has lost this data directory, and ends when it sees the view gone.
-        async with redis.asyncio.from_url(url) as client:
+        async with redis_clients.asynchronous(url) as client:
             await forget_view(client, Keyspace().view)
     except StoreError as error:
         raise StartError(str(error)) from None

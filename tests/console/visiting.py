@@ -1,0 +1,101 @@
+"""A visitor of the console: asks for pages, reads them, and makes what they show."""
+
+import http.client
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import msgspec
+from confluent_kafka import Producer
+from tests.harness.wire import Wire
+
+from headrace.kafka.codec.messages import (
+    CreateTopicsRequest,
+    OffsetCommitRequest,
+)
+from headrace.testing import InProcessServer
+
+EVIL = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
+"""HTML, an escape sequence, and a mark that turns text around."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def html(self) -> str:
+        assert self.headers["content-type"] == "text/html; charset=utf-8"
+        return self.body.decode()
+
+    @property
+    def text(self) -> str:
+        """What a reader sees, without tags."""
+        return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.html)).split())
+
+
+def ask(server: InProcessServer, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=30)
+    connection.request(method, path, body or None, {name.replace("_", "-"): text for name, text in headers.items()})
+    answer = connection.getresponse()
+    found = Answer(answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read())
+    connection.close()
+    return found
+
+
+def create(server: InProcessServer, *topics: tuple[str, int]) -> None:
+    asked = [
+        CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
+        )
+        for name, count in topics
+    ]
+    with Wire(server.kafka) as wire:
+        answer = wire.ask(CreateTopicsRequest(topics=asked, timeout_ms=10_000), 4)
+    assert [each.error_code for each in answer.topics] == [0] * len(topics)
+
+
+def commit(server: InProcessServer, group: str, topic: str, **positions: int) -> None:
+    told = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=int(name[1:]), committed_offset=offset)
+        for name, offset in positions.items()
+    ]
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=told)]
+    with Wire(server.kafka) as wire:
+        answer = wire.ask(OffsetCommitRequest(group_id=group, topics=topics), 8)
+    assert {each.error_code for each in answer.topics[0].partitions} == {0}
+
+
+def produce(
+    server: InProcessServer, topic: str, *records: tuple[bytes | None, bytes | None], partition: int = 0
+) -> None:
+    producer = Producer({"bootstrap.servers": server.kafka, "message.max.bytes": 2_000_000, "linger.ms": 50})
+    for key, value in records:
+        producer.produce(topic, value, key, partition, headers=[(EVIL, EVIL.encode()), ("none", None)])
+    assert producer.flush(30) == 0
+
+
+class Safe(HTMLParser):
+    """Fails on anything that a browser would run or fetch from elsewhere."""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in {"iframe", "object", "embed", "base", "img", "style", "b", "i"}, tag
+        for name, text in attrs:
+            assert not name.startswith("on"), (tag, attrs)
+            assert name != "style", (tag, attrs)
+            if name in {"href", "src", "action"}:
+                assert text is not None
+                assert text.startswith(("/", "#")) or text == "", (tag, attrs)
+        if tag == "script":
+            assert dict(attrs).get("src", "")
+
+
+def safe(answer: Answer) -> str:
+    """The page, which has nothing in it that anybody but us could have written as more than text."""
+    html = answer.html
+    Safe().feed(html)
+    assert html.count("<script") == 2
+    assert not set(html) & {"\x1b", "\u202e", "\x00"}
+    assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+    return html
