@@ -15,7 +15,6 @@ from headrace.keyspace.native import (
     offset_at,
     offset_of,
     parts_of,
-    stream_info,
 )
 
 BITS = st.integers(0, 12)
@@ -105,9 +104,3 @@ def test_everything_trimmed() -> None:
 
 def test_a_stream_that_was_lost_ends_where_it_was_known_to_end() -> None:
     assert extent(StreamInfo(), State(next_offset=900, log_start=100), 10) == (100, 900)
-
-
-def test_what_xinfo_answers() -> None:
-    reply = [b"length", 2, b"last-generated-id", b"5-1", b"entries-added", 4, b"recorded-first-entry-id", b"5-0"]
-    assert stream_info([*reply, b"groups", 0]) == StreamInfo(2, b"5-1", b"5-0", 4)
-    assert stream_info(reply).removed == 2

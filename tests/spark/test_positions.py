@@ -82,7 +82,3 @@ def test_refusals(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError) as refused:
         resolve({name: value})
     assert message in str(refused.value)
-
-
-def test_offsets_survive_the_way_to_json_and_back() -> None:
-    assert resolve({"startingOffsets": positions.offsets_json({P1: 3, P0: positions.EARLIEST})}) == {P0: 10, P1: 3}

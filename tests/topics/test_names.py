@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.topics.errors import InvalidTopicName
-from headrace.topics.names import MAX_LENGTH, check_name, collides
+from headrace.topics.names import MAX_LENGTH, check_name
 
 LEGAL = "abcxyzABCXYZ0189._-"
 
@@ -34,9 +34,3 @@ def test_a_refusal_says_which_rule_is_broken(name: str, reason: str) -> None:
 def test_a_name_may_end_in_no_line_break() -> None:
     with pytest.raises(InvalidTopicName):
         check_name("flights\n")
-
-
-def test_dots_and_underscores_collide() -> None:
-    assert collides("a.b", "a_b")
-    assert not collides("a.b", "a.b")
-    assert not collides("a.b", "a-b")

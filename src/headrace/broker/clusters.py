@@ -77,7 +77,6 @@ class Clusters:
         self.clock = clock
         self.settings = settings
         self._storage = storage
-        self._cluster_id = cluster_id
         self._stream_of = stream_of
         self._cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)

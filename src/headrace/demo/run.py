@@ -85,7 +85,6 @@ class Demo:
         self._leaving: set[Child] = set()
         """Those that may end: killed, or told to."""
         self._ready: messages.Ready | None = None
-        self._spark_ready = False
         self._queried: messages.Queried | None = None
         self._sender: Sender | None = None
         self._watch: Watch | None = None

@@ -46,9 +46,3 @@ def heartbeats(pairs: list[bytes]) -> dict[tuple[int, str], int]:
 def change(fields: dict[bytes, bytes]) -> Change:
     """A stored change."""
     return Change(fields.get(b"k", b"").decode(), fields.get(b"n", b"").decode(), fields.get(b"c", b"").decode())
-
-
-def leader_epochs(name: str) -> dict[str, int]:
-    """The streams and leader epochs of a change of kind `leaders`."""
-    parts = name.split(" ")
-    return {stream: int(epoch) for stream, epoch in zip(parts[::2], parts[1::2], strict=True)}

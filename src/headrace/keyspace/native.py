@@ -10,9 +10,6 @@ import re
 import msgspec
 
 DEFAULT_BITS = 10
-MOST_BITS = 12
-"""With 12 bits offsets stay below 2^53, which Lua and JavaScript hold exactly, until the year 2039."""
-MAX_OFFSET = 2**53 - 1
 LAST_SEQUENCE = 2**64 - 1
 """The largest sequence of an entry id."""
 _ID = re.compile(rb"([0-9]{1,20})-([0-9]{1,20})")
@@ -94,17 +91,6 @@ class StreamInfo(msgspec.Struct, frozen=True):
         return max(0, self.added - self.length)
 
 
-def stream_info(reply: list[object]) -> StreamInfo:
-    """Read the answer of XINFO STREAM, which is names and values in turn."""
-    facts = dict(zip(reply[::2], reply[1::2], strict=True))
-    return StreamInfo(
-        length=_int(facts[b"length"]),
-        last_id=_bytes(facts[b"last-generated-id"]),
-        first_id=_bytes(facts.get(b"recorded-first-entry-id", b"0-0")),
-        added=_int(facts.get(b"entries-added", facts[b"length"])),
-    )
-
-
 STATE_FIELDS = ("n", "b", "d", "x")
 """Fields of the state hash: next offset, log start, entries removed when that was written, and how many milliseconds
 a record's timestamp has been ahead of its id at most."""
@@ -138,13 +124,3 @@ def extent(info: StreamInfo, state: State, bits: int) -> tuple[int, int]:
         return min(state.log_start, end), end
     first = offset_at(info.first_id, bits) if info.length else end
     return max(state.log_start, first), end
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _bytes(value: object) -> bytes:
-    assert isinstance(value, bytes)
-    return value

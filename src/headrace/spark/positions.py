@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from headrace.spark.errors import OptionError
-from headrace.spark.plan import Extent, Offsets, TopicPartition, to_json
+from headrace.spark.plan import Extent, Offsets, TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -118,11 +118,6 @@ def values(positions: Positions | None) -> set[int]:
     if isinstance(positions, Everywhere):
         return {positions.position}
     return {offset for _, offset in positions.offsets} if isinstance(positions, AtOffsets) else set()
-
-
-def offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
-    """Offsets as the JSON that `startingOffsets` and `endingOffsets` take."""
-    return json.dumps(to_json(offsets))
 
 
 def _found(offset: int | None, extent: Extent) -> int:

@@ -20,8 +20,3 @@ def check_name(name: str) -> None:
         raise InvalidTopicName(f"a topic name has at most {MAX_LENGTH} characters, this one has {len(name)}")
     if _LEGAL.fullmatch(name) is None:
         raise InvalidTopicName(f"topic name {name!r} has a character other than a-z, A-Z, 0-9, '.', '_' and '-'")
-
-
-def collides(name: str, other: str) -> bool:
-    """Whether two different names differ only in `.` and `_`: Kafka refuses the second, as metrics would mix them."""
-    return name != other and name.replace(".", "_") == other.replace(".", "_")

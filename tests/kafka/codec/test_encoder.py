@@ -52,12 +52,6 @@ def test_answers_without_records_are_one_chunk() -> None:
     assert ApiVersionsRequest().encode(0) == []
 
 
-def test_appends_to_the_chunks_it_is_given() -> None:
-    chunks: list[Chunk] = [b"header"]
-    HeartbeatRequest(group_id="g", generation_id=1, member_id="m").encode_into(chunks, 0)
-    assert chunks == [b"header", b"\0\x01g\0\0\0\x01\0\x01m"]
-
-
 def test_has_kafkas_defaults() -> None:
     """Fields not named, and fields the version lacks, are what Kafka's own classes start with."""
     assert ProduceRequest().transactional_id is None

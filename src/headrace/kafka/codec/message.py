@@ -72,10 +72,6 @@ class Message(msgspec.Struct, gc=False):
         except (struct.error, TypeError, ValueError, AttributeError) as error:
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
 
-    def encode_into(self, chunks: list[Chunk], version: int) -> None:
-        """Append what `encode` returns to `chunks`, which an error leaves as they were."""
-        chunks += self.encode(version)
-
 
 class _Codecs(dict[int, T]):
     """Version -> codec, compiled when first asked for."""

@@ -30,8 +30,6 @@ FENCE: Final = "headrace:maintenance"
 _COMMIT_BYTES: Final = 1 << 30
 """So much is rewritten at most before it is committed: what a kill costs."""
 _BATCH_ROWS: Final = 20_000
-SHORTEST_VACUUM_H: Final = 1
-"""A file that is younger may be one that an archive is about to commit."""
 
 
 @dataclass(frozen=True)
