@@ -90,7 +90,7 @@ class Connection:
         api_key, version, frame, position = self.receive_body()
         return RESPONSES[api_key].decode(frame, position, version if body_version is None else body_version)
 
-    def receive_body(self) -> tuple[int, int, bytearray, int]:
+    def receive_body(self) -> tuple[int, int, bytes | bytearray, int]:
         """As `receive`, undecoded: API key and version of the request, the frame, and where in it the body begins."""
         api_key, version, number = self._asked.popleft()
         frame = self.receive_frame()
@@ -99,7 +99,7 @@ class Connection:
             raise NotKafka(f"an answer to request {answered} instead of {number}")
         return api_key, version, frame, position
 
-    def receive_frame(self) -> bytearray:
+    def receive_frame(self) -> bytes | bytearray:
         """One answer's bytes without their length. Raises ConnectionEnded, NotKafka."""
         size: int = _SIZE.unpack(self._exactly(_SIZE.size))[0]
         if not 0 <= size <= _MOST_FRAME:
