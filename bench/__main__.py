@@ -10,6 +10,7 @@ BENCHES = {
     "native": "native topics beside log topics and redis-benchmark's XADD",
     "oci": "messages in and out through the OCI API",
     "groups": "a group of two and one of a thousand: from joining to assigned",
+    "cluster": "several brokers: what they cost, and waiting when a broker or a shard goes",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",

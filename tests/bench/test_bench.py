@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
-    *("kafka", "native", "oci", "groups", "metrics", "startup"),
+    *("kafka", "native", "oci", "groups", "cluster", "metrics", "startup"),
     *("store", "spark", "cold", "sinks", "records", "codec"),
 )
 
@@ -101,6 +101,30 @@ def test_the_oci_listener() -> None:
 )
 def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
     assert rows(bench(name, "--quick", *arguments))[0][0] == first
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_several_brokers() -> None:
+    found = rows(bench("cluster", "--quick", "--parts", "cost,groups,metadata", "--counts", "1,2"))
+    cost = [["embedded", "1"], *([storage, count] for storage in ("one Redis", "cluster of 3 + 3") for count in "12")]
+    assert [row[:3] for row in found[:10]] == [[what, *each] for what in ("produce", "consume") for each in cost]
+    assert [row[0] for row in found[10:]] == [
+        "30 groups, one broker of three ends in order", "30 groups, it comes back",
+        "30 groups, one broker of three is killed", "30 groups, it comes back",
+        "300 partitions in 100 topics",
+    ]  # fmt: skip
+    assert "-" not in [cell for row in found[:10] for cell in row]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_waiting_for_brokers_and_shards() -> None:
+    found = rows(bench("cluster", "--quick", "--parts", "broker,shard"))
+    assert [row[0] for row in found] == [
+        "a broker of three is killed", "a broker of three is ended in order",
+        "primary: killed", "primary: CLUSTER FAILOVER",
+    ]  # fmt: skip
 
 
 @pytest.mark.long

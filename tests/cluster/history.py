@@ -1,115 +1,181 @@
-"""What the members of a group were given, held against what was acknowledged to the producer.
+"""What clients were told of a topic, held against what may not be: the anomalies of Jepsen's Kafka workload.
 
-The anomalies of Jepsen's Kafka workload: a record that is lost or never seen, polls that go back, one offset with two
-records. What a group is given twice is no anomaly: it promises at least once.
+Producers number their records, in the order in which they send them. Whoever reads says which number came from where.
+At the end comes the log itself, and `History.check` names everything that contradicts: see `Kind`.
+https://github.com/jepsen-io/jepsen/blob/main/redpanda/src/jepsen/redpanda/workload/queue.clj has the names.
 """
 
+import enum
 import threading
-from collections import defaultdict
-from struct import Struct
-from types import TracebackType
-from typing import Self
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.harness.ledger import Ledger
+import msgspec
 
-_NUMBER = Struct(">q")
+
+class Kind(enum.StrEnum):
+    """What may not be."""
+
+    LOST = "lost"
+    """It was acknowledged, and the log has not got it at its offset."""
+    UNSEEN = "unseen"
+    """It was acknowledged, and some audience was never given it."""
+    DUPLICATE = "duplicate"
+    """The log has it twice."""
+    POLL_BACK = "non-monotonic poll"
+    """Somebody who held a partition all the while was given what does not lie behind what was given before."""
+    POLL_SKIP = "skipped poll"
+    """Records were passed over: by one who held the partition, or by all of an audience."""
+    SEND_BACK = "non-monotonic send"
+    """A later record lies before an earlier one, both acknowledged: of others nobody knows when they came."""
+    TWO = "one offset with two records"
+    """Two observations of one offset, whoever made them."""
+    RESET = "reset"
+    """A reader was told that its position is not there any more."""
 
 
 class Anomaly(AssertionError):
     """Something that must not happen; the message says what."""
 
 
-class Watched:
-    """The members of a group, each in a thread of its own."""
+class Found(msgspec.Struct, frozen=True):
+    """One anomaly."""
 
-    def __init__(self, kafka: str, topic: str, group: str, members: int = 3) -> None:
-        """Start them."""
-        self.anomalies: list[str] = []
-        self.seen: dict[int, set[int]] = defaultdict(set)
-        """Partition -> numbers of the records that anybody was given."""
+    kind: Kind
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+class Audience:
+    """Those who together have to be given everything: the members of a group, or one who reads alone."""
+
+    def __init__(self, history: "History", name: str) -> None:
+        self.name = name
         self.given = 0
         """How many records in all, those that came twice included."""
-        self._places: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._settings = {
-            "bootstrap.servers": kafka,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
-            "heartbeat.interval.ms": 500,
-            "auto.commit.interval.ms": 300,
-            "socket.timeout.ms": 3_000,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 500,
-            "check.crcs": True,
-            "log_level": 0,
-        }
-        self._threads = [threading.Thread(target=self._read, args=(topic, name)) for name in range(members)]
-        for thread in self._threads:
-            thread.start()
+        self.seen: dict[int, set[int]] = defaultdict(set)
+        """Partition -> numbers of the records that anybody was given."""
+        self._history = history
+        self._furthest: dict[int, int] = defaultdict(lambda: -1)
+        self._last: dict[tuple[str, int], int] = {}
 
-    def _read(self, topic: str, name: int) -> None:
-        consumer = Consumer(dict(self._settings))
-        last: dict[int, int] = {}
+    def began(self, reader: str) -> None:
+        """From here on this reader may be anywhere that the audience has been: it was assigned partitions, say."""
+        with self._history.lock:
+            for place in [place for place in self._last if place[0] == reader]:
+                del self._last[place]
 
-        def begin(_: Consumer, __: list[TopicPartition]) -> None:
-            last.clear()
-
-        consumer.subscribe([topic], on_assign=begin, on_revoke=begin, on_lost=begin)
-        try:
-            while not self._stop.is_set():
-                message = consumer.poll(0.1)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
-                        self.anomalies.append(f"member {name} was told {error}")
-                    continue
-                partition, offset, value = message.partition(), message.offset(), message.value()
-                assert partition is not None
-                assert offset is not None
-                assert isinstance(value, bytes)
-                self._take(name, partition, offset, _NUMBER.unpack_from(value)[0], last)
-        finally:
-            consumer.close()
-
-    def _take(self, name: int, partition: int, offset: int, number: int, last: dict[int, int]) -> None:
-        with self._lock:
+    def polled(self, reader: str, partition: int, offset: int, number: int) -> None:
+        """A reader was given a record."""
+        with self._history.lock:
+            self._judge(f"{self.name}, {reader}, was given {partition}:{offset}", reader, partition, offset)
+            self._history.observed(partition, offset, number, f"{self.name} was given")
+            self._last[reader, partition] = offset
+            self._furthest[partition] = max(self._furthest[partition], offset)
             self.given += 1
-            if offset <= last.get(partition, -1):
-                self.anomalies.append(f"member {name} was given {partition}:{offset} after {last[partition]}")
-            last[partition] = offset
-            before = self._places.setdefault((partition, offset), number)
-            if before != number:
-                self.anomalies.append(f"{partition}:{offset} was record {before} and is record {number}")
             self.seen[partition].add(number)
 
-    def unseen(self, ledger: Ledger) -> int:
-        """How many acknowledged records nobody was given yet."""
-        with self._lock:
-            return sum(len(told.keys() - self.seen[place]) for place, told in enumerate(ledger.acknowledged))
+    def _judge(self, what: str, reader: str, partition: int, offset: int) -> None:
+        last, furthest = self._last.get((reader, partition)), self._furthest[partition]
+        if last is not None and offset <= last:
+            self._history.tell(Kind.POLL_BACK, f"{what} after {last}")
+        elif last is not None and offset > last + 1:
+            self._history.tell(Kind.POLL_SKIP, f"{what} after {last}")
+        elif offset > furthest + 1:
+            self._history.tell(Kind.POLL_SKIP, f"{what}, and nobody was given what lies behind {furthest}")
 
-    def check(self, ledger: Ledger) -> None:
-        """Raises Anomaly. Call it once nothing is unseen."""
-        with self._lock:
-            for partition, acknowledged in enumerate(ledger.acknowledged):
-                for number, offset in acknowledged.items():
-                    if self._places.get((partition, offset), number) != number:
-                        self.anomalies.append(f"{partition}:{offset} was acknowledged as record {number}")
-        if self.anomalies:
-            raise Anomaly("; ".join(self.anomalies[:10]))
+    def was_told(self, reader: str, error: object) -> None:
+        """A reader was told an error that it should never be told."""
+        with self._history.lock:
+            self._history.tell(Kind.RESET, f"{self.name}, {reader}, was told {error}")
 
-    def stop(self) -> None:
-        """End them."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+    @property
+    def twice(self) -> int:
+        """How many records came again. At least once is what a group promises: no anomaly."""
+        with self._history.lock:
+            return self.given - sum(map(len, self.seen.values()))
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
+class History:
+    """Of one topic, whose partitions are written by one producer each, from offset 0 on and without transactions."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.audiences: list[Audience] = []
+        self._found: list[Found] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def audience(self, name: str) -> Audience:
+        """Another one."""
+        made = Audience(self, name)
+        self.audiences.append(made)
+        return made
+
+    def tell(self, kind: Kind, what: str) -> None:
+        """Note an anomaly."""
+        self._found.append(Found(kind, what))
+
+    def observed(self, partition: int, offset: int, number: int, how: str) -> None:
+        """Somebody says which record lies at an offset."""
+        before = self._numbers.setdefault((partition, offset), number)
+        if before != number:
+            self.tell(Kind.TWO, f"{how} {partition}:{offset} as record {number}, which was record {before}")
+
+    def unseen(self, acknowledged: Sequence[Mapping[int, int]]) -> int:
+        """How many acknowledged records some audience was not given yet."""
+        with self.lock:
+            return sum(
+                len(told.keys() - each.seen[place])
+                for each in self.audiences
+                for place, told in enumerate(acknowledged)
+            )
+
+    def found(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Sequence[int]]) -> list[Found]:
+        """Everything that is wrong.
+
+        Args:
+            acknowledged: per partition, number of a record -> the offset that the producer was told.
+            logs: per partition the numbers in the log, from offset 0 on, read when all is over.
+        """
+        with self.lock:
+            for partition, (told, log) in enumerate(zip(acknowledged, logs, strict=True)):
+                self._judge_log(partition, log)
+                self._judge_answers(partition, told, log)
+            return list(self._found)
+
+    def _judge_log(self, partition: int, log: Sequence[int]) -> None:
+        for offset, number in enumerate(log):
+            self.observed(partition, offset, number, "the log has")
+        for number, times in Counter(log).items():
+            if times > 1:
+                self.tell(Kind.DUPLICATE, f"partition {partition} has record {number} {times} times")
+
+    def _judge_answers(self, partition: int, told: Mapping[int, int], log: Sequence[int]) -> None:
+        for (earlier, before), (later, behind) in pairwise(sorted(told.items())):
+            if behind <= before:
+                self.tell(
+                    Kind.SEND_BACK, f"{partition}:{behind} for record {later}, {partition}:{before} for {earlier}"
+                )
+        there = set(log)
+        for number, offset in told.items():
+            self.observed(partition, offset, number, "the producer was told of")
+            if number not in there:
+                self.tell(Kind.LOST, f"record {number}, acknowledged as {partition}:{offset}")
+            elif offset >= len(log):
+                self.tell(Kind.LOST, f"record {number} lies elsewhere than at {partition}:{offset}, as acknowledged")
+        for each in self.audiences:
+            unseen = sorted(told.keys() - each.seen[partition])
+            if unseen:
+                self.tell(
+                    Kind.UNSEEN, f"{len(unseen)} records of partition {partition} by {each.name}, first {unseen[0]}"
+                )
+
+    def check(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Sequence[int]]) -> None:
+        """Raises Anomaly where `found` finds anything."""
+        found = self.found(acknowledged, logs)
+        if found:
+            kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(each.kind for each in found).items())
+            raise Anomaly(f"{kinds}: " + "; ".join(map(str, found[:10])))

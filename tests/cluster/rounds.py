@@ -1,153 +1,153 @@
-"""Rounds of accidents to brokers under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
+"""Rounds of accidents to brokers and their storage under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
 
-Three brokers over one Redis that keeps what it acknowledges. An idempotent producer writes and a group of three
-reads all the while. A round is a handful of accidents: a broker is killed, stopped, ended in order, started again;
-Redis is stopped, or killed and started again; topics come and go at one broker or another. Then everything has to come
-to rest: every acknowledged record is in the log once, at its offset and in order, the group was given each of them, no
-offset ever had two records, and nobody's polls went back.
+Three brokers over one Redis that keeps what it acknowledges, or with `--cluster` over a Redis Cluster of three
+primaries with a replica each. An idempotent Kafka producer writes one topic and a group of three reads it; messages
+are put into another one through OCI's API, at whichever broker, and read by a group of OCI instances, by plain
+cursors, and by a Kafka consumer. A round is a handful of accidents from a seed, see `accidents`: to brokers, to Redis,
+or to both at a time. Then everything has to come to rest, and `history` says what must not have been. No record that
+was acknowledged may be lost: nothing that happens has a replica promoted that does not have everything.
 
-Each round prints its seed and what happened. `--redis-server PROGRAM` runs over another one than the bundled Valkey.
+Each round prints its seed and what happened, and the last line what all of them saw together. `--redis-server PROGRAM`
+runs over another one than the bundled Valkey. `make test-cluster` runs both kinds.
 """
 
 import argparse
 import contextlib
-import os
 import random
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from tests.cluster.history import Watched
-from tests.harness.brokers import OverOneRedis, brokers, wait_for
-from tests.harness.ledger import Ledger
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.cluster.accidents import Accidents, OfACluster, OfBrokers, OfOneRedis, Together
+from tests.cluster.history import History
+from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
+from tests.harness.brokers import Brokers, brokers, brokers_at, wait_for
+from tests.harness.ledger import Ledger, numbers
+from tests.harness.redis_cluster import RedisCluster
+
+from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
+from headrace.testing.oci import OciClients
 
 PARTITIONS = 6
 ACCIDENTS = 5
-SETTINGS = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 200}
+SETTINGS: dict[str, Any] = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 200}
+Happening = Callable[[Sequence[str], random.Random], Accidents]
+"""What may happen, given the topics that there are."""
 
 
 class Round:
     """One round over brokers that are there for all of them."""
 
-    def __init__(self, over: OverOneRedis, seed: int) -> None:
-        self.over = over
-        self.random = random.Random(seed)
-        self.topic = f"round-{seed}"
+    def __init__(self, over: Brokers, happening: Happening, seed: int) -> None:
         self.happened: list[str] = []
+        self.saw: Counter[str] = Counter()
+        self._over, self._happening = over, happening
+        self._random = random.Random(seed)
+        self._topic, self._stream = f"round-{seed}", f"round-{seed}-oci"
 
-    def run(self) -> str:
-        """What happened; raises AssertionError where something must not have."""
-        over = self.over
-        admin = AdminClient({"bootstrap.servers": over.kafka, "log_level": 0})
-        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
-        began = time.monotonic()
-        with (
-            Ledger(over.kafka, self.topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger,
-            Watched(over.kafka, self.topic, self.topic) as watched,
-        ):
-            stop = threading.Event()
-            writing = threading.Thread(target=self._write, args=(ledger, stop))
-            writing.start()
-            try:
-                for _ in range(ACCIDENTS):
-                    time.sleep(self.random.choice([0.1, 0.5, 1.0, 2.0]))
-                    self._accident()
-            finally:
-                self._start()
-                stop.set()
-                writing.join()
+    def run(self) -> None:
+        """Raises AssertionError where something was that must not be."""
+        admin = AdminClient({"bootstrap.servers": self._over.kafka, "log_level": 0})
+        admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)])[self._topic].result(30)
+        stream = str(
+            OciClients(next(iter(self._over.servers.values())).http).create_stream(self._stream, PARTITIONS).id
+        )
+        accidents = self._happening((self._topic, self._stream), self._random)
+        try:
+            self._under_load(stream, accidents)
+        finally:
+            accidents.mend()
+        for future in admin.delete_topics([self._topic, self._stream]).values():
+            future.result(30)
+
+    def _under_load(self, stream: str, accidents: Accidents) -> None:
+        kafka, topic = self._over.kafka, self._topic
+        by_kafka, by_oci = History(), History()
+        with contextlib.ExitStack() as stack:
+            ledger = stack.enter_context(Ledger(kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000))
+            writer = stack.enter_context(OciWriter(self._https, stream, PARTITIONS))
+            for each in (
+                KafkaGroup(kafka, topic, topic, by_kafka.audience("group")),
+                OciGroup(self._https, stream, f"{self._stream}-instances", by_oci.audience("OCI group")),
+                OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")),
+                KafkaGroup(kafka, self._stream, self._stream, by_oci.audience("Kafka group"), members=1),
+            ):
+                stack.enter_context(each)
+            self._happen(ledger, accidents)
+            writer.stop()
+            self.saw["puts without an answer"] = writer.unanswered
             ledger.settle()
-            over.agree(list(over.servers))
             assert not ledger.refused, ledger.refused
-            wait_for(lambda: watched.unseen(ledger) == 0, f"{watched.unseen(ledger)} records that nobody was given")
-            watched.check(ledger)
-            ledger.check(over.kafka)
-            twice = watched.given - sum(map(len, watched.seen.values()))
-            count = ledger.acknowledged_count
-        admin.delete_topics([self.topic])[self.topic].result(30)
-        took = time.monotonic() - began
-        return f"{count} records, {twice} given twice, {took:.0f} s: {', '.join(self.happened)}"
+            for history, told in ((by_kafka, ledger.acknowledged), (by_oci, writer.acknowledged)):
+                with contextlib.suppress(AssertionError):  # the check says who has not seen what
+                    wait_for(lambda history=history, told=told: history.unseen(told) == 0, "all to be seen")  # type: ignore[misc]
+                history.check(told, numbers(kafka, topic if history is by_kafka else self._stream, PARTITIONS))
+                self.saw["acknowledged"] += sum(map(len, told))
+                for audience in history.audiences:
+                    self.saw["given"] += audience.given
+                    self.saw["given twice"] += audience.twice
 
-    @staticmethod
-    def _write(ledger: Ledger, stop: threading.Event) -> None:
-        while not stop.is_set():
-            ledger.send(60)
-            ledger.wait_for(ledger.acknowledged_count)
-            time.sleep(0.01)
+    def _https(self) -> list[str]:
+        running = [each.http for each in self._over.servers.values() if each.running]
+        return running or [each.http for each in self._over.servers.values()]
 
-    def _accident(self) -> None:
-        acts: list[Callable[[], str]] = [self._kill, self._sleep, self._end, self._start, self._slow, self._redis]
-        acts.append(self._topics)
-        self.happened.append(self.random.choice(acts)())
+    def _happen(self, ledger: Ledger, accidents: Accidents) -> None:
+        """All accidents, while the ledger is written."""
+        stop = threading.Event()
 
-    def _chosen(self) -> int | None:
-        """A broker that runs, unless it is the last one."""
-        running = self.over.running
-        return self.random.choice(running) if len(running) > 1 else None
+        def write() -> None:
+            while not stop.is_set():
+                ledger.send(60)
+                ledger.wait_for(ledger.acknowledged_count)
+                time.sleep(0.01)
 
-    def _kill(self) -> str:
-        node = self._chosen()
-        if node is None:
-            return self._start()
-        self.over.servers[node].kill()
-        return f"{node} killed"
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            for _ in range(ACCIDENTS):
+                time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
+                self.happened.append(self._random.choice(accidents.acts)())
+            accidents.mend()
+        finally:
+            stop.set()
+            writing.join()
 
-    def _end(self) -> str:
-        node = self._chosen()
-        if node is None:
-            return self._start()
-        self.over.servers[node].stop()
-        return f"{node} ended"
 
-    def _start(self) -> str:
-        dead = [node for node, each in self.over.servers.items() if not each.running]
-        for node in dead:
-            self.over.start(node)
-        return f"{dead} started"
+@contextlib.contextmanager
+def over_one(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+    """Three brokers over one Redis, and what may happen to them."""
+    with brokers(3, program, **SETTINGS) as over:
 
-    def _sleep(self) -> str:
-        node = self.random.choice(self.over.running)
-        length_s = self.random.choice([0.3, 1.0, 3.0, 5.0])
-        os.kill(self.over.servers[node].pid, signal.SIGSTOP)
-        time.sleep(length_s)
-        os.kill(self.over.servers[node].pid, signal.SIGCONT)
-        return f"{node} slept {length_s} s"
+        def happening(_topics: Sequence[str], chance: random.Random) -> Accidents:
+            return Together(OfBrokers(over, chance), OfOneRedis(over.redis, chance), chance)
 
-    def _slow(self) -> str:
-        length_s = self.random.choice([0.3, 1.0, 3.0])
-        self.over.redis.send(signal.SIGSTOP)
-        time.sleep(length_s)
-        self.over.redis.send(signal.SIGCONT)
-        return f"Redis slept {length_s} s"
+        yield over, happening
 
-    def _redis(self) -> str:
-        self.over.redis.kill()
-        time.sleep(self.random.choice([0.0, 1.0]))
-        self.over.redis.start()
-        return "Redis killed and started"
 
-    def _topics(self) -> str:
-        name = self.random.choice(["a", "b"])
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        acts: list[Callable[[AdminClient], Iterable[Future[Any]]]] = [
-            lambda admin: admin.create_topics([NewTopic(name, 3, 1)]).values(),
-            lambda admin: admin.describe_configs([resource]).values(),
-            lambda admin: admin.delete_topics([name]).values(),
-        ]
-        for act in acts:
-            node = self.random.choice(self.over.running)
-            admin = AdminClient({"bootstrap.servers": self.over.addresses[node], "log_level": 0})
-            with contextlib.suppress(KafkaException):
-                for asked in act(admin):
-                    asked.result(10)
-        return f"topic {name} came and went"
+@contextlib.contextmanager
+def over_cluster(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+    """Three brokers over a Redis Cluster, and what may happen to them."""
+    with RedisCluster(program) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
+
+        def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
+            groups = [f"headrace:group:{{default/{topic}}}" for topic in topics]
+            streams = [stream for topic in topics for stream in streams_of(cluster.url, topic)]
+            keys = ["headrace:{meta}:view", *groups, *streams]
+            return Together(OfBrokers(over, chance), OfACluster(cluster, keys, chance), chance)
+
+        yield over, happening
+
+
+def streams_of(url: str, topic: str) -> list[str]:
+    """The keys of a topic's partitions."""
+    with LogReader(url) as log:
+        return list(log.topics(Subscription((topic,)))[topic].streams)
 
 
 def main() -> int:
@@ -155,24 +155,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cluster", action="store_true", help="over a Redis Cluster, not one Redis")
     parser.add_argument("--redis-server", type=Path, default=None, help="a redis-server or valkey-server")
     chosen = parser.parse_args()
-    failed = 0
-    with brokers(3, chosen.redis_server, **SETTINGS) as over:
+    failed, saw = 0, Counter[str]()
+    with (over_cluster if chosen.cluster else over_one)(chosen.redis_server) as (over, happening):
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-            this = Round(over, seed)
+            this, began = Round(over, happening, seed), time.monotonic()
             try:
-                print(f"seed {seed}: {this.run()}", flush=True)
+                this.run()
+                what = _told(this.saw)
             except AssertionError as error:
                 failed += 1
-                print(f"seed {seed}: ANOMALY {error}: {', '.join(this.happened)}", flush=True)
-                for node in [node for node, each in over.servers.items() if not each.running]:
-                    over.start(node)
+                what = f"ANOMALY {error}: {_told(this.saw)}"
+            print(f"seed {seed}: {what}, {time.monotonic() - began:.0f} s: {', '.join(this.happened)}", flush=True)
+            saw += this.saw
         if failed:
             for node, each in over.servers.items():
                 print(f"--- broker {node}\n{each.log()[-20_000:]}", file=sys.stderr)
-    print(f"{chosen.rounds} rounds, {failed} with anomalies")
+    print(f"{chosen.rounds} rounds from seed {chosen.seed}, {failed} with anomalies: {_told(saw)}")
     return int(failed > 0)
+
+
+def _told(saw: Counter[str]) -> str:
+    return ", ".join(f"{number} {what}" for what, number in saw.items())
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ import redis
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from oci.streaming.models import CreateGroupCursorDetails
-from tests.cluster.history import Watched
+from tests.cluster.history import History
+from tests.cluster.members import KafkaGroup
 from tests.cluster.test_oci import Balanced, values
 from tests.harness.brokers import Brokers, brokers_at
-from tests.harness.ledger import Ledger
+from tests.harness.ledger import Ledger, numbers
 from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import PORT, RedisCluster, wait_for
 
@@ -130,10 +131,10 @@ def kill_a_broker(_cluster: RedisCluster, three: Brokers, _stream: str) -> None:
 def test_nothing_is_lost_doubled_or_out_of_order(
     cluster: RedisCluster, three: Brokers, topic: str, accident: Callable[[RedisCluster, Brokers, str], None]
 ) -> None:
-    stop = threading.Event()
+    stop, history = threading.Event(), History()
     with (
         Ledger(three.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger,
-        Watched(three.kafka, topic, topic) as watched,
+        KafkaGroup(three.kafka, topic, topic, history.audience("group")),
     ):
 
         def write() -> None:
@@ -154,9 +155,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(
             writing.join()
         ledger.settle()
         assert ledger.refused == {}
-        wait_for(lambda: watched.unseen(ledger) == 0, "the group to have been given everything")
-        watched.check(ledger)
-        ledger.check(three.kafka)
+        wait_for(lambda: history.unseen(ledger.acknowledged) == 0, "the group to have been given everything")
+        history.check(ledger.acknowledged, numbers(three.kafka, topic, PARTITIONS))
     cluster.agree()
 
 

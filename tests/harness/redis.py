@@ -50,6 +50,12 @@ class RedisProcess:
         """Whether the process has ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self._process is not None

@@ -221,13 +221,18 @@ class RedisCluster:
         It takes no more writes before that, until its replica has them all: what asynchronous replication loses is not
         what this is about.
         """
-        replica = self.replica_of(primary)
-        primary.ask("CLIENT", "PAUSE", 60_000, "WRITE")
-        wait_for(lambda: replica.ask("ROLE")[4] >= primary.ask("ROLE")[1], f"{replica.host} to have all")
+        replica = self.drain(primary)
         primary.kill()
         wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
         primary.start()
         wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        return replica
+
+    def drain(self, primary: Node) -> Node:
+        """Have a primary take no more writes, and wait until its replica has them all; the replica."""
+        replica = self.replica_of(primary)
+        primary.ask("CLIENT", "PAUSE", 60_000, "WRITE")
+        wait_for(lambda: replica.ask("ROLE")[4] >= primary.ask("ROLE")[1], f"{replica.host} to have all")
         return replica
 
     def move_slot(self, key: str, target: Node, between: Callable[[], None] = lambda: None) -> None:
@@ -247,6 +252,11 @@ class RedisCluster:
         for node in (target, source, *(node for node in self.running if node.is_primary)):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
         self.agree()
+
+    @property
+    def moves_slots(self) -> bool:
+        """Whether its servers know CLUSTER MIGRATESLOTS."""
+        return any("MIGRATESLOTS" in str(line) for line in self.running[0].ask("CLUSTER", "HELP"))
 
     def move_slots(self, source: Node, target: Node, first: int, last: int) -> None:
         """Move slots with all that is in them in one step (CLUSTER MIGRATESLOTS, Valkey 9)."""

@@ -1,0 +1,274 @@
+"""What may happen to brokers and to their storage while clients use them. Whatever happens is undone by `mend`.
+
+None of it may lose a record that was acknowledged. Replication inside a Redis Cluster is asynchronous, so what has a
+primary's replica promoted is preceded by a pause of writes until the replica has them all (`RedisCluster.kill` does
+so), or is done in order (`CLUSTER FAILOVER`).
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from tests.harness.brokers import Brokers
+from tests.harness.redis import RedisServer
+from tests.harness.redis_cluster import Node, RedisCluster, wait_for
+
+Act = Callable[[], str]
+"""Does something, and says what."""
+
+
+class Accidents(Protocol):
+    """Those of one kind."""
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+
+    def mend(self) -> None:
+        """Wait until everything is there again."""
+
+
+class OfBrokers:
+    """They are killed, stopped, ended in order, started again; topics come and go at one or another."""
+
+    def __init__(self, over: Brokers, chance: random.Random) -> None:
+        self._over, self._random = over, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (self.kill, self.sleep, self.end, self.start, self.topics)
+
+    def mend(self) -> None:
+        """Start those that do not run; all agree on who is there."""
+        self.start()
+        self._over.agree(list(self._over.servers))
+
+    def _chosen(self) -> int | None:
+        """A broker that runs, unless it is the last one."""
+        running = self._over.running
+        return self._random.choice(running) if len(running) > 1 else None
+
+    def kill(self) -> str:
+        """SIGKILL."""
+        node = self._chosen()
+        if node is None:
+            return self.start()
+        self._over.servers[node].kill()
+        return f"{node} killed"
+
+    def end(self) -> str:
+        """SIGTERM."""
+        node = self._chosen()
+        if node is None:
+            return self.start()
+        self._over.servers[node].stop()
+        return f"{node} ended"
+
+    def start(self) -> str:
+        """All that do not run."""
+        dead = [node for node, each in self._over.servers.items() if not each.running]
+        for node in dead:
+            self._over.start(node)
+        return f"{dead or 'nobody'} started"
+
+    def sleep(self) -> str:
+        """SIGSTOP, for less than it takes to be missed, or more."""
+        node = self._random.choice(self._over.running)
+        length_s = self._random.choice([0.3, 1.0, 3.0, 5.0])
+        os.kill(self._over.servers[node].pid, signal.SIGSTOP)
+        time.sleep(length_s)
+        os.kill(self._over.servers[node].pid, signal.SIGCONT)
+        return f"{node} slept {length_s} s"
+
+    def topics(self) -> str:
+        """Two names are made, asked about and deleted at whichever broker; what that says is not looked at."""
+        name = self._random.choice(["a", "b"])
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        acts: list[Callable[[AdminClient], Iterable[Future[Any]]]] = [
+            lambda admin: admin.create_topics([NewTopic(name, 3, 1)]).values(),
+            lambda admin: admin.describe_configs([resource]).values(),
+            lambda admin: admin.delete_topics([name]).values(),
+        ]
+        for act in acts:
+            node = self._random.choice(self._over.running)
+            admin = AdminClient({"bootstrap.servers": self._over.addresses[node], "log_level": 0})
+            with contextlib.suppress(KafkaException):
+                for asked in act(admin):
+                    asked.result(10)
+        return f"topic {name} came and went"
+
+
+class OfOneRedis:
+    """It is stopped, or killed and started again with what it has on disk."""
+
+    def __init__(self, redis: RedisServer, chance: random.Random) -> None:
+        self._redis, self._random = redis, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (self.sleep, self.kill)
+
+    def mend(self) -> None:
+        """It is there always."""
+
+    def sleep(self) -> str:
+        """SIGSTOP."""
+        length_s = self._random.choice([0.3, 1.0, 3.0])
+        self._redis.send(signal.SIGSTOP)
+        time.sleep(length_s)
+        self._redis.send(signal.SIGCONT)
+        return f"Redis slept {length_s} s"
+
+    def kill(self) -> str:
+        """SIGKILL."""
+        self._redis.kill()
+        time.sleep(self._random.choice([0.0, 1.0]))
+        self._redis.start()
+        return "Redis killed and started"
+
+
+class OfACluster:
+    """Shards fail over, in order and by a death; their nodes hang; slots move, key by key and at once."""
+
+    def __init__(self, cluster: RedisCluster, keys: Sequence[str], chance: random.Random) -> None:
+        """`keys`: those whose slots are moved."""
+        self._cluster, self._keys, self._random = cluster, keys, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (self.fail_over, self.kill, self.hang, self.nap, self.kill_replica, self.move_keys, self.move_slots)
+
+    def mend(self) -> None:
+        """Every node runs, every primary has a replica that has all, and the nodes agree."""
+        for node in self._cluster.nodes:
+            if not node.running:
+                node.start()
+        self._cluster.agree()
+        for primary in self._primaries():
+            self._cluster.replica_of(primary)
+
+    def _primaries(self) -> list[Node]:
+        return [node for node in self._cluster.running if node.is_primary]
+
+    def _chosen(self) -> Node:
+        return self._random.choice(self._primaries())
+
+    def fail_over(self) -> str:
+        """CLUSTER FAILOVER."""
+        primary = self._chosen()
+        self._cluster.fail_over(primary)
+        return f"shard of {_name(primary)} failed over"
+
+    def kill(self) -> str:
+        """SIGKILL to a primary whose replica has everything; it comes back as a replica."""
+        primary = self._chosen()
+        self._cluster.kill(primary)
+        return f"primary {_name(primary)} killed and started"
+
+    def hang(self) -> str:
+        """SIGSTOP to such a primary until its replica has taken over, and a while."""
+        primary = self._chosen()
+        replica = self._cluster.drain(primary)
+        primary.send(signal.SIGSTOP)
+        wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
+        time.sleep(self._random.choice([0.0, 2.0]))
+        primary.send(signal.SIGCONT)
+        wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        primary.ask("CLIENT", "UNPAUSE")
+        return f"primary {_name(primary)} hung until its replica had taken over"
+
+    def nap(self) -> str:
+        """SIGSTOP to any node for less than the cluster takes to miss it."""
+        node = self._random.choice(self._cluster.running)
+        length_s = self._random.choice([0.2, 0.8])
+        node.send(signal.SIGSTOP)
+        time.sleep(length_s)
+        node.send(signal.SIGCONT)
+        return f"node {_name(node)} slept {length_s} s"
+
+    def kill_replica(self) -> str:
+        """SIGKILL to a replica."""
+        primary = self._chosen()
+        replica = self._cluster.replica_of(primary)
+        replica.kill()
+        time.sleep(self._random.choice([0.0, 1.0]))
+        replica.start()
+        wait_for(lambda: replica.is_replica_of(primary), f"{replica.host} to follow")
+        return f"replica {_name(replica)} killed and started"
+
+    def _two(self) -> tuple[str, Node, Node]:
+        """A key, the primary that has it, and another one."""
+        key = self._random.choice(self._keys)
+        source = self._cluster.primary_of(key)
+        return key, source, self._random.choice([node for node in self._primaries() if node is not source])
+
+    def move_keys(self) -> str:
+        """A slot, by MIGRATE of each of its keys; half way it rests, for clients to find it so."""
+        key, source, target = self._two()
+        self._cluster.move_slot(key, target, lambda: time.sleep(self._random.choice([0.0, 0.5])))
+        return f"a slot moved from {_name(source)} to {_name(target)} key by key"
+
+    def move_slots(self) -> str:
+        """A slot, by CLUSTER MIGRATESLOTS; where the server is older than that, as `move_keys`."""
+        key, source, target = self._two()
+        if not self._cluster.moves_slots:
+            return self.move_keys()
+        slot = int(source.ask("CLUSTER", "KEYSLOT", key))
+        self._cluster.move_slots(source, target, slot, slot)
+        self._cluster.agree()
+        return f"a slot moved from {_name(source)} to {_name(target)} at once"
+
+
+class Together:
+    """An accident of one kind while one of another kind happens."""
+
+    def __init__(self, one: Accidents, other: Accidents, chance: random.Random) -> None:
+        self._one, self._other, self._random = one, other, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (*self._one.acts, *self._other.acts, self.both, self.both)
+
+    def mend(self) -> None:
+        """First the storage."""
+        self._other.mend()
+        self._one.mend()
+
+    def both(self) -> str:
+        """One of each."""
+        first, second = self._random.choice(self._one.acts), self._random.choice(self._other.acts)
+        told: list[str] = []
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                told.append(first())
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            told.append(second())
+        finally:
+            thread.join()
+        for error in raised:
+            raise error
+        return " while ".join(told)
+
+
+def _name(node: Node) -> str:
+    """Short."""
+    return node.host.rpartition(".")[2]
