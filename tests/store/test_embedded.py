@@ -77,6 +77,7 @@ async def test_it_has_the_settings_of_the_design(short_path: Path) -> None:
         "maxmemory-policy": "noeviction",
         "dir": str(short_path),
         "aof-use-rdb-preamble": "yes",
+        "rdbcompression": "no",
         "aof-load-truncated": "yes",
         "daemonize": "no",
         "io-threads": "1",
