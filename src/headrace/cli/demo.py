@@ -14,11 +14,13 @@ from headrace.cli.output import console
     examples="""
     headrace demo
     headrace demo --exit
+    headrace demo --cluster
     headrace demo --rate 0
     headrace demo --kafka 127.0.0.1:19092 --http 127.0.0.1:18080
     """,
 )
 @click.option("--exit", "leave", is_flag=True, help="End when done, with status 0 only if every figure agreed.")
+@click.option("--cluster", is_flag=True, help="On three brokers over a Redis Cluster; one broker is killed, too.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
@@ -46,7 +48,9 @@ from headrace.cli.output import console
     help="Flights sent per second, slow enough to watch; 0: as fast as it goes.",
 )
 @click.option("--flights", type=click.IntRange(min=1), metavar="N", hidden=True, help="Only the first N flights.")
-def demo(leave: bool, data: Path, kafka: str | None, http: str | None, rate: int, flights: int | None) -> int:
+def demo(
+    leave: bool, cluster: bool, data: Path, kafka: str | None, http: str | None, rate: int, flights: int | None
+) -> int:
     """Send a year of flights through a server, a consumer group and Spark into a table, and check every figure.
 
     Starts a server of its own. The 336,776 flights that left New York in 2013 go into a topic; three processes read
@@ -60,8 +64,9 @@ def demo(leave: bool, data: Path, kafka: str | None, http: str | None, rate: int
         raise CommandFailed(f"{error.name} is not installed: pip install 'headrace[demo]'") from None
     logs.configure("warning", "text")
     try:
-        return run.run(
-            run.Options(leave=leave, data=data, kafka=kafka, http=http, rate=rate, flights=flights), console()
+        options = run.Options(
+            leave=leave, cluster=cluster, data=data, kafka=kafka, http=http, rate=rate, flights=flights
         )
+        return run.run(options, console())
     except run.DemoFailed as error:
         raise CommandFailed(str(error)) from None

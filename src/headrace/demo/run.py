@@ -12,14 +12,14 @@ import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from headrace.demo import addresses, directory, flights, messages, report, trying
+from headrace.demo import directory, flights, messages, report, trying
 from headrace.demo.board import Board, Member
-from headrace.demo.children import Child, Heard, end, read_ready_line
+from headrace.demo.children import Child, Heard, end
 from headrace.demo.coverage import Coverage
 from headrace.demo.figures import WHOLE, Figures
 from headrace.demo.sender import Sender
+from headrace.demo.servers import Servers, ServersFailed
 from headrace.demo.watch import Seen, Watch
-from headrace.store.errors import StoreError
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -47,6 +47,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Flights per second; 0: as fast as it goes."""
     flights: int | None
     """Only the first so many; None: all."""
+    cluster: bool = False
+    """Three brokers over a Redis Cluster, one of which is killed."""
 
 
 def run(options: Options, console: Console) -> int:
@@ -60,10 +62,10 @@ def run(options: Options, console: Console) -> int:
         demo = Demo(options, console)
         try:
             return demo.run()
-        except (flights.FlightsMissing, directory.DirectoryRefused) as error:
+        except (flights.FlightsMissing, directory.DirectoryRefused, ServersFailed) as error:
             raise DemoFailed(str(error)) from None
         except (KafkaException, TimeoutError) as error:
-            raise DemoFailed(f"the server did not answer: {error} (its log: {demo.log('server')})") from None
+            raise DemoFailed(f"the server did not answer: {error} (its log: {demo.server_log})") from None
         finally:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nothing is to stop the clearing up
                 signal.signal(number, signal.SIG_IGN)
@@ -79,12 +81,11 @@ class Demo:
         self._board = Board(console)
         self._inbox: queue.SimpleQueue[tuple[Child | None, Heard | Seen]] = queue.SimpleQueue()
         self._moved = time.monotonic()
-        self._server: Child | None = None
+        self._servers = Servers(options.data, self._hear, self._board.say)
         self._spark: Child | None = None
         self._readers: dict[str, Child] = {}
         self._leaving: set[Child] = set()
         """Those that may end: killed, or told to."""
-        self._ready: messages.Ready | None = None
         self._queried: messages.Queried | None = None
         self._sender: Sender | None = None
         self._watch: Watch | None = None
@@ -114,6 +115,11 @@ class Demo:
         """Where a process's standard error goes."""
         return self._options.data / f"{name}.log"
 
+    @property
+    def server_log(self) -> Path:
+        """Of the server, or the first broker."""
+        return self.log("broker-1" if self._options.cluster else "server")
+
     def close(self) -> None:
         """End every process: those that use the server before the server."""
         self._board.close()
@@ -124,10 +130,8 @@ class Demo:
         if self._watch is not None:
             self._watch.stop()
         end(clients)
-        if self._server is not None:
-            end([self._server])
-            with contextlib.suppress(StoreError):
-                directory.end_orphan(self._options.data)
+        self._leaving.update(self._servers.all)
+        self._servers.close()
 
     # The beginning.
 
@@ -137,10 +141,11 @@ class Demo:
         file = flights.package_file()
         directory.prepare(options.data)
         self._spark = self._child("spark", "headrace.demo.lakehouse")
-        self._server = self._start_server()
         board.say(f"server and Spark are starting; data, table and logs in {options.data}")
-        self._until(lambda: self._ready is not None, "the server to be ready")
-        ready = self._ready
+        start = self._servers.start_cluster if options.cluster else self._servers.start_one
+        start(options.kafka, options.http)
+        self._until(lambda: self._servers.ready is not None, "the server to be ready")
+        ready = self._servers.ready
         assert ready is not None
         board.say(f"server ready  kafka={ready.kafka} http={ready.http} storage={ready.storage}", "green")
         self._watch = Watch(ready.kafka, TOPIC, PARTITIONS, (READERS, ARCHIVE))
@@ -158,19 +163,6 @@ class Demo:
         )
         self._sender = Sender(ready.kafka, TOPIC, file, rate=options.rate, limit=options.flights)
         return ready
-
-    def _start_server(self) -> Child:
-        options = self._options
-        try:
-            kafka, kafka_used = addresses.choose(options.kafka, addresses.KAFKA)
-            http, http_used = addresses.choose(options.http, addresses.HTTP)
-        except ValueError as error:
-            raise DemoFailed(str(error)) from None
-        for used, address, listener in ((kafka_used, addresses.KAFKA, "Kafka"), (http_used, addresses.HTTP, "HTTP")):
-            if used:
-                self._board.say(f"{address} is in use: the {listener} listener takes a free port", "yellow")
-        arguments = ["serve", "--data", str(options.data), "--kafka", kafka, "--http", http]
-        return Child("server", "headrace", arguments, self._hear, self.log("server"), read_ready_line)
 
     def _child(self, name: str, module: str, *arguments: str) -> Child:
         return Child(name, module, arguments, self._hear, self.log(name))
@@ -200,6 +192,7 @@ class Demo:
         self._sender.start()
         self._until(lambda: self._coverage.seen * 2 >= total, "half of the flights to be read")
         self._kill_one()
+        self._kill_a_broker()
         self._start_reader(ready, f"reader-{_FIRST_READERS + 1}")
         self._until(self._shared, "the group to rebalance")
         self._until(self._arrived, "every flight to be read and archived")
@@ -224,6 +217,13 @@ class Demo:
             "bold red",
         )
         member.note, member.partitions = "killed", []
+
+    def _kill_a_broker(self) -> None:
+        """Where there are several: what it had is missed for three seconds, and the others have it."""
+        killed = self._servers.kill_one()
+        if killed is not None:
+            self._leaving.add(killed)
+            self._board.say(f"{killed.name} killed with SIGKILL, pid {killed.pid}", "bold red")
 
     def _shared(self) -> bool:
         """Whether all partitions have an owner, and every living reader has some."""
@@ -272,11 +272,9 @@ class Demo:
         """Leave the server to the user until Ctrl-C. Raises DemoFailed when it ends before."""
         assert self._watch is not None
         trying.show(self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table)
-        assert self._server is not None
-        server = self._server
         with contextlib.suppress(KeyboardInterrupt):
-            self._until(lambda: not server.running, "Ctrl-C", stalled_s=float("inf"))
-        self._leaving.add(server)
+            self._until(lambda: self._servers.ended(0) is not None, "Ctrl-C", stalled_s=float("inf"))
+        self._leaving.update(self._servers.all)
         self._console.print("\nstopping")
 
     # What is heard.
@@ -301,7 +299,7 @@ class Demo:
         sender, board = self._sender, self._board
         if sender is not None:
             if sender.error is not None:
-                raise DemoFailed(f"sending failed: {sender.error} (the server's log: {self.log('server')})")
+                raise DemoFailed(f"sending failed: {sender.error} (the server's log: {self.server_log})")
             board.sent.set(sender.acknowledged)
             board.read.set(self._coverage.seen)
             board.archived.set(board.archived.value)
@@ -327,7 +325,8 @@ class Demo:
                     "green",
                 )
             case messages.Ready():
-                self._ready = message
+                assert child is not None
+                self._servers.heard(child, message)
             case messages.Queried():
                 self._queried = message
             case messages.Failed(reason=reason):
@@ -355,10 +354,10 @@ class Demo:
 
     def _blame_server(self) -> None:
         """Raise DemoFailed when the server has gone, or goes now: others may notice it before its end is heard."""
-        server = self._server
-        if server is not None and server.wait(_NOTICED_S):
-            assert server.status is not None
-            self._ended(server, server.status)
+        ended = self._servers.ended(_NOTICED_S)
+        if ended is not None:
+            assert ended.status is not None
+            self._ended(ended, ended.status)
 
     def _ended(self, child: Child, status: int) -> None:
         if child in self._leaving and status in {0, -signal.SIGKILL}:

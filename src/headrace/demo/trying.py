@@ -25,11 +25,21 @@ def show(console: Console, ready: Ready, topic: str, group: str, stream: str, da
         f"{headrace} records tail {topic} --from-beginning --max 3 --bootstrap {ready.kafka}",
         f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
         f"kcat -b {ready.kafka} -G my-group {topic} | head -n 1000 > my-flights",
-        f"redis-cli -s {shlex.quote(unquote(urlsplit(ready.storage).path))} XINFO GROUPS {stream}",
+        f"redis-cli {_storage(ready.storage)} XINFO GROUPS {shlex.quote(stream)}",
         f"curl {ready.http}/healthz",
     ):
         console.print(f"  {line}", soft_wrap=True, highlight=False)
     console.print(f"\nLogs: {data}/*.log; the next demo empties {data}.")
+
+
+def _storage(url: str) -> str:
+    """The options by which redis-cli finds it."""
+    found = urlsplit(url)
+    if found.scheme == "redis+cluster":
+        # It is told of the others.
+        host, _, port = found.netloc.partition(",")[0].rpartition(":")
+        return f"-c -h {host} -p {port}"
+    return f"-s {shlex.quote(unquote(found.path))}"
 
 
 def _program() -> str:
