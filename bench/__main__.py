@@ -11,6 +11,7 @@ BENCHES = {
     "oci": "messages in and out through the OCI API",
     "groups": "a group of two and one of a thousand: from joining to assigned",
     "cluster": "several brokers: what they cost, and waiting when a broker or a shard goes",
+    "scale": "membership and metadata of 10, 100 and 1 000 brokers, measured and simulated",
     "metrics": "what counting costs a request, and how long a scrape holds the loop",
     "startup": "start to ready, memory when idle, and the help of the command line",
     "store": "the ceiling of the embedded Valkey: append script and reads",

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
-    *("kafka", "native", "oci", "groups", "cluster", "metrics", "startup"),
+    *("kafka", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
     *("store", "spark", "cold", "sinks", "records", "codec"),
 )
 
@@ -92,6 +92,7 @@ def test_the_oci_listener() -> None:
     [
         ("native", ["--records", "20000"], "redis-benchmark XADD"),
         ("groups", ["--members", "20", "--rounds", "1"], "two consumers join, confluent-kafka"),
+        ("scale", [], "3"),
         ("startup", ["--rounds", "1"], "start to ready"),
         ("store", ["--sizes", "16384"], "16,384"),
         ("cold", ["--records", "3000", "--fetches", "5"], "at a random offset"),

@@ -21,6 +21,8 @@ from tests.harness.brokers import Brokers
 from tests.harness.redis import RedisServer
 from tests.harness.redis_cluster import Node, RedisCluster, wait_for
 
+from headrace.testing import ServerFailed
+
 Act = Callable[[], str]
 """Does something, and says what."""
 
@@ -77,8 +79,18 @@ class OfBrokers:
         """All that do not run."""
         dead = [node for node, each in self._over.servers.items() if not each.running]
         for node in dead:
-            self._over.start(node)
+            wait_for(lambda node=node: self._started(node), f"broker {node} to start")  # type: ignore[misc]
         return f"{dead or 'nobody'} started"
+
+    def _started(self, node: int) -> bool:
+        """Whether it could be started. While its storage is not all there it ends, as told, for others to try again."""
+        try:
+            self._over.start(node)
+        except ServerFailed as error:
+            if "does not answer" in str(error) or "no primary serves" in str(error):
+                return False
+            raise
+        return True
 
     def sleep(self) -> str:
         """SIGSTOP, for less than it takes to be missed, or more."""

@@ -1,0 +1,195 @@
+"""How far several brokers go: what membership and metadata cost by the number of brokers.
+
+Two ways beside each other. The scripts that brokers run are run against a Valkey with that many members in the view:
+what a heartbeat costs Redis and the broker, and how many bytes it moves. And the deterministic simulation of membership
+(tests/simulation/test_membership) has that many brokers start at once, and one of them die, on a manual clock: how many
+views that takes, and how long it is until all go by the last.
+"""
+
+import argparse
+import asyncio
+import time
+
+import msgspec
+from tests.harness.redis import RedisServer
+from tests.simulation.test_membership import INTERVAL_MS, SESSION_MS, Broker, Redis, World
+
+from bench.machine import describe
+from bench.processes import cpu_s
+from bench.table import Cell, table
+from headrace.kafka.codec.messages import MetadataResponse
+from headrace.membership.participant import Proposal
+from headrace.membership.rendezvous import Rendezvous
+from headrace.membership.view import Member, View, joined
+from headrace.redis_clients import asynchronous
+from headrace.store.fence import Fence
+from headrace.store.membership import RedisMembership
+
+_TOPICS = 100
+_BEATS_A_S = 1_000 / INTERVAL_MS
+_LONGEST_MS = 600_000
+_METADATA_VERSION = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--brokers", type=lambda text: [int(word) for word in text.split(",")], help="10,100,1000")
+    parser.add_argument("--partitions", type=int, help="of all topics together (10 000; quick: 1 000)")
+
+
+def run(options: argparse.Namespace) -> None:
+    counts = options.brokers or ([3, 10] if options.quick else [10, 100, 1_000])
+    partitions = options.partitions or (1_000 if options.quick else 10_000)
+    print(describe(heartbeat=f"every {INTERVAL_MS} ms", missed_after=f"{SESSION_MS} ms", partitions=partitions))
+    beats = [asyncio.run(_beating(count, 200 if options.quick else 1_000)) for count in counts]
+    rows: list[list[Cell]] = [
+        [
+            count, beat.answer_bytes / 1e3, beat.redis_us, beat.broker_us,
+            count * _BEATS_A_S * beat.redis_us / 1e4, _BEATS_A_S * beat.broker_us / 1e4,
+            count * _BEATS_A_S * beat.answer_bytes / 1e6,
+        ]
+        for count, beat in zip(counts, beats, strict=True)
+    ]  # fmt: skip
+    head = [
+        "brokers", "kB an answer", "us of Redis a heartbeat", "us of the broker", "% of Redis' core in all",
+        "% of each broker's core", "MB/s from Redis in all",
+    ]  # fmt: skip
+    print("\nheartbeats, measured\n\n" + table(head, rows), flush=True)
+    head = [
+        "brokers", "views until all have joined", "s until then", "views after a death", "s until all go by the last",
+        "heartbeats a s",
+    ]  # fmt: skip
+    print(
+        "\njoining at once, and a death, simulated\n\n" + table(head, [_simulated(count) for count in counts]),
+        flush=True,
+    )
+    head = ["brokers", "ms to find all owners", "partitions that a death moves", "kB of Metadata", "ms to encode it"]
+    print(f"\na view of {partitions} partitions\n\n" + table(head, [_viewed(count, partitions) for count in counts]))
+
+
+def _member(number: int) -> Member:
+    return Member(
+        node_id=number,
+        incarnation=f"{number:032x}",
+        process=f"pid {number} on broker-{number}.headrace.internal",
+        host=f"broker-{number}.headrace.internal",
+        port=9092,
+        http=f"http://broker-{number}.headrace.internal:8080",
+    )
+
+
+# Measured
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What a heartbeat costs."""
+
+    redis_us: float
+    broker_us: float
+    answer_bytes: float
+
+
+async def _beating(count: int, beats: int) -> Beat:
+    with RedisServer() as redis:
+        client = asynchronous(redis.url)
+        storage = RedisMembership(client, Fence(1))
+        members: tuple[Member, ...] = ()
+        for number in range(1, count + 1):
+            members = joined(members, _member(number))
+        view = await storage.change(Proposal(expected=0, least=1, members=members))
+        for member in members:
+            await storage.beat(member, 1, view)
+        sent = (await client.info("stats"))["total_net_output_bytes"]
+        before, own = cpu_s(redis.pid), time.process_time()
+        for number in range(beats):
+            await storage.beat(members[number % count], 2 + number // count, view)
+        took, own = cpu_s(redis.pid) - before, time.process_time() - own
+        answered = (await client.info("stats"))["total_net_output_bytes"] - sent
+        await client.aclose()
+        return Beat(took / beats * 1e6, own / beats * 1e6, answered / beats)
+
+
+# Simulated
+
+
+def _simulated(count: int) -> list[Cell]:
+    world = World(count)
+    redis = Redis(world)
+    brokers = [Counted(world, redis, number, number) for number in range(1, count + 1)]
+
+    def settled(alive: list[Counted]) -> bool:
+        view = redis.view
+        names = {broker.name for broker in alive}
+        return (
+            view is not None
+            and {each.incarnation for each in view.members} == names
+            and all(broker.mind.view == view for broker in alive)
+        )
+
+    def until_settled(alive: list[Counted]) -> float:
+        began = world.now_ms
+        while not settled(alive):
+            world.run_until(world.now_ms + 20)
+            if world.now_ms - began > _LONGEST_MS:
+                raise RuntimeError(f"{count} brokers did not come to rest")
+        return (world.now_ms - began) / 1e3
+
+    joined_s = until_settled(brokers)
+    views = redis.changes
+    beats = sum(broker.beats for broker in brokers)
+    world.run_until(world.now_ms + 1_000)
+    rate = sum(broker.beats for broker in brokers) - beats
+    brokers[0].running = False
+    died_s = until_settled(brokers[1:])
+    return [count, views, joined_s, redis.changes - views, died_s, rate]
+
+
+class Counted(Broker):
+    """It counts its heartbeats."""
+
+    beats = 0
+
+    def _beat(self) -> None:
+        self.beats += 1
+        super()._beat()
+
+
+# Computed
+
+
+def _viewed(count: int, partitions: int) -> list[Cell]:
+    keys = [f"headrace:many-{number % _TOPICS}:{number // _TOPICS}" for number in range(partitions)]
+    members = tuple(_member(number) for number in range(1, count + 1))
+    view = View(1, members)
+    began = time.perf_counter()
+    chosen = Rendezvous(each.node_id for each in view.members)
+    owners = [chosen.choose(key) for key in keys]
+    took_ms = (time.perf_counter() - began) * 1e3
+    answer = _metadata(members, owners)
+    began = time.perf_counter()
+    size = sum(map(len, answer.encode(_METADATA_VERSION)))
+    return [count, took_ms, owners.count(1), size / 1e3, (time.perf_counter() - began) * 1e3]
+
+
+def _metadata(members: tuple[Member, ...], owners: list[int | None]) -> MetadataResponse:
+    each = len(owners) // _TOPICS or 1
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=member.node_id, host=member.host, port=member.port)
+            for member in members
+        ],
+        cluster_id="bench",
+        controller_id=1,
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                name=f"many-{topic}",
+                partitions=[
+                    MetadataResponse.MetadataResponsePartition(
+                        partition_index=index, leader_id=owner or 0, leader_epoch=1, replica_nodes=[owner or 0],
+                        isr_nodes=[owner or 0],
+                    )
+                    for index, owner in enumerate(owners[topic * each : (topic + 1) * each])
+                ],
+            )
+            for topic in range(_TOPICS)
+        ],
+    )  # fmt: skip
