@@ -74,6 +74,22 @@ def test_every_figure_agrees(place: Path) -> None:
     assert left(place) == []
 
 
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_every_figure_agrees_on_a_cluster_too(place: Path) -> None:
+    """Three brokers over a Redis Cluster, one of them killed besides the reader; then no process is left."""
+    with start(place, "--cluster", "--exit", "--rate", "4000") as demo:
+        output, _ = demo.communicate(timeout=380)
+    assert demo.returncode == 0, output
+    assert "Every figure agreed." in output
+    assert "Redis Cluster of 3 primaries with a replica each" in output
+    assert re.search(r"reader-\d \(partitions .*\) killed with SIGKILL", output)
+    assert "broker-2 killed with SIGKILL" in output
+    assert "DIFFERS" not in output
+    assert left(place) == []
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
