@@ -28,6 +28,7 @@ from tests.harness.redis_cluster import PORT, RedisCluster, wait_for
 
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
+from headrace.spark.plan import Range
 from headrace.testing import Server, ServerFailed, server
 from headrace.testing.oci import OciClients
 
@@ -227,10 +228,19 @@ def test_readers_of_the_storage_find_each_log(cluster: RedisCluster, three: Brok
     with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
         ledger.send(600)
         ledger.settle()
-    with LogReader(three.servers[1].storage) as log:
-        topics = log.topics(Subscription((topic,)))
-        extents = log.extents(topics)
-    assert [extents[place].end for place in sorted(extents)] == [100] * PARTITIONS
+    native = created(three, f"native-{topic}", headrace_storage="native")
+    producer = Producer({"bootstrap.servers": three.kafka})
+    for number in range(60):
+        producer.produce(native, str(number), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    for name, each in ((topic, 100), (native, 10)):
+        with LogReader(three.servers[1].storage) as log:
+            topics = log.topics(Subscription((name,)))
+            extents = log.extents(topics)
+            streams = topics[name].streams
+            for place, extent in extents.items():
+                batches = list(log.records(streams[place.partition], Range(place, extent.start, extent.end)))
+                assert sum(batch.num_rows for batch in batches) == each
 
 
 def test_a_cluster_is_named_as_one(cluster: RedisCluster, three: Brokers) -> None:

@@ -17,7 +17,7 @@ from headrace.keyspace import entries, partition, registry
 from headrace.keyspace.keys import Keyspace, state_of
 from headrace.keyspace.scripts import script
 from headrace.records.walk import find_timestamp
-from headrace.redis_clients import ERRORS, blocking
+from headrace.redis_clients import ERRORS, blocking, stream_entries
 from headrace.spark import native, plan
 from headrace.spark.archived import ArchivedTopic
 from headrace.spark.decode import decode
@@ -70,8 +70,6 @@ class LogReader:
         """
         self._place = without_password(url)
         self._redis = connect(url)
-        # Entries as they come: redis-py would make a dictionary of each, the keyspace room wants neither.
-        self._redis.set_response_callback("XRANGE", lambda answer, **_: answer)
 
     def __enter__(self) -> Self:
         return self
@@ -199,7 +197,7 @@ class LogReader:
             if epochs is None:
                 continue
             with self._answering():
-                answer: Any = self._redis.xrange(stream, entries.range_start(epochs, offset), "+", count=_FIRST_ENTRIES)
+                answer = stream_entries(self._redis, stream, entries.range_start(epochs, offset), "+", _FIRST_ENTRIES)
             found = entries.decode(answer)
             if found:
                 span = found[-1].next_offset - found[0].base_offset
@@ -351,7 +349,7 @@ class LogReader:
             return
         while position < offsets.end:
             with self._answering():
-                answer: Any = self._redis.xrange(stream, entries.range_start(epochs, position), "+", count=count)
+                answer = stream_entries(self._redis, stream, entries.range_start(epochs, position), "+", count)
             batches = entries.decode(answer)
             yield from batches
             if len(batches) < count:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from headrace.keyspace import native
 from headrace.keyspace.keys import state_of
 from headrace.records import streams
+from headrace.redis_clients import stream_entries
 from headrace.spark.plan import Extent, Range
 
 _ENTRIES: Final = 1_000
@@ -37,7 +38,7 @@ def batches(redis: Any, stream: str, bits: int, offsets: Range) -> Iterator[tupl
 def first_from(redis: Any, stream: str, bits: int, start: int, end: int) -> int:
     """The offset of the first entry in a range, `end` when there is none: cutting a gap in pieces helps nobody."""
     last = native.id_before(end, bits)
-    found = redis.xrange(stream, native.id_of(start, bits), last, count=1) if end > start else []
+    found = stream_entries(redis, stream, native.id_of(start, bits), last, 1) if end > start else []
     return native.offset_at(found[0][0], bits) if found else end
 
 
@@ -59,7 +60,7 @@ def end_after(redis: Any, stream: str, bits: int, start: int, end: int, rows: in
 def _entries(redis: Any, stream: str, bits: int, start: int, end: int) -> Iterator[list[Any]]:
     last = native.id_before(end, bits)
     while start < end:
-        found: list[Any] = redis.xrange(stream, native.id_of(start, bits), last, count=_ENTRIES)
+        found = stream_entries(redis, stream, native.id_of(start, bits), last, _ENTRIES)
         if found:
             yield found
         if len(found) < _ENTRIES:
