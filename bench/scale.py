@@ -28,6 +28,8 @@ from headrace.store.membership import RedisMembership
 _TOPICS = 100
 _BEATS_A_S = 1_000 / INTERVAL_MS
 _LONGEST_MS = 600_000
+_MOST_AT_ONCE = 100
+"""More do not join at once: they are there when the simulation begins."""
 _METADATA_VERSION = 12
 
 
@@ -114,6 +116,8 @@ async def _beating(count: int, beats: int) -> Beat:
 def _simulated(count: int) -> list[Cell]:
     world = World(count)
     redis = Redis(world)
+    if count > _MOST_AT_ONCE:
+        redis.view = View(1, tuple(_simulated_member(number) for number in range(1, count + 1)))
     brokers = [Counted(world, redis, number, number) for number in range(1, count + 1)]
 
     def settled(alive: list[Counted]) -> bool:
@@ -135,12 +139,20 @@ def _simulated(count: int) -> list[Cell]:
 
     joined_s = until_settled(brokers)
     views = redis.changes
+    # Nobody is judged before it has been watched for a session.
+    world.run_until(world.now_ms + SESSION_MS)
     beats = sum(broker.beats for broker in brokers)
     world.run_until(world.now_ms + 1_000)
     rate = sum(broker.beats for broker in brokers) - beats
     brokers[0].running = False
     died_s = until_settled(brokers[1:])
-    return [count, views, joined_s, redis.changes - views, died_s, rate]
+    joining: list[Cell] = [views, joined_s] if count <= _MOST_AT_ONCE else [None, None]
+    return [count, *joining, redis.changes - views, died_s, rate]
+
+
+def _simulated_member(number: int) -> Member:
+    name = f"{number}.{number}"
+    return Member(node_id=number, incarnation=name, process=name, host="here", port=9092 + number)
 
 
 class Counted(Broker):

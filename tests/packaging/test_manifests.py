@@ -26,7 +26,7 @@ def checked(*command: str | Path) -> None:
 def test_one_version_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["version"] == __version__
-    for path in (PACKAGING / "container/compose.yaml", PACKAGING / "kubernetes/headrace.yaml"):
+    for path in (PACKAGING / "container/compose.yaml", *(PACKAGING / "kubernetes").iterdir()):
         versions = re.findall(r"image: headrace(?:-spark)?:(\S+)", path.read_text("utf-8"))
         assert versions
         assert set(versions) == {__version__}
@@ -41,15 +41,19 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     checked("systemd-analyze", "verify", "--man=no", tmp_path / "headrace.service")
 
 
-def test_the_manifests_are_what_kubernetes_takes() -> None:
-    checked(PROGRAMS / "kubernetes-validate", "--strict", PACKAGING / "kubernetes/headrace.yaml")
+@pytest.mark.parametrize("name", ["headrace.yaml", "cluster.yaml"])
+def test_the_manifests_are_what_kubernetes_takes(name: str) -> None:
+    checked(PROGRAMS / "kubernetes-validate", "--strict", PACKAGING / "kubernetes" / name)
 
 
 def test_the_container_file_has_no_known_mistakes() -> None:
     checked(PROGRAMS / "hadolint", PACKAGING / "container/Containerfile")
 
 
-@pytest.mark.parametrize("path", ["container/compose.yaml", "kubernetes/headrace.yaml", "systemd/headrace.service"])
+@pytest.mark.parametrize(
+    "path",
+    ["container/compose.yaml", "kubernetes/headrace.yaml", "kubernetes/cluster.yaml", "systemd/headrace.service"],
+)
 def test_every_option_that_they_give_is_one(path: str) -> None:
     text = (PACKAGING / path).read_text("utf-8")
     flags = set(re.findall(r"--([a-z][a-z-]+)", re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)))
@@ -59,15 +63,41 @@ def test_every_option_that_they_give_is_one(path: str) -> None:
     assert variables <= {option.variable for option in OPTIONS}
 
 
-def test_the_configuration_in_the_manifests_starts_a_server(tmp_path: Path) -> None:
-    text = (PACKAGING / "kubernetes/headrace.yaml").read_text("utf-8")
+def configured(name: str, folder: Path) -> Path:
+    """The configuration file that a manifest brings."""
+    text = (PACKAGING / "kubernetes" / name).read_text("utf-8")
     block = re.search(r"headrace\.toml: \|\n((?:    .*\n)+)", text)
     assert block is not None
-    (tmp_path / "headrace.toml").write_text(re.sub(r"^    ", "", block[1], flags=re.MULTILINE))
-    options, broker, _ = settings.load(config=str(tmp_path / "headrace.toml"), environ={})
+    file = folder / "headrace.toml"
+    file.write_text(re.sub(r"^    ", "", block[1], flags=re.MULTILINE))
+    return file
+
+
+def test_the_configuration_in_the_manifests_starts_a_server(tmp_path: Path) -> None:
+    options, broker, _ = settings.load(config=str(configured("headrace.yaml", tmp_path)), environ={})
     assert str(options.advertise) == "headrace-broker:9092"
     assert broker.num_partitions == 3
     assert broker.headrace_insecure
+
+
+def test_each_pod_of_a_cluster_is_a_broker_of_its_own(tmp_path: Path) -> None:
+    """With what Kubernetes puts in place of the variables."""
+    text = (PACKAGING / "kubernetes/cluster.yaml").read_text("utf-8")
+    block = re.search(r"args:\n((?: +- .*\n)+)", text)
+    assert block is not None
+    given = re.findall(r"- (.*)", block[1])
+    pod = {"BROKER_INDEX": "2", "BROKER_NAME": "headrace-broker-2", "BROKER_NAMESPACE": "streams"}
+    given = [re.sub(r"\$\((\w+)\)", lambda found: pod[found[1]], word) for word in given]
+    assert given[:3] == ["serve", "--config", "/etc/headrace/headrace.toml"]
+    options, broker, _ = settings.load(
+        config=str(configured("cluster.yaml", tmp_path)),
+        # The image sets the rest.
+        environ={"HEADRACE_REDIS": "redis+cluster://valkey:6379", "HEADRACE_DATA": "/data"},
+        flags={"advertise": given[given.index("--advertise") + 1]},
+        sets=[given[given.index("--set") + 1]],
+    )
+    assert str(options.advertise) == "headrace-broker-2.headrace-brokers.streams.svc:9092"
+    assert broker.node_id == 2
 
 
 def test_the_requirements_with_hashes_are_the_versions_that_the_tests_run_with() -> None:
