@@ -13,6 +13,7 @@ from headrace.groups.states import in_words
 
 _EVERY_S = 0.25
 _ANSWER_S = 5
+_METADATA_MS = 2_000
 _STREAMS = "headrace.streams"
 
 _latest: Callable[[], OffsetSpec] = OffsetSpec.latest
@@ -45,7 +46,9 @@ class Watch:
 
     def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
         """`groups`: the readers' group, whose members are watched, and the archive's."""
-        self._admin = AdminClient({"bootstrap.servers": kafka, "client.id": "demo-watch"}, logger=_SILENT)
+        # librdkafka asks the leader that it knows until that grows old, and a leader that has died does not answer.
+        settings = {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}
+        self._admin = AdminClient(settings, logger=_SILENT)
         self._topic = topic
         self._partitions = partitions
         self._groups = groups
