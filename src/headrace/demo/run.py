@@ -250,7 +250,7 @@ class Demo:
             child.terminate()
         self._until(lambda: not any(child.running for child in living), "the readers to commit and leave")
         self._watch.stop()
-        seen = self._watch.look()
+        seen = self._watch.look_again()
         self._board.say("Spark reads the table")
         self._until(lambda: self._queried is not None, "Spark to read the table")
         self._leaving.add(self._spark)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -14,6 +15,7 @@ from headrace.groups.states import in_words
 _EVERY_S = 0.25
 _ANSWER_S = 5
 _METADATA_MS = 2_000
+_PATIENCE_S = 60
 _STREAMS = "headrace.streams"
 
 _latest: Callable[[], OffsetSpec] = OffsetSpec.latest
@@ -47,8 +49,9 @@ class Watch:
     def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
         """`groups`: the readers' group, whose members are watched, and the archive's."""
         # librdkafka asks the leader that it knows until that grows old, and a leader that has died does not answer.
-        settings = {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}
-        self._admin = AdminClient(settings, logger=_SILENT)
+        self._admin = AdminClient(
+            {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}, logger=_SILENT
+        )
         self._topic = topic
         self._partitions = partitions
         self._groups = groups
@@ -92,6 +95,16 @@ class Watch:
             },
             ends={part.partition: future.result(timeout=_ANSWER_S).offset for part, future in ends.items()},
         )
+
+    def look_again(self) -> Seen:
+        """Ask for a minute at most: a broker may have died a moment ago. Raises what `look` raises."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self.look()
+            except (KafkaException, TimeoutError):
+                if time.monotonic() > deadline:
+                    raise
 
     def start(self, on_seen: Callable[[Seen], None]) -> None:
         """Look again and again; `on_seen` is called from another thread. What fails is looked at again."""
