@@ -123,8 +123,8 @@ test-pipelines: $(VENV)/.dev ## Run declared pipelines, the examples, and sinks 
 test-spark-cluster: $(VENV)/.dev ## Archive, sink and a declared pipeline on a Spark master with two workers
 	$(short_java) $(PYTEST) -m spark_cluster tests/pipeline/test_cluster.py $(ARGS)
 
-test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster under three brokers
-	$(PYTEST) -m redis_cluster tests/cluster $(ARGS)
+test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster under three brokers, all clients and the demo
+	$(PYTEST) -m redis_cluster tests/cluster tests/clients tests/demo $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
