@@ -74,7 +74,7 @@ def test_every_figure_agrees(place: Path) -> None:
     assert left(place) == []
 
 
-@pytest.mark.redis_cluster
+@pytest.mark.demo_cluster
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_every_figure_agrees_on_a_cluster_too(place: Path) -> None:
