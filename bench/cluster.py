@@ -134,9 +134,7 @@ def _cost(counts: list[int], total_bytes: int, rounds: int) -> str:
             alone = next((row for row in rows if row[:2] == [what, storage]), None)
             first = sum(cell for cell in alone[4:6] if isinstance(cell, float)) if alone else brokers_s + storage_s
             both = brokers_s + storage_s
-            rows.append(
-                [what, storage, float(count), mb_s, brokers_s, storage_s, both, both / first if first else None]
-            )
+            rows.append([what, storage, count, mb_s, brokers_s, storage_s, both, both / first if first else None])
     head = ["", "storage", "brokers", "MB/s", "brokers CPU s/GB", "storage CPU s/GB", "both", "of one broker"]
     return table(head, rows) + f"\n\nAsked for: 2 and 4 brokers within {_WITHIN:.0%} of one."
 

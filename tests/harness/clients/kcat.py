@@ -19,6 +19,7 @@ _BETWEEN = "\x1e\x02\x1e"
 _AFTER_KEY = "\x1f\x02\x1f"
 _FORMAT = "%p %o %T %K %S\n%k%s%h\n"
 _STOP_S = 15
+_AWAY = b"Local: Broker transport failure"
 _OWNED = re.compile(r"rebalanced .*: (assigned|revoked): (.*)")
 _PARTITION = re.compile(r"\[(\d+)\]")
 
@@ -149,7 +150,9 @@ class Kcat(Client):
             done = subprocess.run(
                 [*base, *named, *(["-Z"] if is_null else [])], input=data, capture_output=True, check=False, timeout=60
             )
-            if done.returncode or b"ERROR" in done.stderr:
+            # Of several brokers one may be away: it says so, and goes on at the others.
+            errors = [line for line in done.stderr.splitlines() if b"ERROR" in line and _AWAY not in line]
+            if done.returncode or errors:
                 raise ClientFailed(None, done.stderr.decode())
 
     def read(
