@@ -61,7 +61,7 @@ from headrace.oci.settings import OciSettings
 from headrace.redis_clients import ERRORS, asynchronous
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.stop import Stop
-from headrace.storage_urls import without_password
+from headrace.storage_urls import has_password, without_password
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
@@ -336,7 +336,9 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
 def _tell_clients(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
     """Where clients find the server, and those who may read it the storage."""
     broker.advertised.update(kafka)
-    broker.storage_url = without_password(storage)
+    # Access rules do not hold there: where they do, it is named only where that lets nobody in.
+    if not broker.settings.authorizer_class_name or has_password(storage):
+        broker.storage_url = without_password(storage)
 
 
 @contextlib.asynccontextmanager
@@ -407,7 +409,13 @@ async def _embedded(
     stack: contextlib.AsyncExitStack,
     counted: StoreCounters,
 ) -> RedisStorage:
-    valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory, valkey=options.valkey)
+    valkey = EmbeddedValkey(
+        options.data,
+        fsync=options.fsync,
+        maxmemory=options.maxmemory,
+        valkey=options.valkey,
+        guarded=bool(settings.authorizer_class_name),
+    )
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     url = await valkey.start(show_valkey_loading)
     stack.push_async_callback(valkey.stop)
@@ -430,7 +438,9 @@ async def over_valkey(
     try:
         epoch = await begin_epoch(admin, Keyspace().epoch)
     except ERRORS as error:
-        raise Unreachable(f"the Valkey at {url} went away during the start: {error}; start again") from None
+        raise Unreachable(
+            f"the Valkey at {without_password(url)} went away during the start: {error}; start again"
+        ) from None
     # With fsync=always an acknowledgement waits for the disk, which the journal does not.
     journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
     path = options.data / "journal"
@@ -458,6 +468,8 @@ async def _external(
     opened = await RedisStorage.open(url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
+    if settings.authorizer_class_name and not has_password(url):
+        _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
     return opened
 
 

@@ -21,7 +21,7 @@ from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.options import OPTIONS, PREFIX, may_be_secret
-from headrace.storage_urls import with_authority, with_password
+from headrace.storage_urls import password_in, with_authority, with_password
 from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
@@ -159,6 +159,8 @@ class Client(msgspec.Struct, frozen=True):
     """URL of the HTTP listener."""
     redis: str | None
     """URL of the server's storage."""
+    redis_password_file: Path | None = None
+    """File with the storage's password."""
 
 
 def client(profile: str | None = None, environ: Mapping[str, str] | None = None) -> Client:
@@ -193,6 +195,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
         ca=environ.get(PREFIX + "KAFKA_CA") or chosen.ca,
         http=_http_url(environ.get(PREFIX + "HTTP"), chosen.http),
         redis=environ.get(PREFIX + "REDIS") or chosen.redis,
+        redis_password_file=Path(path) if (path := environ.get(PREFIX + "REDIS_PASSWORD_FILE")) else None,
     )
 
 
@@ -332,7 +335,7 @@ def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
     name = "redis-password-file"
     try:
         if url is not None and password_file is not None:
-            url = with_password(url, _password(password_file))
+            url = with_password(url, password_in(password_file))
         name = "redis-ca"
         if url is not None and ca is not None:
             with ca.open("rb"):
@@ -342,17 +345,6 @@ def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
     except ValueError as error:
         raise SettingsError(f"{given[name].where}: {error}") from None
     return url
-
-
-def _password(path: Path) -> str:
-    """The first line of a file; raises OSError, ValueError, with nothing of what is in it."""
-    try:
-        found = path.read_text("utf-8").partition("\n")[0].rstrip("\r")
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
-    if not found:
-        raise ValueError("its first line is empty: it has to be the password")
-    return found
 
 
 def _broker_settings(given: Mapping[str, Given]) -> BrokerSettings:

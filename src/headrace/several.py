@@ -183,7 +183,13 @@ async def _valkey(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
 ) -> str:
     """Start the Valkey, and put into it what only the journal of an earlier server has. Raises StartError."""
-    valkey = EmbeddedValkey(options.data, fsync=options.fsync, maxmemory=options.maxmemory, valkey=options.valkey)
+    valkey = EmbeddedValkey(
+        options.data,
+        fsync=options.fsync,
+        maxmemory=options.maxmemory,
+        valkey=options.valkey,
+        guarded=bool(settings.authorizer_class_name),
+    )
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     try:
         url = await valkey.start(show_valkey_loading)

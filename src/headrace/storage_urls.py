@@ -97,8 +97,9 @@ def without_password(url: str) -> str:
     except ValueError:
         return "(a URL that cannot be read)"
     login, at, place = parts.netloc.rpartition("@")
-    user = login.partition(":")[0]
-    netloc = f"{user}@{place}" if at and user else place
+    user, colon, _ = login.partition(":")
+    # Redis has a user of that name, which one is without a name, too.
+    netloc = f"{user}@{place}" if at and user and not (colon and user == "default") else place
     return f"{parts.scheme}://{netloc}{parts.path}{'?' if query else ''}{query}"
 
 
@@ -113,8 +114,19 @@ def with_password(url: str, password: str) -> str:
     login, at, place = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
     if colon or any(name == "password" for name, _ in parse_qsl(parts.query)):
-        raise ValueError("the URL of --redis has a password, too: leave one of them out")
+        raise ValueError("the URL of the Redis has a password, too: leave one of them out")
     return parts._replace(netloc=f"{user if at else ''}:{quote(password, safe='')}@{place}").geturl()
+
+
+def password_in(path: Path) -> str:
+    """The first line of a file; raises OSError, ValueError, with nothing of what is in it."""
+    try:
+        found = path.read_text("utf-8").partition("\n")[0].rstrip("\r")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if not found:
+        raise ValueError("its first line is empty: it has to be the password")
+    return found
 
 
 def with_authority(url: str, ca: Path) -> str:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -16,8 +17,9 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 from pyarrow import dataset
+from tests.harness.secured import PASSWORD, secured_server
 
 from headrace.testing import Server, server
 
@@ -71,6 +73,21 @@ def spark_connects_port() -> Iterator[None]:
         yield
 
 
+def spark_pipelines(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a project by Spark's own command."""
+    environment = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [str(Path(sysconfig.get_path("scripts")) / "spark-pipelines"), "run"]
+    with spark_connects_port():
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=580, check=False
+        )
+
+
 @pytest.mark.spark
 @pytest.mark.pipelines
 @pytest.mark.timeout(1200)
@@ -94,22 +111,79 @@ def test_a_new_project_runs_at_once_and_a_second_time(broker: Server, tmp_path: 
     assert re.search(r"orders done Flow State .* orders_bronze completed 100 100 \S+ s 0 ", shown), shown
 
     produce(broker, '{"id": 100, "price": 1}', "no json")
-    environment = {
-        **os.environ,
-        "SPARK_CONF_DIR": str(folder / "conf"),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    command = [str(Path(sysconfig.get_path("scripts")) / "spark-pipelines"), "run"]
-    with spark_connects_port():
-        plain = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=580, check=False
-        )
+    plain = spark_pipelines(folder)
     assert plain.returncode == 0, plain.stderr
     assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(101))
     assert [row["value"] for row in rows(folder, "orders_bad")] == [b"no json"]
     assert sum(row["records"] for row in rows(folder, "orders_gold")) == 101
     assert totals(broker) == 101
+
+
+@pytest.mark.spark
+@pytest.mark.pipelines
+@pytest.mark.timeout(1200)
+def test_a_project_logs_in_by_a_file_that_git_leaves_out(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    login = tmp_path / "login.properties"
+    with secured_server(tmp_path) as secured:
+        secured.add_user("etl")
+        secured.fill("orders", 1, [json.dumps({"id": n}).encode() for n in range(50)])
+        secured.fill("totals", 1, [])
+        secured.properties(login, "etl")
+        asked = ("init", str(folder), "--topic", "orders", "--bootstrap", secured.server.kafka)
+        refused = headrace(*asked, "--kafka-properties", str(login))
+        assert "it takes Describe on topic 'orders' (headrace acls create)" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        secured.allow("etl", AclOperation.READ, topic="orders")
+        made = headrace(*asked, "--kafka-properties", str(login))
+        assert "conf/login.properties has the login" in made.stdout, made.stderr
+        (folder / "transformations" / "sink.py").write_text(SINK.format(servers=secured.server.kafka))
+
+        refused = headrace("run", str(folder))
+        assert refused.returncode == 1
+        assert "it takes Describe on topic 'totals'" in refused.stderr
+        secured.allow("etl", AclOperation.WRITE, topic="totals")
+        first = headrace("run", str(folder))
+        assert first.returncode == 0, first.stderr
+        assert re.search(r"^orders_bronze +50 +50 .* 0$", first.stdout, re.MULTILINE), first.stdout
+        assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(50))
+
+        producer = Producer(secured.kafka())
+        producer.produce("orders", b'{"id": 50}')
+        assert producer.flush(60) == 0
+        plain = spark_pipelines(folder)
+        assert plain.returncode == 0, plain.stderr
+        assert sorted(row["id"] for row in rows(folder, "orders_silver")) == list(range(51))
+        consumer = Consumer(secured.kafka() | {"group.id": "check"})
+        assert consumer.get_watermark_offsets(TopicPartition("totals", 0), 60)[1] == 51
+        consumer.close()
+    # Nothing of the project has the password but the one file, and git does not see that.
+    kept = folder / "conf" / "login.properties"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "conf/login.properties" in (folder / ".gitignore").read_text().splitlines()
+    secret = PASSWORD.encode()
+    told = (first.stdout + first.stderr + plain.stdout + plain.stderr).encode()
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path != kept}
+    # In JAAS and in a file of properties it is escaped; its beginning has nothing to escape.
+    assert [path for path, found in files.items() if secret in found or secret[:5] in found] == []
+    assert secret[:5] in kept.read_bytes()
+    assert secret[:5] not in told
+
+
+SINK = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+LOGIN = "conf/login.properties"
+dp.create_sink(
+    "totals", "headrace", {{"kafka.bootstrap.servers": "{servers}", "kafka.properties.file": LOGIN, "topic": "totals"}}
+)
+
+
+@dp.append_flow(target="totals")
+def to_totals():
+    return SparkSession.active().readStream.table("orders_silver").selectExpr("CAST(id AS STRING) AS value")
+"""
 
 
 def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:

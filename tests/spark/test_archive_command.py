@@ -2,11 +2,16 @@
 
 import http.client
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AclOperation, AdminClient
 from deltalake import DeltaTable
 from tests.harness.archive import told_of
+from tests.harness.secured import PASSWORD, secured_server
 from tests.harness.storage import BareStorage
 from tests.metrics.test_exposition import read
 
@@ -50,6 +55,39 @@ def test_several_topics_and_what_it_answers_scrapes(
     # The same count is what the console shows.
     shown = told_of(storage.url, "scraped")
     assert (shown.state, shown.rows, shown.lag, shown.table) == (State.DONE, 60, 0, str(tmp_path / "scraped"))
+
+
+@pytest.mark.long
+def test_it_logs_in_by_files_alone(tmp_path: Path) -> None:
+    with secured_server(tmp_path) as secured:
+        secured.add_user("etl")
+        secured.fill("flights", 1, [b"%d" % number for number in range(40)])
+        for name, resource in (("flights", "topic"), ("tables", "group")):
+            secured.allow("etl", AclOperation.READ, **{resource: name})
+        at, storage = secured.server.kafka, secured.server.storage
+        command = [sys.executable, "-m", "headrace", "archive", "--topic", "flights", "--table", str(tmp_path / "t")]
+        command += ["--redis", storage, "--group", "tables", "--bootstrap", at, "--once", "--kafka-properties"]
+        command += [str(secured.properties(tmp_path / "login", "etl"))]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-1].startswith(f"headrace: storage at {storage}: ")
+        assert "(the archive: --redis-password-file)" in refused.stderr
+        password = secured.server.data / "storage.password"
+        command += ["--redis-password-file", str(password)]
+        listed = ""
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None:
+                listed += subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
+            assert process.stderr is not None
+            said = process.stderr.read()
+        assert process.returncode == 0, said
+        assert "archived 40 records" in said
+        admin = AdminClient(secured.kafka())
+        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("tables")])["tables"].result(30)
+        assert [found.offset for found in answer.topic_partitions] == [40]
+        for secret in (PASSWORD[:5], password.read_text().strip()):
+            assert secret not in listed
+            assert secret not in said
 
 
 def test_what_cannot_work_is_one_line(storage: BareStorage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -41,6 +42,10 @@ async def linked(valkey: EmbeddedValkey) -> "AsyncIterator[redis.asyncio.Redis]"
 
 def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/cwd").exists()
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def there(path: str) -> bool:
@@ -205,6 +210,37 @@ async def test_an_orphan_is_taken_over_with_the_settings_asked_for(short_path: P
             "maxmemory": str(123 << 20),
         }
     assert not alive(pid)
+
+
+async def test_a_guarded_one_lets_nobody_in_who_only_knows_where_it_is(short_path: Path) -> None:
+    async with started(short_path, guarded=True) as valkey:
+        async with redis.asyncio.Redis(unix_socket_path=str(short_path / "sock")) as link:
+            with pytest.raises(redis.ConnectionError, match="authenticated"):
+                await link.get("key")
+        async with linked(valkey) as link:
+            await link.set("key", "value")
+        file = short_path / "storage.password"
+        password = file.read_text().strip()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert password in valkey.url
+        assert password not in command_line(valkey.pid)
+    async with started(short_path, guarded=True) as valkey, linked(valkey) as link:
+        assert await link.get("key") == "value"
+        assert file.read_text().strip() == password
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_an_orphan_is_guarded_as_the_next_server_wants_it(short_path: Path, before: bool, orphan: Orphan) -> None:
+    pid = orphan(short_path)
+    if before:
+        (short_path / "storage.password").write_text("secret\n")
+        async with redis.asyncio.Redis(unix_socket_path=str(short_path / "sock")) as link:
+            await link.config_set("requirepass", "secret")
+    async with started(short_path, guarded=not before) as valkey, linked(valkey) as link:
+        assert valkey.pid == pid
+        asked = (await link.config_get("requirepass"))["requirepass"]
+        assert ("@" in valkey.url, bool(asked)) == (not before, not before)
+        assert (short_path / "storage.password").exists() is not before
 
 
 async def test_the_death_of_an_orphan_taken_over_is_told_too(short_path: Path, orphan: Orphan) -> None:

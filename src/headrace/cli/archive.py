@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,8 +14,10 @@ from headrace.cli.archiving.metrics import serve
 from headrace.cli.archiving.show import Show
 from headrace.cli.archiving.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
 from headrace.cli.archiving.watch import Watch
+from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.commands import CommandFailed, Status, command
 from headrace.metrics.archive import State
+from headrace.storage_urls import password_in, with_password
 
 
 def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -87,10 +90,20 @@ ICEBERG = click.option(
 )
 @ICEBERG
 @click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
+@click.option(
+    "--redis-password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the password of the storage in its first line. Of a server with access rules and a Valkey of its "
+    "own: storage.password in its data directory. [HEADRACE_REDIS_PASSWORD_FILE]",
+)
 @click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
 @click.option(
     "--bootstrap", "--kafka", "kafka", metavar="HOST:PORT", help="Where the group is committed. [HEADRACE_BOOTSTRAP]"
 )
+@USERNAME
+@CA
+@KAFKA_PROPERTIES
 @click.option("--profile", metavar="NAME", help="A profile of profiles.toml. [HEADRACE_PROFILE]")
 @click.option(
     "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the tables know their place."
@@ -125,6 +138,10 @@ def archive(
     *,
     topics: tuple[str, ...],
     redis: str | None,
+    redis_password_file: Path | None,
+    username: str | None,
+    ca: str | None,
+    kafka_properties: Path | None,
     profile: str | None,
     once: bool,
     metrics: str | None,
@@ -136,8 +153,11 @@ def archive(
     is now has been archived. Killed at any moment and started again, it goes on where the tables stand; a process of
     it that is killed is replaced.
     """
-    if given["kafka"] is not None and given["group"] is None:
-        raise click.UsageError("--bootstrap is where --group is committed: give --group too or leave it out")
+    committing = {"--bootstrap": given["kafka"], "--username": username, "--ca": ca}
+    committing["--kafka-properties"] = kafka_properties
+    for flag, value in committing.items():
+        if value is not None and given["group"] is None:
+            raise click.UsageError(f"{flag} is about where --group is committed: give --group too or leave it out")
     names = tuple(name.strip() for text in topics for name in text.split(","))
     if bool(names) == (given["pattern"] is not None) or not all(names):
         raise click.UsageError("name the topics with --topic, or give a --pattern: one of the two")
@@ -145,13 +165,10 @@ def archive(
         told = environment.client(profile)
     except environment.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
-    redis = redis or told.redis
-    if redis is None:
-        raise click.UsageError(
-            "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
-        )
-    if given["group"] is not None and given["kafka"] is None:
-        given["kafka"] = told.bootstrap
+    redis = _storage(redis or told.redis, redis_password_file or told.redis_password_file)
+    if given["group"] is not None:
+        server = named_server(given["kafka"], username, profile, ca)
+        given["kafka"], given["login"] = server.address, server.options(kafka_properties)
     try:
         if given["traces"] is not None:
             import headrace.tracing  # noqa: F401, PLC0415  # an extra: whether it is there
@@ -162,6 +179,20 @@ def archive(
     if missing:
         raise click.ClickException(f"{missing[0]} is not installed: pip install 'headrace[spark]'")
     _run(Wanted(settings=settings, once=once), metrics=metrics)
+
+
+def _storage(redis: str | None, password_file: Path | None) -> str:
+    """The storage's URL with its password; raises UsageError."""
+    if redis is None:
+        raise click.UsageError(
+            "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
+        )
+    try:
+        return redis if password_file is None else with_password(redis, password_in(password_file))
+    except OSError as error:
+        raise click.UsageError(f"--redis-password-file {password_file}: {error.strerror}") from None
+    except ValueError as error:
+        raise click.UsageError(f"--redis-password-file {password_file}: {error}") from None
 
 
 def _run(wanted: Wanted, *, metrics: str | None) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
@@ -48,8 +49,37 @@ class KafkaServer(msgspec.Struct, frozen=True):
     where: str = ""
     """Who named the address, where it was no flag: a variable or a profile."""
 
+    def options(self, properties: Path | None = None) -> dict[str, str]:
+        """The login as options of `format("headrace")`, or as the file says."""
+        from headrace.spark.client import options  # noqa: PLC0415  # of an extra
+
+        if properties is not None:
+            return {options.PROPERTIES: str(properties.absolute())}
+        login = options.plain_login(self.username, self.password, self.ca)
+        return {options.PREFIX + name: value for name, value in login.items()}
+
     def __str__(self) -> str:
         return shown(self.address)
+
+
+USERNAME = click.option(
+    "--username",
+    metavar="NAME",
+    help="Log in by SASL PLAIN as a user, or as TENANCY/USER/OCID of a stream pool; the password is in "
+    "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
+)
+CA = click.option(
+    "--ca",
+    metavar="FILE",
+    help="Connect with TLS to a server whose certificate is of the authority in FILE (PEM). [HEADRACE_KAFKA_CA]",
+)
+KAFKA_PROPERTIES = click.option(
+    "--kafka-properties",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Log in as a file of client settings says, such as Kafka's tools take by --command-config: SCRAM, a client's "
+    "certificate (PEM). It goes over --username and --ca.",
+)
 
 
 def client_options(function: F) -> F:
@@ -70,17 +100,8 @@ def server_flags(function: F) -> F:
     click.option(
         "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
     )(function)
-    click.option(
-        "--ca",
-        metavar="FILE",
-        help="Connect with TLS to a server whose certificate is of the authority in FILE (PEM). [HEADRACE_KAFKA_CA]",
-    )(function)
-    click.option(
-        "--username",
-        metavar="NAME",
-        help="Log in by SASL PLAIN as a user, or as TENANCY/USER/OCID of a stream pool; the password is in "
-        "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
-    )(function)
+    CA(function)
+    USERNAME(function)
     click.option(
         "--bootstrap",
         "--kafka",

@@ -1,12 +1,13 @@
 """`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
 
+from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.client import named_server, server_flags
+from headrace.cli.client import KAFKA_PROPERTIES, named_server, server_flags
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
 from headrace.cli.output import print_table
 
@@ -34,25 +35,33 @@ def pipeline() -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", required=True, metavar="NAME", help="The topic to begin with; a sample says its columns.")
 @server_flags
+@KAFKA_PROPERTIES
 def init(
-    folder: Path, topic: str, bootstrap: str | None, username: str | None, profile: str | None, ca: str | None
+    folder: Path,
+    topic: str,
+    bootstrap: str | None,
+    username: str | None,
+    profile: str | None,
+    ca: str | None,
+    kafka_properties: Path | None,
 ) -> None:
-    """Write a project that runs at once: bronze, silver and gold tables of a topic."""
+    """Write a project that runs at once: bronze, silver and gold tables of a topic.
+
+    A login goes into conf/login.properties, which only you may read and git leaves out.
+    """
     _need_spark()
     from headrace.spark.errors import SparkError  # noqa: PLC0415  # Spark is an extra, and slow to import
     from headrace.spark.pipeline import project  # noqa: PLC0415
 
     server = named_server(bootstrap, username, profile, ca)
-    if server.username is not None or server.ca is not None:
-        raise CommandFailed(
-            "a project for a server with logins or TLS has to name its own kafka.* options (docs/guides/spark.md), so "
-            "that no password is written into it: begin with one for a server without, and add them"
-        )
+    login = server.options(kafka_properties) if kafka_properties or server.username or server.ca else None
     try:
-        made = project.create(folder, topic, server.address)
+        made = project.create(folder, topic, server.address, login)
     except SparkError as error:
         raise CommandFailed(str(error)) from None
     columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample is not JSON"
+    if login is not None:
+        click.echo(f"{folder / project.LOGIN} has the login: only you may read it, and git leaves it out")
     click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: headrace pipeline run {folder}")
 
 
@@ -90,7 +99,8 @@ def run(
     said: list[str] = []
     try:
         runner.prepare(folder)
-        with telling.Teller(folder, [] if dry_run else telling.storages(folder)) as teller:
+        # Paths in the project's options begin in its folder.
+        with chdir(folder), telling.Teller(folder, [] if dry_run else telling.storages(folder)) as teller:
 
             def tell(line: str) -> None:
                 said.append(line)

@@ -42,6 +42,13 @@ _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
 _NO_END: Final = 1 << 62
 _EXTENT: Final = script("extent")
+_WANTS_LOGIN: Final = "already authenticated"
+"""What Redis answers to HELLO of somebody without a password; redis-py makes no AuthenticationError of it."""
+_LOGIN: Final = (
+    "; reading straight from Redis takes a password of its own, beside any login of the server's: give option "
+    "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
+    "protocol"
+)
 
 
 def connect(url: str) -> redis.Redis:
@@ -367,7 +374,10 @@ class LogReader:
         try:
             yield
         except ERRORS as error:
-            raise StorageUnavailable(f"storage at {self._place}: {' '.join(str(error).split())}") from error
+            said = f"storage at {self._place}: {' '.join(str(error).split())}"
+            if isinstance(error, redis.AuthenticationError) or _WANTS_LOGIN in said:
+                said += _LOGIN
+            raise StorageUnavailable(said) from error
 
 
 def _lost(name: str, start: int, end: int) -> DataLoss:

@@ -6,8 +6,9 @@ Names and meanings are those of Spark's Kafka source where it has them; names ar
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final, Literal
 
 from headrace.spark import positions
@@ -17,11 +18,13 @@ from headrace.spark.errors import OptionError
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import TopicPartition
 from headrace.spark.positions import EARLIEST, LATEST, Positions, Strategy
+from headrace.storage_urls import password_in, with_password
 
 ASK: Final = "ask"
 """As option `redis`: the server at `kafka.bootstrap.servers` tells where its storage is."""
 _NAMES: Final = (
     "redis",
+    "redisPasswordFile",
     "subscribe",
     "subscribePattern",
     "assign",
@@ -78,8 +81,10 @@ class SourceOptions:
     """What one read was asked to do. Travels to the executors, so it holds plain values only."""
 
     subscription: Subscription
-    redis: str | None = None
+    redis: str | None = field(default=None, repr=False)
     """URL of the storage, as `redis.from_url` takes it; ASK: the server tells; None: read by the Kafka protocol."""
+    redis_password: str | None = field(default=None, repr=False)
+    """With ASK: what to log in to the storage with."""
     kafka: ClientOptions | None = None
     """Where the Kafka protocol is spoken: to read, when there is no `redis`; to commit the group."""
     starting: Positions | None = None
@@ -119,6 +124,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         )
     if redis == ASK and kafka is None:
         raise OptionError("redis=ask needs 'kafka.bootstrap.servers': the server there is asked where its storage is")
+    redis, password = _redis_login(given, redis)
     group = given.get("consumergroup")
     if group is not None and not group:
         raise OptionError("option 'consumerGroup' is empty")
@@ -126,6 +132,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
         raise OptionError("option 'consumerGroup' needs 'kafka.bootstrap.servers': positions are committed there")
     return SourceOptions(
         redis=redis or None,
+        redis_password=password,
         kafka=kafka,
         subscription=_subscription(given),
         starting=positions.parse("starting", given),
@@ -193,6 +200,22 @@ def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: 
         hint = f"did you mean {known.get(near[0], near[0])!r}? " if near else ""
         listed = ", ".join(sorted(one for one in names if one != "topicId"))
         raise OptionError(f"unknown option {name!r} of format 'headrace'; {hint}it takes: {listed}, kafka.*")
+
+
+def _redis_login(given: Mapping[str, str], redis: str | None) -> tuple[str | None, str | None]:
+    """The storage's URL with the password of `redisPasswordFile`; or the password, where the URL is not known yet."""
+    path = given.get("redispasswordfile")
+    if path is None:
+        return redis, None
+    if not redis:
+        raise OptionError("option 'redisPasswordFile' needs 'redis' beside it: the storage's URL, or ask")
+    try:
+        password = password_in(Path(path))
+        return (redis, password) if redis == ASK else (with_password(redis, password), None)
+    except OSError as error:
+        raise OptionError(f"'redisPasswordFile' {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise OptionError(f"option 'redisPasswordFile': {error}") from None
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:

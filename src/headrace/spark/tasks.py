@@ -17,6 +17,7 @@ from headrace.spark.log import LogReader
 from headrace.spark.logs import Log, Topics, Unreadable
 from headrace.spark.options import ASK, SourceOptions
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
+from headrace.storage_urls import with_password, without_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,15 +45,30 @@ def with_storage(options: SourceOptions) -> SourceOptions:
         OptionError: it does not tell. ServerUnavailable, LoginRefused.
     """
     if options.redis != ASK:
+        _log.info("records are read %s", way(options))
         return options
     assert options.kafka is not None
     found = kept(options.kafka).broker_setting("headrace.storage.url")
     if found is None:
         raise OptionError(
             f"the server at {options.kafka} does not tell where its storage is: it tells clients on its own machine "
-            "only. Name it by option 'redis', or leave that out to read through the Kafka protocol"
+            "only, and with access rules only where the storage wants a password. Name it by option 'redis', or leave "
+            "that out to read through the Kafka protocol"
         )
-    return replace(options, redis=found)
+    if options.redis_password is not None:
+        found = with_password(found, options.redis_password)
+    options = replace(options, redis=found, redis_password=None)
+    _log.info("records are read %s", way(options))
+    return options
+
+
+def way(options: SourceOptions) -> str:
+    """Which of the two ways these options take to the records, for people."""
+    if options.redis is not None:
+        return f"straight from Redis at {without_password(options.redis)}, where the server's access rules do not hold"
+    assert options.kafka is not None
+    user = f" as {options.kafka.username}" if options.kafka.username else ""
+    return f"through the Kafka protocol from {options.kafka}{user}"
 
 
 def open_log(options: SourceOptions) -> Log:

@@ -7,6 +7,7 @@
     valkey.log    what the Valkey says
     appendonlydir the records
     journal       batches that are acknowledged and may not be in the append-only file yet
+    storage.password   what the Valkey asks whoever connects for, where the server has access rules
 
 The two locks are what keeps two writers off one append-only file; pids are for messages and signals only.
 """
@@ -14,6 +15,7 @@ The two locks are what keeps two writers off one append-only file; pids are for 
 import contextlib
 import fcntl
 import os
+import secrets
 import stat
 import tempfile
 from pathlib import Path
@@ -25,6 +27,7 @@ from headrace.store.errors import StoreError
 
 _log = structlog.get_logger("headrace.store")
 
+PASSWORD = "storage.password"
 SOCKET_PATH_BYTES = 107
 """What fits into sockaddr_un with its final zero."""
 
@@ -50,6 +53,7 @@ class DataDirectory:
         self.log = path / "valkey.log"
         self._lock = lock
         self._record = path / "socket"
+        self._password = path / PASSWORD
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -111,6 +115,27 @@ class DataDirectory:
                 folder.rmdir()
         self._record.unlink(missing_ok=True)
 
+    def password(self) -> str | None:
+        """What a Valkey that runs here may ask for; None where no server with access rules was here last."""
+        try:
+            return self._password.read_text("ascii").strip() or None
+        except FileNotFoundError:
+            return None
+
+    def new_password(self) -> str:
+        """Make one, in a file that only this user may read; it is a whole file or none."""
+        made = secrets.token_hex(32)
+        draft = self._password.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        draft.touch(0o600, exist_ok=False)
+        draft.write_text(f"{made}\n", "ascii")
+        draft.replace(self._password)
+        return made
+
+    def remove_password(self) -> None:
+        """Nobody is asked for it any more."""
+        self._password.unlink(missing_ok=True)
+
     def put_log_aside(self) -> None:
         """Begin a new log where the old one has become long."""
         with contextlib.suppress(FileNotFoundError):
@@ -123,7 +148,7 @@ class DataDirectory:
         The directory itself is told of and left as it is: somebody made it, perhaps for more than this.
         """
         closed = []
-        for name in ("appendonlydir", "valkey.log", "valkey.log.old", "journal"):
+        for name in ("appendonlydir", "valkey.log", "valkey.log.old", "journal", PASSWORD):
             found = self.path / name
             with contextlib.suppress(OSError):
                 mode = stat.S_IMODE(found.lstat().st_mode)

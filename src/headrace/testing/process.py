@@ -192,7 +192,7 @@ class Server:
     @property
     def storage_pid(self) -> int:
         """Process id of the storage, asked of it; raises redis.RedisError when it does not answer."""
-        with redis.Redis.from_url(self.storage) as link:
+        with redis.Redis.from_url(self.storage, password=_password(self.data)) as link:
             return int(link.info("server")["process_id"])
 
     def kill_storage(self) -> None:
@@ -222,7 +222,7 @@ class Server:
         finally:
             self._held.close()
             if self._orphaned and self._addresses is not None:
-                _end_storage(self._addresses.storage)
+                _end_storage(self._addresses.storage, self.data)
 
     def __enter__(self) -> Self:
         if not self.running:
@@ -276,12 +276,18 @@ class Server:
         return f"the server {what}; the end of its log:\n{self.log()[-_LOG_TAIL:]}"
 
 
-def _end_storage(url: str) -> None:
+def _password(data: Path) -> str | None:
+    """What the Valkey in a data directory asks for."""
+    file = data / "storage.password"
+    return file.read_text("ascii").strip() if file.exists() else None
+
+
+def _end_storage(url: str, data: Path) -> None:
     """Shut a Valkey down that may be there; nothing to do when none answers."""
     without_retries = Retry(NoBackoff(), 0)
     with (
         contextlib.suppress(redis.RedisError),
-        redis.Redis.from_url(url, socket_timeout=2, retry=without_retries) as link,
+        redis.Redis.from_url(url, password=_password(data), socket_timeout=2, retry=without_retries) as link,
     ):
         link.shutdown(nosave=True)
 

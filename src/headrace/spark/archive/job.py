@@ -149,7 +149,7 @@ class Archive:
         """The versions of the tables that their Iceberg tables have."""
         self._decoding = settings.decoding()
         self._registered: dict[str, dict[int, int]] = {}
-        group = None if settings.group is None else GroupCommitter(str(settings.kafka), settings.group)
+        group = None if settings.group is None else GroupCommitter(settings.server(), settings.group)
         self._archiver = BatchArchiver(
             self._current, extents=self._extents, group=group, skip_lost=settings.skip_lost, step=step
         )

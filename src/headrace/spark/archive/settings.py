@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from headrace.archiving.telling import TOPIC
 from headrace.spark.archive.place import Place
 from headrace.spark.archive.typed.decoding import Decoding
+from headrace.spark.client import options as client_options
+from headrace.spark.client.options import ClientOptions
 from headrace.spark.errors import OptionError
 from headrace.spark.logs import Subscription
 
@@ -17,8 +19,8 @@ class ArchiveSettings:
 
     table: str
     """A directory, or the URL of an object store; `{topic}` in it stands for the topic's name."""
-    redis: str
-    """The storage URL of the server."""
+    redis: str = field(repr=False)
+    """The storage URL of the server, with the password of its Redis where that wants one."""
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     """A regular expression for whole names; topics created later are archived too."""
@@ -27,6 +29,8 @@ class ArchiveSettings:
     kafka: str | None = None
     group: str | None = None
     """The consumer group whose positions follow the tables; needs `kafka`, `HOST:PORT`."""
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How to log in at `kafka`: `kafka.*` options of `format("headrace")`."""
     checkpoint: str | None = None
     """Spark's checkpoint is kept under this directory; None: a temporary one, and the tables say where to go on."""
     trigger_s: float = 10.0
@@ -71,6 +75,12 @@ class ArchiveSettings:
             raise OptionError(
                 f"a table has one topic: put {TOPIC} where the topic's name belongs, such as {place}{between}{TOPIC}"
             )
+
+    def server(self) -> ClientOptions:
+        """Where the group is committed, and as whom. Raises OptionError."""
+        found = client_options.parse({**self.login, client_options.SERVERS: str(self.kafka)})
+        assert found is not None
+        return found
 
     def decoding(self) -> Decoding | None:
         """How values become columns. Raises OptionError for a schema that cannot be read."""

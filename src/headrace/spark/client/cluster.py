@@ -144,7 +144,7 @@ class Cluster:
             DescribeConfigsRequest(resources=[asked]), highest=_CONFIGS
         )
         [result] = answer.results
-        check(result.error_code, f"settings of broker {broker}")
+        check(result.error_code, f"settings of broker {broker}", "DescribeConfigs on the cluster")
         return next((entry.value for entry in result.configs if entry.name == name), None)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
@@ -190,7 +190,7 @@ class Cluster:
         for topic in answer.topics:
             if topic.error_code in {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION}:
                 raise UnknownTopic(f"no topic {topic.name!r} at {self.options}")
-            check(topic.error_code, f"topic {topic.name!r}")
+            check(topic.error_code, f"topic {topic.name!r}", on_topic("Describe", topic.name))
             for one in topic.partitions:
                 self._leaders[TopicPartition(topic.name, one.partition_index)] = one.leader_id
             numbers = tuple(sorted(one.partition_index for one in topic.partitions))
@@ -219,7 +219,7 @@ class Cluster:
             for answered in connection.ask(request, highest=_LIST_OFFSETS).topics:
                 for one in answered.partitions:
                     partition = TopicPartition(answered.name, one.partition_index)
-                    check(one.error_code, f"offsets of {partition}")
+                    check(one.error_code, f"offsets of {partition}", on_topic("Describe", answered.name))
                     found[partition] = one.offset
         return found
 
@@ -236,7 +236,7 @@ class Cluster:
 
     def _coordinator(self, group: str) -> Connection:
         answer = self._any().ask(FindCoordinatorRequest(key=group, key_type=0), highest=_COORDINATOR)
-        check(answer.error_code, f"group {group!r}")
+        check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
         return self._connection((answer.host, answer.port))
 
     def _commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
@@ -263,12 +263,14 @@ class Cluster:
                     )
                 if one.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                     raise GroupCommitFailed(f"{topic.name}-{one.partition_index} does not exist")
-                check(one.error_code, f"group {group!r}, position of {topic.name}-{one.partition_index}")
+                refused = one.error_code == Code.TOPIC_AUTHORIZATION_FAILED
+                needs = on_topic("Read", topic.name) if refused else _on_group("Read", group)
+                check(one.error_code, f"group {group!r}, position of {topic.name}-{one.partition_index}", needs)
 
     def _committed(self, group: str) -> dict[TopicPartition, Committed]:
         request = OffsetFetchRequest(group_id=group, topics=None)
         answer = self._coordinator(group).ask(request, highest=_COMMITTED)
-        check(answer.error_code, f"group {group!r}")
+        check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
         return {
             TopicPartition(topic.name, one.partition_index): Committed(one.committed_offset, one.metadata or "")
             for topic in answer.topics
@@ -285,8 +287,22 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return grouped
 
 
-def check(code: int, what: str) -> None:
+def on_topic(operation: str, name: str) -> str:
+    """The right to do something with a topic, as access rules have it."""
+    return f"{operation} on topic {name!r}"
+
+
+def _on_group(operation: str, name: str) -> str:
+    return f"{operation} on group {name!r}"
+
+
+def check(code: int, what: str, needs: str) -> None:
     """Raise what an error code means; nothing for none.
+
+    Args:
+        code: of an answer.
+        what: was asked for.
+        needs: the right that it takes.
 
     Raises:
         Stale: another attempt may help.
@@ -294,14 +310,14 @@ def check(code: int, what: str) -> None:
         UnknownTopic, ServerUnavailable: the rest.
     """
     if code:
-        _fail(code, what)
+        _fail(code, what, needs)
 
 
-def _fail(code: int, what: str) -> NoReturn:
+def _fail(code: int, what: str, needs: str) -> NoReturn:
     if code in RETRIABLE:
         raise Stale(f"{what}: {words(code)}")
     if code in REFUSALS:
-        raise LoginRefused(f"{what}: {words(code)}")
+        raise LoginRefused(f"{what}: {words(code)}: no right to it; it takes {needs} (headrace acls create)")
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopic(f"{what}: there is none")
     raise ServerUnavailable(f"{what}: {words(code)}")
@@ -319,4 +335,4 @@ def kept(options: ClientOptions) -> Cluster:
     return _kept[key]
 
 
-__all__ = ["EARLIEST", "LATEST", "Cluster", "Committed", "Stale", "TopicInfo", "by_topic", "check", "kept"]
+__all__ = ["EARLIEST", "LATEST", "Cluster", "Committed", "Stale", "TopicInfo", "by_topic", "check", "kept", "on_topic"]

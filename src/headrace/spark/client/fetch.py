@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.kafka.codec.messages import FetchRequest
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError
-from headrace.spark.client.cluster import Cluster, Stale, check
+from headrace.spark.client.cluster import Cluster, Stale, check, on_topic
 from headrace.spark.client.codes import Code
 from headrace.spark.errors import ServerUnavailable
 from headrace.spark.plan import Range, TopicPartition
@@ -156,11 +156,12 @@ def _send_quietly(cluster: Cluster, partition: TopicPartition, position: int, fe
 
 def _receive(connection: "Connection", partition: TopicPartition, position: int, *, committed: bool) -> _Answer:
     answer = connection.receive()
-    check(answer.error_code, f"reading {partition}")
+    needs = on_topic("Read", partition.topic)
+    check(answer.error_code, f"reading {partition}", needs)
     [one] = [found for topic in answer.responses for found in topic.partitions]
     if one.error_code == Code.OFFSET_OUT_OF_RANGE:
         raise OutOfRange(f"offset {position} of {partition}")
-    check(one.error_code, f"reading {partition}")
+    check(one.error_code, f"reading {partition}", needs)
     aborted = [(txn.producer_id, txn.first_offset) for txn in one.aborted_transactions or ()] if committed else []
     visible = one.last_stable_offset if committed and one.last_stable_offset >= 0 else one.high_watermark
     found = [batch for batch in split(one.records) if batch.next_offset > position]

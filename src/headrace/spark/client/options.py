@@ -7,9 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from headrace.spark.client import properties
 from headrace.spark.errors import OptionError
 
 PREFIX: Final = "kafka."
+SERVERS: Final = PREFIX + "bootstrap.servers"
+PROPERTIES: Final = PREFIX + properties.OPTION
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -128,6 +131,8 @@ class ClientOptions:
 def parse(given: Mapping[str, str]) -> ClientOptions | None:
     """The options that begin with `kafka.`; None without `kafka.bootstrap.servers`.
 
+    Those of a file that `kafka.properties.file` names count where an option does not say otherwise.
+
     Args:
         given: all options, names in lower case.
 
@@ -135,8 +140,11 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         OptionError: a name that Kafka does not have, a value that does not fit, a JKS file.
     """
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
+    path = kafka.pop(properties.OPTION, None)
     for name in kafka:
         _check_name(name)
+    if path is not None:
+        kafka = _of_file(path) | kafka
     if "bootstrap.servers" not in kafka:
         if kafka:
             raise OptionError(f"option 'kafka.{min(kafka)}' needs 'kafka.bootstrap.servers' beside it")
@@ -164,11 +172,34 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
     )
 
 
+def plain_login(username: str | None, password: str, ca: str | None) -> dict[str, str]:
+    """The options, without `kafka.`, of somebody who logs in by SASL PLAIN, over TLS where there is an authority."""
+    settings = {"security.protocol": ("SASL_" if username else "") + ("SSL" if ca else "PLAINTEXT")}
+    if username:
+        quoted = [re.sub(r'([\\"])', r"\\\1", text) for text in (username, password)]
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        settings["sasl.mechanism"] = "PLAIN"
+        settings["sasl.jaas.config"] = f'{module} required username="{quoted[0]}" password="{quoted[1]}";'
+    if ca:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(Path(ca).absolute())}
+    return settings
+
+
+def _of_file(path: str) -> dict[str, str]:
+    settings = properties.read(path)
+    for name in settings:
+        try:
+            _check_name(name)
+        except OptionError as error:
+            raise OptionError(f"{path}: {error}") from None
+    return settings
+
+
 def _check_name(name: str) -> None:
     if name in _REFUSED:
         raise OptionError(f"option 'kafka.{name}' cannot be set: {_REFUSED[name]}")
     if name not in _USED | _WITHOUT_MEANING:
-        near = get_close_matches(name, sorted(_USED | _WITHOUT_MEANING), n=1)
+        near = get_close_matches(name, sorted({*_USED, *_WITHOUT_MEANING, properties.OPTION}), n=1)
         hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
         raise OptionError(f"unknown option 'kafka.{name}' of format 'headrace'{hint}")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.kafka.codec.messages import ProduceRequest
-from headrace.spark.client.cluster import Cluster, Stale, by_topic, check
+from headrace.spark.client.cluster import Cluster, Stale, by_topic, check, on_topic
 from headrace.spark.client.codes import Code
 from headrace.spark.client.options import ClientOptions
 from headrace.spark.errors import ServerUnavailable, WriteRefused
@@ -141,9 +141,10 @@ def _check(code: int, message: str | None, partition: TopicPartition, size: int)
             f"{partition} takes no batch of {size:,} bytes: lower option 'kafka.batch.size', or raise the topic's "
             "max.message.bytes"
         )
+    needs = on_topic("Write", partition.topic)
     if code and message and code not in {Code.TOPIC_AUTHORIZATION_FAILED, Code.NOT_LEADER_OR_FOLLOWER}:
         try:
-            check(code, f"writing to {partition}")
+            check(code, f"writing to {partition}", needs)
         except ServerUnavailable as error:
             raise WriteRefused(f"{error}: {message}") from None
-    check(code, f"writing to {partition}")
+    check(code, f"writing to {partition}", needs)

@@ -21,7 +21,6 @@ _JARS: Final = {
     "iceberg": "set spark.jars.packages",
     "avro": "set spark.jars.packages",
 }
-_SERVERS: Final = client_options.PREFIX + "bootstrap.servers"
 
 
 def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
@@ -91,8 +90,8 @@ def _missing(use: Use) -> Iterator[str]:
 def _cluster(use: Use) -> ClientOptions | None:
     """The cluster that its options name; None where they do not say. Raises OptionError for options that do not fit."""
     kafka = {name: value for name, value in use.options.items() if name.startswith(client_options.PREFIX)}
-    if _SERVERS in kafka:
+    if client_options.SERVERS in kafka or client_options.PROPERTIES in kafka:
         return client_options.parse(kafka)
     if kafka:
-        client_options.parse({**kafka, _SERVERS: "computed:1"})  # whether the others are known
+        client_options.parse({**kafka, client_options.SERVERS: "computed:1"})  # whether the others are known
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.spark.client import options as client_options
+from headrace.spark.client import properties
 from headrace.spark.client.log import KafkaLog
 from headrace.spark.errors import SparkError
 from headrace.spark.logs import Subscription
@@ -17,6 +18,8 @@ from headrace.spark.pipeline.sample import Column, quoted
 from headrace.spark.plan import Range
 
 SPEC: Final = "spark-pipeline.yml"
+LOGIN: Final = "conf/login.properties"
+"""From the project's folder, where it runs."""
 _SAMPLE: Final = 500
 _PLACE: Final = ("partition", "offset", "timestamp")
 """Columns that say where a record came from."""
@@ -37,8 +40,15 @@ class Project:
     """Typed from the sample; none when the records are not JSON."""
 
 
-def create(folder: Path, topic: str, servers: str) -> Project:
+def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:
     """Write a project for a topic that runs at once.
+
+    Args:
+        folder: a new one, or an empty one.
+        topic: is sampled.
+        servers: where it is, `HOST:PORT`, several with commas between.
+        login: `kafka.*` options of the connection. They go into a file that only its owner may read and git leaves
+            out, certificates stay where they are.
 
     Raises:
         ProjectExists: the folder is there and not empty.
@@ -47,7 +57,7 @@ def create(folder: Path, topic: str, servers: str) -> Project:
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ProjectExists(f"{folder} is there and not empty: name a new folder")
-    columns = sample.columns(_values(topic, servers))
+    columns = sample.columns(_values(topic, {**(login or {}), client_options.SERVERS: servers}))
     dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
     if dataset[0].isdigit():
         dataset = f"t_{dataset}"
@@ -55,21 +65,36 @@ def create(folder: Path, topic: str, servers: str) -> Project:
     files = {
         SPEC: _SPEC.format(name=folder.name, storage=(folder / STATE / "storage").as_uri()),
         DEFAULTS: environment.written_out(folder),
-        f"transformations/{dataset}_bronze.py": _BRONZE.format(servers=servers, topic=topic, dataset=dataset),
+        f"transformations/{dataset}_bronze.py": _BRONZE.format(
+            servers=servers, topic=topic, dataset=dataset, login=_LOGIN_OPTION if login else ""
+        ),
         f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),
         f"transformations/{dataset}_gold.sql": _GOLD.format(dataset=dataset, timestamp=place["timestamp"]),
-        ".gitignore": f"{STATE}/\ntables/\nderby.log\n",
+        ".gitignore": f"{STATE}/\ntables/\nderby.log\n{LOGIN}\n",
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
+    if login:
+        (folder / LOGIN).touch(mode=0o600)
+        (folder / LOGIN).write_text(_LOGIN_HEAD + properties.write(_settings(login)), "utf-8")
     (folder / STATE / "events").mkdir(parents=True)
     return Project(folder, dataset, tuple(columns))
 
 
-def _values(topic: str, servers: str) -> list[bytes | None]:
+def _settings(login: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a login, those of a file that it names among them; other files by their whole path."""
+    given = {name.removeprefix(client_options.PREFIX): value for name, value in login.items()}
+    path = given.pop(properties.OPTION, None)
+    settings = given if path is None else properties.read(path) | given
+    return {
+        name: str(Path(value).absolute()) if name.endswith(".location") else value for name, value in settings.items()
+    }
+
+
+def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
     """Values of the first records of each partition."""
-    options = client_options.parse({"kafka.bootstrap.servers": servers})
+    options = client_options.parse(kafka)
     assert options is not None
     with KafkaLog(options, own=True) as log:
         extents = log.extents(log.topics(Subscription(names=(topic,))))
@@ -121,6 +146,9 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return name
 
 
+_LOGIN_OPTION: Final = f"""
+        .option("{client_options.PROPERTIES}", "{LOGIN}")"""
+_LOGIN_HEAD: Final = "# How this project logs in: settings of Kafka's clients. Not for git.\n"
 _SPEC: Final = """\
 # Spark's own format: https://spark.apache.org/docs/latest/declarative-pipelines-programming-guide.html
 # `headrace pipeline run` runs it, as does `SPARK_CONF_DIR=$PWD/conf PYSPARK_PYTHON=$(which python) spark-pipelines run`
@@ -145,7 +173,7 @@ def {dataset}_bronze() -> DataFrame:
     return (
         SparkSession.active()
         .readStream.format("headrace")
-        .option("kafka.bootstrap.servers", SERVERS)
+        .option("kafka.bootstrap.servers", SERVERS){login}
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .load()
