@@ -137,7 +137,9 @@ def test_a_project_logs_in_by_a_file_that_git_leaves_out(tmp_path: Path) -> None
         secured.allow("etl", AclOperation.READ, topic="orders")
         made = headrace(*asked, "--kafka-properties", str(login))
         assert "conf/login.properties has the login" in made.stdout, made.stderr
-        (folder / "transformations" / "sink.py").write_text(SINK.format(servers=secured.server.kafka))
+        (folder / "transformations" / "sink.py").write_text(SINK.format(login=login))
+        with login.open("a") as file:
+            file.write(f"bootstrap.servers={secured.server.kafka}\n")
 
         refused = headrace("run", str(folder))
         assert refused.returncode == 1
@@ -174,10 +176,7 @@ SINK = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
 
-LOGIN = "conf/login.properties"
-dp.create_sink(
-    "totals", "headrace", {{"kafka.bootstrap.servers": "{servers}", "kafka.properties.file": LOGIN, "topic": "totals"}}
-)
+dp.create_sink("totals", "headrace", {{"kafka.properties.file": "{login}", "topic": "totals"}})
 
 
 @dp.append_flow(target="totals")

@@ -156,7 +156,7 @@ def test_the_command_archives_a_topic_and_its_group(broker: Server, scratch: Pat
     ("arguments", "message"),
     [
         (["--topic", "nowhere"], "no topic 'nowhere' in the storage at "),
-        (["--topic", "t", "--kafka", "127.0.0.1:9092"], "--bootstrap is where --group is committed"),
+        (["--topic", "t", "--kafka", "127.0.0.1:9092"], "--bootstrap is about where --group is committed"),
         (["--topic", "t", "--redis", "http://x"], "http://x is not a storage URL"),
     ],
 )

@@ -1,6 +1,5 @@
 """`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
 
-from contextlib import chdir
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,8 +98,7 @@ def run(
     said: list[str] = []
     try:
         runner.prepare(folder)
-        # Paths in the project's options begin in its folder.
-        with chdir(folder), telling.Teller(folder, [] if dry_run else telling.storages(folder)) as teller:
+        with telling.Teller(folder, [] if dry_run else telling.storages(folder)) as teller:
 
             def tell(line: str) -> None:
                 said.append(line)

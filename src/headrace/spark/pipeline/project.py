@@ -19,7 +19,6 @@ from headrace.spark.plan import Range
 
 SPEC: Final = "spark-pipeline.yml"
 LOGIN: Final = "conf/login.properties"
-"""From the project's folder, where it runs."""
 _SAMPLE: Final = 500
 _PLACE: Final = ("partition", "offset", "timestamp")
 """Columns that say where a record came from."""
@@ -66,7 +65,11 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         SPEC: _SPEC.format(name=folder.name, storage=(folder / STATE / "storage").as_uri()),
         DEFAULTS: environment.written_out(folder),
         f"transformations/{dataset}_bronze.py": _BRONZE.format(
-            servers=servers, topic=topic, dataset=dataset, login=_LOGIN_OPTION if login else ""
+            servers=servers,
+            topic=topic,
+            dataset=dataset,
+            # By its whole path: the process that Spark's own command starts for the queries works elsewhere.
+            login=_LOGIN_OPTION.format(file=folder / LOGIN) if login else "",
         ),
         f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),
         f"transformations/{dataset}_gold.sql": _GOLD.format(dataset=dataset, timestamp=place["timestamp"]),
@@ -147,7 +150,7 @@ def _free(name: str, taken: Iterable[str]) -> str:
 
 
 _LOGIN_OPTION: Final = f"""
-        .option("{client_options.PROPERTIES}", "{LOGIN}")"""
+        .option("{client_options.PROPERTIES}", "{{file}}")"""
 _LOGIN_HEAD: Final = "# How this project logs in: settings of Kafka's clients. Not for git.\n"
 _SPEC: Final = """\
 # Spark's own format: https://spark.apache.org/docs/latest/declarative-pipelines-programming-guide.html

@@ -45,8 +45,7 @@ def prepare(folder: Path) -> None:
     missing = [name for name in _NEEDED if not _there(name)]
     if missing:
         raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
-    with chdir(folder):  # where paths in its options begin
-        found = check.problems(folder, environment.own(folder))
+    found = check.problems(folder, environment.own(folder))
     if found:
         raise NoProject("\n".join(found))
 
