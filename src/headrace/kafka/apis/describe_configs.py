@@ -5,7 +5,8 @@ Behavior
   native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
   group how many are not delivered and how many pending, by partition.
 - The broker shows `headrace.storage.url`, read-only, to clients on its own machine in the default virtual cluster:
-  where the storage is that Spark's executors may read by themselves, without its password.
+  where the storage is that Spark's executors may read by themselves, without its password. With access rules, which do
+  not hold there, only where the storage asks for a password.
 - A value longer than 32 767 bytes, such as `headrace.streams` of 2 000 partitions, is left out before version 4, whose
   strings may be longer.
 - A resource that is named more than once is told once.
