@@ -113,7 +113,7 @@ class OfBrokers:
         for act in acts:
             node = self._random.choice(self._over.running)
             admin = AdminClient({"bootstrap.servers": self._over.addresses[node], "log_level": 0})
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(KafkaException, TimeoutError):
                 for asked in act(admin):
                     asked.result(10)
         return f"topic {name} came and went"
