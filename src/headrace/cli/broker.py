@@ -11,6 +11,7 @@ from structlog.contextvars import bind_contextvars
 from headrace import settings
 from headrace.broker.settings import BrokerSettings
 from headrace.cli import logs
+from headrace.cli.imports import UNINVITED, lean
 from headrace.loop import loop_factory
 
 _STDIN = 0
@@ -18,7 +19,8 @@ _STDIN = 0
 
 def main() -> None:
     """Run it until SIGTERM, or until whoever has started it is gone."""
-    from headrace import app, several  # noqa: PLC0415  # the log is set up first
+    with lean(*UNINVITED):
+        from headrace import app, several  # noqa: PLC0415  # the log is set up first
 
     os.umask(0o077)
     task = several.decode_task(_line())

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from headrace.cli.commands import CommandFailed, Status
+from headrace.cli.imports import UNINVITED, lean
 from headrace.harmless import shown
 from headrace.records.errors import NoRecordCode
 
@@ -68,7 +69,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with lean(*UNINVITED if cmd_name == "serve" else ()):
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def resolve_command(

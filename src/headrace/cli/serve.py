@@ -12,6 +12,7 @@ import structlog
 from headrace import settings
 from headrace.cli import logs
 from headrace.cli.commands import CommandFailed, Status, command
+from headrace.cli.imports import UNINVITED, lean
 from headrace.cli.stderr import StderrWriter
 from headrace.loop import loop_factory
 from headrace.options import OPTIONS
@@ -88,8 +89,9 @@ def run(
     options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings, log: StderrWriter
 ) -> int:
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
-    from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
-    from headrace.console import pages  # noqa: PLC0415
+    with lean(*UNINVITED):
+        from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
+        from headrace.console import pages  # noqa: PLC0415
 
     def on_ready(ready: app.Ready) -> None:
         # Whoever waits for the ready line finds in the log what the start had to say.
