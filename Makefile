@@ -60,11 +60,11 @@ test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.j
 
 test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
-	$(PYTEST) tests/clients -m maven $(ARGS)
+	$(short_java) $(PYTEST) tests/clients -m maven $(ARGS)
 
 test-lake: $(VENV)/.dev ## Read the archive's tables with Delta's own reader for Spark: needs Maven, which fetches it
 	@command -v mvn >/dev/null || { echo "mvn is missing: install Maven and a JDK 17"; exit 1; }
-	$(PYTEST) tests/spark/test_archive_jvm.py -m maven $(ARGS)
+	$(short_java) $(PYTEST) tests/spark/test_archive_jvm.py -m maven $(ARGS)
 
 test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }

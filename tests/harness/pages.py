@@ -47,7 +47,7 @@ class Shell:
             if block["name"]:
                 (home / block["name"]).write_text(block["text"].replace(ADDRESS, started.kafka))
 
-    def run(self, command: str, seconds: float = 110) -> str:
+    def run(self, command: str, seconds: float = 280) -> str:
         """Standard output; the status must be 0."""
         left = self._home / ".variables"
         ended = subprocess.run(
