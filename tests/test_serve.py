@@ -23,7 +23,7 @@ from headrace.testing import Addresses, Server, server
 from tests.harness.ledger import Ledger
 from tests.harness.wire import Wire, fetch_request
 
-STOP_S = 15.0
+STOP_S = 45.0
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,7 +66,7 @@ def answers(address: str) -> bool:
 def health(started: Server) -> tuple[int, dict[str, Any]]:
     """Status and body of `/healthz`."""
     try:
-        with urllib.request.urlopen(started.http + "/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(started.http + "/healthz", timeout=60) as answer:
             return answer.status, msgspec.json.decode(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -95,7 +95,7 @@ def test_one_line_says_where_every_listener_answers(folder: Path) -> None:
             assert not address.endswith(":0")
             assert answers(address)
         running.send_signal(signal.SIGTERM)
-        rest, _ = running.communicate(timeout=20)
+        rest, _ = running.communicate(timeout=60)
         assert (rest, running.returncode) == ("", 0)
 
 
@@ -220,7 +220,7 @@ def test_verifying_needs_a_directory_of_keys(folder: Path) -> None:
     assert line.startswith("headrace: Kafka clients have to log in at 0.0.0.0 with oci.auth=verify")
     with Server(folder / "data", ["--set", "oci.auth=verify", "--set", f"oci.auth.keys={folder}"]) as started:
         with pytest.raises(urllib.error.HTTPError, match="401") as caught:
-            urllib.request.urlopen(started.http + "/20180418/streams/x/messages?cursor=y", timeout=10)
+            urllib.request.urlopen(started.http + "/20180418/streams/x/messages?cursor=y", timeout=60)
         with caught.value as error:
             assert msgspec.json.decode(error.read())["code"] == "NotAuthenticated"
 

@@ -269,19 +269,19 @@ def test_a_redis_that_is_away_for_longer_than_a_session_finds_its_server_again(
         ledger.send(1_000)
         while time.monotonic() < away:
             with pytest.raises(urllib.error.HTTPError, match="503") as failing:
-                urllib.request.urlopen(started.http + "/healthz", timeout=10)
+                urllib.request.urlopen(started.http + "/healthz", timeout=60)
             failing.value.close()
         with pytest.raises(urllib.error.HTTPError, match="503") as unready:
-            urllib.request.urlopen(started.http + "/readyz", timeout=10)
+            urllib.request.urlopen(started.http + "/readyz", timeout=60)
         unready.value.close()
-        with urllib.request.urlopen(started.http + "/livez", timeout=10) as alive:
+        with urllib.request.urlopen(started.http + "/livez", timeout=60) as alive:
             assert alive.status == 200
         storage.start()
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(started.kafka)
         for path in ("/healthz", "/readyz", "/livez"):
-            with urllib.request.urlopen(started.http + path, timeout=10) as answer:
+            with urllib.request.urlopen(started.http + path, timeout=60) as answer:
                 assert answer.status == 200
 
 

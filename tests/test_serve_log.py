@@ -38,20 +38,20 @@ def lines(running: Server, event: str, **fields: object) -> list[dict[str, Any]]
 def test_topics_from_beginning_to_end(running: Server) -> None:
     admin = AdminClient({"bootstrap.servers": running.kafka, "client.id": "night-shift"})
     by = {"client": "127.0.0.1", "client_id": "night-shift"}
-    admin.create_topics([NewTopic("log-flights", 2, config={"retention.ms": "5000"})])["log-flights"].result(10)
+    admin.create_topics([NewTopic("log-flights", 2, config={"retention.ms": "5000"})])["log-flights"].result(60)
     (created,) = lines(running, "topic created", topic="log-flights")
     assert created.items() >= (by | {"partitions": 2, "level": "info"}).items()
     assert "retention.ms" in created["config"]
     entry = ConfigEntry("retention.ms", "6000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("TOPIC", "log-flights", incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     (altered,) = lines(running, "topic altered", topic="log-flights")
     assert altered.items() >= by.items()
     assert altered["changed"] == {"retention.ms": "6000"}
-    admin.create_partitions([NewPartitions("log-flights", 5)])["log-flights"].result(10)
+    admin.create_partitions([NewPartitions("log-flights", 5)])["log-flights"].result(60)
     (grown,) = lines(running, "topic altered", topic="log-flights", partitions=5)
     assert grown.items() >= (by | {"before": 2}).items()
-    admin.delete_topics(["log-flights"])["log-flights"].result(10)
+    admin.delete_topics(["log-flights"])["log-flights"].result(60)
     (deleted,) = lines(running, "topic deleted", topic="log-flights")
     assert deleted.items() >= by.items()
 

@@ -96,8 +96,8 @@ def test_librdkafkas_admin_client_manages_rules(ruled: Server) -> None:
         AclPermissionType.ANY,
     )  # fmt: skip
     for future in admin.create_acls([made]).values():
-        assert future.result(20) is None
-    assert admin.describe_acls(about).result(20) == [made]
+        assert future.result(60) is None
+    assert admin.describe_acls(about).result(60) == [made]
     for future in admin.delete_acls([about]).values():
-        assert future.result(20) == [made]
-    assert admin.describe_acls(about).result(20) == []
+        assert future.result(60) == [made]
+    assert admin.describe_acls(about).result(60) == []

@@ -57,7 +57,7 @@ def on_terminal(running: Server, *arguments: str) -> str:
             if not piece:
                 break
             seen += piece
-        process.wait(30)
+        process.wait(60)
     os.close(master)
     return seen.decode()
 

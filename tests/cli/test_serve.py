@@ -65,7 +65,7 @@ def test_what_is_advertised_is_what_clients_are_told(tmp_path: Path) -> None:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415  # after the server: its import takes a while
 
     with Server(tmp_path / "data", ["--advertise", "broker.example.org:19092"]) as started:
-        (broker,) = AdminClient({"bootstrap.servers": started.kafka}).list_topics(timeout=10).brokers.values()
+        (broker,) = AdminClient({"bootstrap.servers": started.kafka}).list_topics(timeout=60).brokers.values()
     assert f"{broker.host}:{broker.port}" == "broker.example.org:19092"
 
 

@@ -78,7 +78,7 @@ def eventually() -> Callable[[Callable[[], object]], None]:
     """Asks until the answer is true; a failure after 20 s."""
 
     def eventually(question: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not question():
             assert time.monotonic() < deadline, "it has not come true"
 

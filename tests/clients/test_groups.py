@@ -7,7 +7,7 @@ from tests.harness.clients import Client, Member, Received, Record
 from tests.harness.wire import Wire
 
 PARTITIONS = 4
-PATIENCE_S = 30
+PATIENCE_S = 60
 Eventually = Callable[[Callable[[], object]], None]
 
 

@@ -17,7 +17,7 @@ from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
 TOPIC = "t"
-PATIENCE_S = 45
+PATIENCE_S = 60
 VIEW = b"headrace:{meta}:view"
 
 

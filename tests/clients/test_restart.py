@@ -12,7 +12,7 @@ from headrace.testing import Server
 # While the server is away kafka-python lets go of sockets without closing them.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 Eventually = Callable[[Callable[[], object]], None]
 
 

@@ -72,7 +72,7 @@ class Served:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0)
 
@@ -89,7 +89,7 @@ async def served(most: int = 1000, most_per_host: int = 1000) -> AsyncIterator[S
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
     """What comes until the connection is closed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await reader.read()
 
 

@@ -59,7 +59,7 @@ def fill(server: InProcessServer) -> None:
         assert api.get(each, cursor).status == 200
     producer = Producer({"bootstrap.servers": server.kafka})
     producer.produce("t", b"value")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     try:
@@ -119,7 +119,7 @@ def test_a_member_that_is_there_meanwhile_comes_back(server: InProcessServer) ->
     try:
         for round_ in (b"before", b"after"):
             producer.produce("kept", round_)
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
             while (message := consumer.poll(20)) is None or message.error():
                 assert message is not None, round_
             assert message.value() == round_

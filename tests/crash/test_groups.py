@@ -116,7 +116,7 @@ def positions(started: Server) -> list[int]:
     admin = AdminClient({"bootstrap.servers": started.kafka})
     places = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP, places)]).values()
-    found = sorted(asked.result(20).topic_partitions, key=lambda place: place.partition)
+    found = sorted(asked.result(60).topic_partitions, key=lambda place: place.partition)
     return [max(0, place.offset) for place in found]
 
 

@@ -37,7 +37,7 @@ def start(place: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def left(place: Path) -> list[str]:
     """Command lines of the processes that have their data or their current directory there, after a moment to go."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := living(place)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found

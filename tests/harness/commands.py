@@ -40,7 +40,7 @@ class Command:
 
     def status(self) -> int:
         """How it ended, once it has."""
-        return self._process.wait(30)
+        return self._process.wait(60)
 
     def __enter__(self) -> Self:
         return self

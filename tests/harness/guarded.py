@@ -59,7 +59,7 @@ class Guarded:
 
     def run(self, change: Coroutine[Any, Any, T]) -> T:
         """Run something on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(change, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(change, self._loop).result(60)
 
     def allow(self, *acls: Acl, cluster: str = "default") -> None:
         """Add access rules."""
@@ -123,10 +123,10 @@ def guarded(clusters: Iterable[str] = (), redis_url: str | None = None, **given:
         url = redis_url or stack.enter_context(RedisServer()).url
         thread = threading.Thread(target=lambda: loop.run_until_complete(serve(url)))
         thread.start()
-        assert ready.wait(20)
+        assert ready.wait(60)
         try:
             yield found[0]
         finally:
             loop.call_soon_threadsafe(stop.set)
-            thread.join(20)
+            thread.join(60)
             loop.close()

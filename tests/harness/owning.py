@@ -21,7 +21,7 @@ from headrace.store.storage import RedisStorage
 from headrace.topics.model import Append, Appended
 
 STREAM = "headrace:t:0"
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 
 def batch(*numbers: int, producer: int = -1, epoch: int = 0, sequence: int = 0, size: int = 8, time: int = 5) -> Append:

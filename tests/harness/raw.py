@@ -8,7 +8,7 @@ from typing import Self
 from headrace.blocking import Connection, connect
 
 _SIZE = Struct(">i")
-_TIMEOUT_S = 15
+_TIMEOUT_S = 60
 
 
 class RawClient(Connection):

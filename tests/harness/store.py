@@ -43,7 +43,7 @@ class ObjectStore:
 
     def _send(self, method: str, path: str, body: bytes) -> None:
         request = urllib.request.Request(self.endpoint + path, body, method=method)
-        urllib.request.urlopen(request, timeout=20).close()
+        urllib.request.urlopen(request, timeout=60).close()
 
 
 @contextlib.contextmanager

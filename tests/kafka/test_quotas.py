@@ -157,7 +157,7 @@ def test_time_on_the_event_loop_is_limited_for_every_request(limited: InProcessS
         wire.send(METADATA, 9)
         limited.clock.advance(seconds=1)
         assert wire.receive().throttle_time_ms > 0
-    with urllib.request.urlopen(f"{limited.http}/metrics", timeout=20) as page:
+    with urllib.request.urlopen(f"{limited.http}/metrics", timeout=60) as page:
         told = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if "_throttled_" in line)
     assert int(told['headrace_throttled_total{quota="request_percentage"}']) >= 2
     assert float(told['headrace_throttled_seconds_total{quota="request_percentage"}']) >= 2

@@ -49,7 +49,7 @@ class Kept:
         producer = Producer({"bootstrap.servers": self.server.kafka, "linger.ms": 1, "compression.type": codec})
         for _, at, key, value, headers in records:
             producer.produce(self.name, value, key, 0, timestamp=at, headers=list(headers))
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         self.written += records
 
     def fill(self, count: int, codec: str = "zstd") -> "Kept":

@@ -11,11 +11,11 @@ def goes_on_when_a_login_ends(running: InProcessServer, settings: dict[str, Any]
     """Write, wait for longer than three seconds by the server's clock, write and read: the client logs in again."""
     producer = Producer(settings)
     producer.produce("t", b"1")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     # As if the time were up: what is sent then is sent after another login.
     running.clock.advance(seconds=3)
     producer.produce("t", b"2")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     assert [each.value() for each in consumer.consume(2, 20)] == [b"1", b"2"]

@@ -107,7 +107,7 @@ def test_who_has_a_token_writes_and_reads(tokened: Tokened) -> None:
 
     producer = Producer(tokened.confluent(token))
     producer.produce("t", b"confluent")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     other = KafkaProducer(**tokened.python(Provider()))
     other.send("t", b"kafka-python").get(20)
     other.close()
@@ -152,7 +152,7 @@ def test_others_are_refused_in_the_clients_own_words(tokened: Tokened) -> None:
 def test_the_name_in_a_token_is_who_access_rules_ask_about(tokened: Tokened) -> None:
     client = AdminClient(tokened.confluent(tokened.issuer.token("joe")))
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-        client.create_topics([NewTopic("joes", 1)])["joes"].result(20)
+        client.create_topics([NewTopic("joes", 1)])["joes"].result(60)
 
 
 def login(client: Wire, token: str) -> tuple[Code, int]:
@@ -231,7 +231,7 @@ def test_pages_and_metrics_take_tokens(tokened: Tokened) -> None:
         headers = {} if authorization is None else {"authorization": authorization}
         request = urllib.request.Request(tokened.server.http + path, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:

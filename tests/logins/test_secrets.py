@@ -36,7 +36,7 @@ class Attempts:
     def http(self, path: str, headers: dict[str, str], body: bytes | None = None) -> None:
         request = urllib.request.Request(f"{self.server.http}{path}", body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 self.answers.append(f"{answer.headers}{answer.read().decode()}")
         except urllib.error.HTTPError as error:
             self.answers.append(f"{error.headers}{error.read().decode()}")

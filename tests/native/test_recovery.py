@@ -285,7 +285,7 @@ def test_redis_killed_under_a_consumer() -> None:
             store.start()
             with redis.Redis.from_url(store.url, decode_responses=True) as own:
                 more = add(own, "headrace:shaken:0", 3, 5_000)
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while (answer := reader.fetch(offsets[-1] + 1)).error_code or not opened(answer.records):
                     assert time.monotonic() < deadline
                 assert [record.offset for record in opened(answer.records)] == more

@@ -1,6 +1,5 @@
 """The Kafka consumer-group workflow on a native topic, followed step by step in Redis."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -264,11 +263,9 @@ def test_step_6_a_consumer_with_pending_entries_stays_until_the_next_owner_has_t
 def test_a_waiting_fetch_is_woken_by_anybodys_xadd(topic: str, stream: str, link: Link, member: MakeMember) -> None:
     reader = member().join()
     reader.read(0)
-    reader.reader.send(fetch_request([(topic, 0, 0)], max_wait_ms=10_000), 12)
-    started = time.monotonic()
+    reader.reader.send(fetch_request([(topic, 0, 0)], max_wait_ms=600_000), 12)
     link.xadd(stream, {"value": "now"})
     answer = reader.reader.receive()
-    assert time.monotonic() - started < 5
     assert [record.value for record in opened(answer.responses[0].partitions[0].records)] == [b"now"]
 
 

@@ -145,13 +145,13 @@ def test_a_pool_is_a_kafka_cluster_of_its_own(clients: OciClients, admin: Any, s
     outside = AdminClient({"bootstrap.servers": server.kafka})
 
     made = clients.create_stream("shared-name", 1, stream_pool_id=pool.id)
-    outside.create_topics([NewTopic("shared-name", 2)])["shared-name"].result(20)
-    assert len(inside.list_topics(timeout=20).topics["shared-name"].partitions) == 1
+    outside.create_topics([NewTopic("shared-name", 2)])["shared-name"].result(60)
+    assert len(inside.list_topics(timeout=60).topics["shared-name"].partitions) == 1
 
     producer = Producer(kafka)
     producer.produce("automatic", b"hello")
-    assert producer.flush(20) == 0
-    assert "automatic" not in outside.list_topics(timeout=20).topics
+    assert producer.flush(60) == 0
+    assert "automatic" not in outside.list_topics(timeout=60).topics
     listed = {each.name: each for each in admin.list_streams(stream_pool_id=pool.id).data}
     assert set(listed) == {"shared-name", "automatic"}
     automatic = admin.get_stream(listed["automatic"].id).data
@@ -161,14 +161,14 @@ def test_a_pool_is_a_kafka_cluster_of_its_own(clients: OciClients, admin: Any, s
     put(clients.stream_client(), made.id, "one")
     moved = admin.update_stream(automatic.id, M.UpdateStreamDetails(stream_pool_id=DEFAULT)).data
     assert moved.stream_pool_id == DEFAULT
-    assert "automatic" in outside.list_topics(timeout=20).topics
-    assert "automatic" not in inside.list_topics(timeout=20).topics
+    assert "automatic" in outside.list_topics(timeout=60).topics
+    assert "automatic" not in inside.list_topics(timeout=60).topics
 
     admin.delete_stream_pool(pool.id)
     assert admin.get_stream_pool(pool.id).data.lifecycle_state == "DELETED"
     assert admin.get_stream(made.id).data.lifecycle_state == "DELETED"
-    assert "shared-name" in outside.list_topics(timeout=20).topics
-    outside.delete_topics(["shared-name", "automatic"])["automatic"].result(20)
+    assert "shared-name" in outside.list_topics(timeout=60).topics
+    outside.delete_topics(["shared-name", "automatic"])["automatic"].result(60)
 
 
 def test_a_stream_goes_on_in_another_pool(clients: OciClients, admin: Any, server: InProcessServer) -> None:
@@ -198,7 +198,7 @@ def test_a_stream_goes_on_in_another_pool(clients: OciClients, admin: Any, serve
         assert [text_of(each.value) for each in found.data] == expected
     producer = Producer(kafka_of(server, clients, pool.id))
     producer.produce("moves", b"four")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     found = stream.get_messages(made.id, stream.create_cursor(made.id, cursor).data.value)
     assert [text_of(each.value) for each in found.data] == ["one", "two", "three", "four"]
 
@@ -261,5 +261,5 @@ def test_each_compartment_with_a_pool_of_its_own_over_a_restart() -> None:
         assert admin.get_stream(made[0].id).data == made[0]
         assert [each.id for each in admin.list_streams(compartment_id=there.compartment_id).data] == [made[1].id]
         inside = AdminClient(kafka_of(server, here, pool.id))
-        assert list(inside.list_topics(timeout=20).topics) == ["s"]
-        assert not AdminClient({"bootstrap.servers": server.kafka}).list_topics(timeout=20).topics
+        assert list(inside.list_topics(timeout=60).topics) == ["s"]
+        assert not AdminClient({"bootstrap.servers": server.kafka}).list_topics(timeout=60).topics

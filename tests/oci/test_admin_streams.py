@@ -256,7 +256,7 @@ def test_which_streams_are_listed(clients: OciClients, admin: Any, api: Api) -> 
 def test_a_kafka_topic_is_a_stream_of_every_compartment() -> None:
     with InProcessServer() as server:
         kafka = AdminClient({"bootstrap.servers": server.kafka})
-        kafka.create_topics([NewTopic("from-kafka", 3)])["from-kafka"].result(20)
+        kafka.create_topics([NewTopic("from-kafka", 3)])["from-kafka"].result(60)
         for clients in (OciClients(server.http), OciClients(server.http)):
             admin = clients.admin_client()
             (listed,) = admin.list_streams(compartment_id=clients.compartment_id).data
@@ -265,21 +265,21 @@ def test_a_kafka_topic_is_a_stream_of_every_compartment() -> None:
         assert (found.retention_in_hours, found.compartment_id) == (168, clients.config["tenancy"])
         put(clients.stream_client(found.messages_endpoint), found.id, "hello")
 
-        kafka.delete_topics(["from-kafka"])["from-kafka"].result(20)
+        kafka.delete_topics(["from-kafka"])["from-kafka"].result(60)
         with pytest.raises(oci.exceptions.ServiceError) as caught:
             admin.get_stream(listed.id)
         assert error(caught) == (404, "NotAuthorizedOrNotFound", f"Unknown stream {listed.id}")
         assert admin.list_streams(compartment_id=clients.compartment_id).data == []
-        kafka.create_topics([NewTopic("from-kafka", 1)])["from-kafka"].result(20)
+        kafka.create_topics([NewTopic("from-kafka", 1)])["from-kafka"].result(60)
         (listed,) = admin.list_streams(compartment_id=clients.compartment_id).data
         admin.delete_stream(listed.id)
         assert admin.get_stream(listed.id).data.lifecycle_state == "DELETED"
         assert admin.list_streams(compartment_id=clients.compartment_id).data == []
         assert [each.id for each in admin.list_streams(stream_pool_id=listed.stream_pool_id).data] == [listed.id]
         made = clients.create_stream("from-oci")
-        assert "from-oci" in kafka.list_topics(timeout=20).topics
+        assert "from-oci" in kafka.list_topics(timeout=60).topics
         admin.delete_stream(made.id)
-        assert "from-oci" not in kafka.list_topics(timeout=20).topics
+        assert "from-oci" not in kafka.list_topics(timeout=60).topics
 
 
 # Waiters

@@ -311,7 +311,7 @@ def _produce(
     producer = Producer({"bootstrap.servers": server.kafka, "compression.codec": codec, "linger.ms": 50})
     for key, value, time_ms in records:
         producer.produce(topic, value, key, partition=0, timestamp=time_ms, headers=headers or {})
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ UNKNOWN = "unknown option 'kafka.bootstrap.server' of format 'headrace'; did you
 
 def fill(broker: Server, name: str, *values: bytes) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.kafka})
     for value in values:
         producer.produce(name, value)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def test_columns_come_from_a_sample() -> None:

@@ -120,7 +120,7 @@ class LogMachine(RuleBasedStateMachine):
 
     async def _settle(self) -> None:
         """Every batch is acknowledged, sent again as often as that takes, in order."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for client in self.clients:
                 while client.waiting:
                     await self._round(client)
@@ -194,7 +194,7 @@ class LogMachine(RuleBasedStateMachine):
                 await asyncio.sleep(0.001)
 
         async def patiently() -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await read()
 
         self.do(patiently())
@@ -296,7 +296,7 @@ class LogMachine(RuleBasedStateMachine):
 
         async def patiently() -> None:
             """What producers have sent is written down, else it goes with the entries; a stray entry may delay that."""
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     with contextlib.suppress(Exception):
                         return await settled()
@@ -331,7 +331,7 @@ class LogMachine(RuleBasedStateMachine):
         self.do(self.owner.acknowledged(batch(-2)))
 
         async def settled() -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     with contextlib.suppress(Exception):
                         return await self.owner.storage.logs.settle(STREAM)

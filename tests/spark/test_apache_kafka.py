@@ -42,7 +42,7 @@ def create(admin: AdminClient, partitions: int = 1) -> str:
     """A topic of a name of its own: a broker that runs already may have others."""
     name = f"spark-{uuid4().hex[:12]}"
     # The records are old: Kafka would drop them half a minute after its start.
-    admin.create_topics([NewTopic(name, partitions, config={"retention.ms": "-1"})])[name].result(20)
+    admin.create_topics([NewTopic(name, partitions, config={"retention.ms": "-1"})])[name].result(60)
     return name
 
 
@@ -52,7 +52,7 @@ def produce(
     producer = Producer({"bootstrap.servers": kafka.plain, "linger.ms": 5, **(settings or {})})
     for number in numbers:
         producer.produce(topic, b"%d" % number, b"k%d" % number, partition, timestamp=DAY + number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 class Query:
@@ -98,7 +98,7 @@ def test_a_stream_of_several_topics_that_grow(
     expected = sorted([(first, n // 50 % 2, n) for n in range(250)] + [(second, 0, n) for n in range(40)])
     assert sorted(query.rows) == expected
     assert max(query.batches) <= 100
-    admin.create_partitions([NewPartitions(second, 2)])[second].result(20)
+    admin.create_partitions([NewPartitions(second, 2)])[second].result(60)
     produce(kafka, second, range(100, 130), partition=1)
     assert sorted(query.run().rows) == sorted(expected + [(second, 1, n) for n in range(100, 130)])
 
@@ -113,7 +113,7 @@ def test_a_batch_by_offsets_and_by_times(kafka: ApacheKafka, admin: AdminClient,
 
     assert offsets(minPartitions="5") == [*range(500)]
     assert offsets(startingTimestamp=str(DAY + 123), endingTimestamp=str(DAY + 321)) == [*range(123, 321)]
-    admin.delete_records([TopicPartition(name, 0, 30)])[TopicPartition(name, 0, 30)].result(20)
+    admin.delete_records([TopicPartition(name, 0, 30)])[TopicPartition(name, 0, 30)].result(60)
     fresh = spark.read.format("headrace").option("kafka.bootstrap.servers", kafka.plain).option("subscribe", name)
     with pytest.raises(Exception, match=f"offsets 10 to 29 of {name}-0 are gone"):
         fresh.option("startingOffsets", f'{{"{name}":{{"0":10}}}}').load().count()

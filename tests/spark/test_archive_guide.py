@@ -27,12 +27,12 @@ OTHERS = [command for command, _ in steps(GUIDE) if command not in ARCHIVING]
 def fill(broker: Server, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     for future in admin.create_topics([NewTopic(topic, 2) for topic in topics]).values():
-        future.result(10)
+        future.result(60)
     producer = Producer({"bootstrap.servers": broker.kafka})
     for topic in topics:
         for number in range(10):
             producer.produce(topic, str(number), partition=number % 2)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def test_from_python_and_what_looks_after_the_table(

@@ -32,7 +32,7 @@ def remote(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator["
 def test_a_client_reads_and_writes_topics_and_tables(remote: "SparkSession", broker: Server, tmp_path: Path) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     for future in admin.create_topics([NewTopic(name, 2) for name in ("remote-in", "remote-out")]).values():
-        future.result(10)
+        future.result(60)
     where = {"kafka.bootstrap.servers": broker.kafka}
     rows = remote.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(2 * id AS STRING) AS value")
     rows.write.format("headrace").options(**where, topic="remote-in").mode("append").save()

@@ -45,9 +45,9 @@ class Reading:
         admin = AdminClient({"bootstrap.servers": self.server.kafka})
         present = {partition for name, partition, _ in self.expected if name == topic}
         if not present:
-            admin.create_topics([NewTopic(topic, partitions)])[topic].result(20)
+            admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
         elif len(present) < partitions:
-            admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+            admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
         producer = Producer({"bootstrap.servers": self.server.kafka, "linger.ms": 5, "enable.idempotence": True})
         for partition in range(partitions):
             first = sum(1 for name, number, _ in self.expected if (name, number) == (topic, partition))

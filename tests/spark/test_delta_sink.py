@@ -41,7 +41,7 @@ def bucket() -> Iterator[dict[str, str]]:
             assert store.stderr is not None
             endpoint = next(found[1] for line in store.stderr if (found := re.search(r"Running on (http://\S+)", line)))
             created = urllib.request.Request(f"{endpoint}/lake", method="PUT")
-            urllib.request.urlopen(created, timeout=20).close()
+            urllib.request.urlopen(created, timeout=60).close()
             key = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
             yield {"aws_endpoint_url": endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **key}
         finally:

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.spark
 def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:
     """A topic whose partition p has counts[p] records."""
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, len(counts))])[name].result(10)
+    admin.create_topics([NewTopic(name, len(counts))])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 1})
     for partition, count in counts.items():
         for number in range(count):
             producer.produce(name, value=str(number), partition=partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def offsets(topic: str, by_number: dict[int, int]) -> plan.Offsets:
@@ -39,7 +39,7 @@ def offsets(topic: str, by_number: dict[int, int]) -> plan.Offsets:
 
 def positions(broker: Server, group: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     return {found.partition: found.offset for found in answer.topic_partitions}
 
 

@@ -33,12 +33,12 @@ def log(broker: Server) -> KafkaLog:
 def fill(broker: Server, name: str, *counts: int, compression: str = "none") -> None:
     """A topic whose partition p has counts[p] records, 1 ms apart."""
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, len(counts))])[name].result(10)
+    admin.create_topics([NewTopic(name, len(counts))])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 5, "compression.type": compression})
     for partition, count in enumerate(counts):
         for number in range(count):
             producer.produce(name, str(number), f"k{number}", partition, timestamp=DAY + number)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def offsets(log: KafkaLog, name: str, start: int, end: int, **more: Any) -> list[int]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def create(broker: Server, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, partitions)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions)])[name].result(60)
 
 
 def written(broker: Server, name: str, partitions: int) -> list[list[tuple[bytes | None, bytes | None]]]:
@@ -121,7 +121,7 @@ def test_a_query_from_topic_to_topic(
     producer = Producer({"bootstrap.servers": broker.kafka})
     for n in range(100):
         producer.produce("sink-in", str(n), f"k{n}", n % 2)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     frame = (
         spark.readStream.format("headrace")
         .option("kafka.bootstrap.servers", broker.kafka)

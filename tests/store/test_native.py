@@ -446,7 +446,7 @@ async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: 
 
 
 async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.002)
 

@@ -102,7 +102,7 @@ class Cluster:
         return next(key for key in map(str, range(99)) if slot_of(key) < REDIS_CLUSTER_HASH_SLOTS // 2)
 
     async def until(self, happened: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not happened():
                 await asyncio.sleep(0.001)
 
@@ -205,7 +205,7 @@ async def test_a_node_that_keys_were_on_for_a_while_is_let_go_when_it_is_gone(cl
         client.transport.abort()
     await cluster.until(lambda: cluster.lost != [])
     with pytest.raises(StorageUnavailable, match="the storage is closed"):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await cluster.lost[0].ready()
 
 

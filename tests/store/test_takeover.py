@@ -54,7 +54,7 @@ def process_of(link: Any) -> int:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0)
 
@@ -245,7 +245,7 @@ async def test_an_owner_that_wakes_after_a_takeover_leaves_no_hole_and_no_overla
 
 
 async def fenced(owner: Owner) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not isinstance(await owner.append(batch(-1)), Fenced):
             await asyncio.sleep(0)
 
@@ -328,7 +328,7 @@ async def test_whoever_asks_about_a_log_with_a_stray_entry_gets_an_answer_a_mome
     }
     with pytest.raises(StorageUnavailable, match="somebody else wrote"):
         await asked[ask]()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while found is None:
             try:
                 found = await asked[ask]()

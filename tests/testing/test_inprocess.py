@@ -20,7 +20,7 @@ from headrace.testing import InProcessServer, MovableClock, ServerFailed
 
 
 def health(server: InProcessServer) -> bytes:
-    with urllib.request.urlopen(server.http + "/healthz", timeout=10) as answer:
+    with urllib.request.urlopen(server.http + "/healthz", timeout=60) as answer:
         return bytes(answer.read())
 
 
@@ -137,7 +137,7 @@ def test_a_lost_storage_is_told_at_the_end() -> None:
     server.start()
     with redis.Redis.from_url(server.storage) as link:
         link.shutdown(nosave=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while server.running:
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -161,7 +161,7 @@ def test_nothing_stays_of_a_process_that_is_killed() -> None:
     ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     data, storage = ended.stdout.split()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while Path(data).parent.exists():
         assert time.monotonic() < deadline, "the directory is still there"
         time.sleep(0.01)

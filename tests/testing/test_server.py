@@ -66,7 +66,7 @@ def test_a_server_on_an_external_storage_leaves_it_running() -> None:
 
 
 def test_http_answers_at_its_address() -> None:
-    with server() as one, urllib.request.urlopen(one.http + "/healthz", timeout=10) as answer:
+    with server() as one, urllib.request.urlopen(one.http + "/healthz", timeout=60) as answer:
         assert answer.status == 200
 
 

@@ -105,7 +105,7 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
     address = server.listeners["SSL"]
     producer = Producer(configuration(address, own, own.client))
     producer.produce("tls", b"a" * 300_000)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     other = KafkaProducer(
         bootstrap_servers=address, security_protocol="SSL", ssl_cafile=str(own.authority), ssl_check_hostname=True
     )
@@ -131,9 +131,9 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
 
 def test_each_listener_tells_its_own_address(server: InProcessServer, own: Made) -> None:
     for name, address in server.listeners.items():
-        brokers = AdminClient(configuration(address, own)).list_topics(timeout=20).brokers.values()
+        brokers = AdminClient(configuration(address, own)).list_topics(timeout=60).brokers.values()
         assert [f"{each.host}:{each.port}" for each in brokers] == [address], name
-    plain = AdminClient({"bootstrap.servers": server.kafka}).list_topics(timeout=20).brokers.values()
+    plain = AdminClient({"bootstrap.servers": server.kafka}).list_topics(timeout=60).brokers.values()
     assert [f"{each.host}:{each.port}" for each in plain] == [server.kafka]
 
 
@@ -142,7 +142,7 @@ def test_pages_are_served_with_tls_too(server: InProcessServer, own: Made) -> No
     with urllib.request.urlopen(server.http + "/healthz", context=context(own), timeout=10) as answer:
         assert answer.status == 200
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(server.http + "/healthz", timeout=10)
+        urllib.request.urlopen(server.http + "/healthz", timeout=60)
 
 
 def test_a_client_sees_through_a_server_of_another_authority(server: InProcessServer, foreign: Made) -> None:

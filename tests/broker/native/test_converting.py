@@ -52,7 +52,7 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
 
     monkeypatch.setattr(storage.logs, "read", read_while_producers_are_busy)
     await broker.topics.convert("t", "native", NoPositions())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(answers) <= BATCHES:
             await asyncio.sleep(0.01)
     assert isinstance(answers[-1], Appended)

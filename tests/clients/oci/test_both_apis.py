@@ -212,7 +212,7 @@ def test_a_group_goes_on_through_the_other_api(
 
     found: list[Received] = []
     with library(headrace_kafka).member("readers", "one") as member:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(found) < 20 and time.monotonic() < deadline:
             found += member.poll(0.2, 10)
         member.commit()
