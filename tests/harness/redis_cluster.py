@@ -168,15 +168,6 @@ class RedisCluster:
         """Those whose process is there."""
         return [node for node in self.nodes if node.running]
 
-    def add(self) -> Node:
-        """Another node, without slots."""
-        node = self._node(len(self.nodes))
-        node.start()
-        self.nodes.append(node)
-        node.ask("CLUSTER", "MEET", self.nodes[0].host, PORT)
-        self.agree()
-        return node
-
     def primary_of(self, key: str) -> Node:
         """The primary that has a key."""
         slot = key_slot(key.encode())

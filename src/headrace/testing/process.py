@@ -27,8 +27,8 @@ from redis.retry import Retry
 from headrace.broker.settings import BROKER_KEYS
 from headrace.oci.settings import OCI_KEYS
 
-_READY_S = 30
-_STOP_S = 20
+_READY_S = 60
+_STOP_S = 60
 _LOGGED_S = 20
 _LOOK_S = 0.005
 _LOG_TAIL = 4_000
