@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 PYTEST := $(BIN)/python -m pytest
-PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster
+PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network
 # Half of what tests take is waiting: three processes keep two cores busy.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 8 : (cores * 3 + 1) / 2 )))
 # What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
@@ -33,7 +33,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-security test-go test-index test-wheel test-pure \
-  test-spark43 test-pipelines test-spark-cluster test-redis-cluster test-demo-cluster test-long test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container bench docs clean
+  test-spark43 test-pipelines test-spark-cluster test-redis-cluster test-demo-cluster test-network test-long test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster 
 
 test-demo-cluster: $(VENV)/.dev ## Run the demo on three brokers over a Redis Cluster, on its first flights
 	$(PYTEST) -m demo_cluster tests/demo $(ARGS)
+
+test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
+	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(PYTEST) -n $(WORKERS) -m long tests $(ARGS)

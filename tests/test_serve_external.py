@@ -130,6 +130,28 @@ def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -
         assert f"headrace: Redis at {storage.url} refuses the user name or the password; " in wrong.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("ACL", "SETUSER", "default", "-@scripting"), "permissions to run the 'script|load' command"),
+        (("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb"), "whole partitions would vanish"),
+        (("SET", Keyspace().version, "99"), "the data was written in layout 99, this Headrace knows"),
+    ],
+)
+def test_a_redis_that_would_do_harm_is_refused(storage: External, command: tuple[str, ...], told: str) -> None:
+    with redis.Redis.from_url(storage.url) as link:
+        link.execute_command(*command)
+        ended = serve(storage.url)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert told in ended.stderr
+        assert sorted(link.keys()) == ([Keyspace().version.encode()] if command[0] == "SET" else [])
+
+
+def test_a_redis_whose_scripts_were_renamed_away_is_refused(folder: Path) -> None:
+    with external(folder, "--rename-command", "EVALSHA", "") as storage:
+        assert "lacks a command: unknown command 'EVALSHA'" in serve(storage.url).stderr
+
+
 def test_a_second_server_is_refused_with_the_name_of_the_first(storage: External, started: Server) -> None:
     second = serve(storage.url)
     assert second.returncode == 1

@@ -59,7 +59,7 @@ from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.redis_clients import ERRORS, asynchronous
-from headrace.settings import Address, ServerOptions, StartError
+from headrace.settings import Address, ServerOptions, StartError, check_embedded
 from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
 from headrace.store.embedded import EmbeddedValkey
@@ -409,6 +409,7 @@ async def _embedded(
     stack: contextlib.AsyncExitStack,
     counted: StoreCounters,
 ) -> RedisStorage:
+    check_embedded(settings)
     valkey = EmbeddedValkey(
         options.data,
         fsync=options.fsync,
@@ -465,7 +466,11 @@ async def _external(
     # Nothing is written before this server is in a view, whose number it gets then.
     expiry_ms = settings.producer_id_expiration_ms
     disk = None if options.disk is None else DiskRoom(options.disk)
-    opened = await RedisStorage.open(url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted)
+    # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
+    replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
+    opened = await RedisStorage.open(
+        url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms
+    )
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     if settings.authorizer_class_name and not has_password(url):

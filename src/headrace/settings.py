@@ -22,6 +22,7 @@ from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.options import OPTIONS, PREFIX, may_be_secret
 from headrace.storage_urls import password_in, with_authority, with_password
+from headrace.topics.config import resolve
 from headrace.topics.values import InvalidSetting, suggestion
 
 __all__ = [
@@ -366,3 +367,13 @@ def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> di
         except InvalidSetting as error:
             raise SettingsError(f"{value.where}: {error}") from None
     return {name: value.text for name, value in given.items()}
+
+
+def check_embedded(settings: BrokerSettings) -> None:
+    """Raise StartError for settings that the embedded Valkey cannot keep."""
+    wanted = resolve({}, settings.topic_defaults).min_insync_replicas
+    if wanted > 1:
+        raise StartError(
+            f"min.insync.replicas={wanted}: the embedded Valkey has no replicas; set it to 1, or name a Redis that has "
+            "some with --redis URL"
+        )

@@ -25,7 +25,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.oci.settings import OciSettings
-from headrace.settings import ServerOptions, StartError
+from headrace.settings import ServerOptions, StartError, check_embedded
 from headrace.stop import Stop
 from headrace.store.embedded import EmbeddedValkey, machine_memory
 from headrace.store.errors import StoreError
@@ -183,6 +183,7 @@ async def _valkey(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
 ) -> str:
     """Start the Valkey, and put into it what only the journal of an earlier server has. Raises StartError."""
+    check_embedded(settings)
     valkey = EmbeddedValkey(
         options.data,
         fsync=options.fsync,

@@ -14,7 +14,13 @@ from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import OffsetOutOfRange, OutOfOrderSequence, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import (
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageMoving,
+    StorageUnavailable,
+    UnknownTopic,
+)
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
 
 
@@ -70,7 +76,7 @@ async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
     log = storage.logs.logs[partition.stream].batches
     copies = b"".join((await partition.read_stored(0, 1 << 20))[0])
     log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]
-    partition._ahead = None
+    partition._ahead.forget()
 
     chunks, size = await partition.read_stored(0, 1 << 20)
 
@@ -249,3 +255,17 @@ async def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often(
             partition.append(batch(), results.append)
             storage.logs.answer()
     assert isinstance(results[0], Appended)
+
+
+async def test_a_log_whose_slot_moves_is_left_alone_for_a_moment(
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    """It can often be opened, and takes no records."""
+    began, lost = clock.ticks_ms(), storage.logs.logs[partition.stream].lost
+    assert lost is not None
+    lost(StorageMoving("Redis answered: ASK 1 there"))
+    epoch = partition.leader_epoch
+    while partition.leader_epoch == epoch:
+        await asyncio.sleep(0)
+        clock.advance(10)
+    assert clock.ticks_ms() - began >= 250

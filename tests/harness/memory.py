@@ -37,11 +37,33 @@ class _Look:
         self.find_max_timestamp = logs.find_max_timestamp
 
 
+class MemoryCopies:
+    """`Copies`: a test says when there are enough of them."""
+
+    possible = True
+
+    def __init__(self) -> None:
+        self.asked: list[PlaceDone] = []
+        self.why = ""
+        """Why there would be too few."""
+
+    def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
+        self.asked.append(done)
+
+    def short(self, stream: str, copies: int) -> str:
+        return self.why
+
+    def answer(self, error: Exception | None = None) -> None:
+        """Tell whoever has waited longest."""
+        self.asked.pop(0)(error)
+
+
 class MemoryLogs:
     """`LogStorage`. What is placed is answered when `answer` is called, as Redis answers later."""
 
     def __init__(self, shared: "MemoryStorage") -> None:
         self._shared = shared
+        self.copies = MemoryCopies()
         self.logs: dict[str, _Log] = {}
         self.waiting: list[tuple[str, int, Append, int, PlaceDone]] = []
         self.mirrored: dict[tuple[str, str], int] = {}

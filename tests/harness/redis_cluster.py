@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.retry import Retry
 
+from tests.harness.network import Host
 from tests.harness.redis import RedisProcess, valkey_program
 
 PORT = 6379
@@ -43,8 +44,9 @@ _OPTIONS = {
 class Node(RedisProcess):
     """One process after another with the same data, from `start` to `kill`."""
 
-    def __init__(self, program: Path, host: str, folder: Path) -> None:
-        """Nothing runs yet."""
+    def __init__(self, program: Path, host: str, folder: Path, on: Host | None = None) -> None:
+        """Nothing runs yet; `on`: the host that it runs on, if that is not this one."""
+        self._entered = contextlib.nullcontext if on is None else on.entered
         self.host = host
         self._program = program
         self._folder = folder
@@ -54,7 +56,7 @@ class Node(RedisProcess):
         self._folder.mkdir(exist_ok=True)
         own = dict.fromkeys(("bind", "bind-source-addr", "cluster-announce-ip"), self.host)
         options = {**_OPTIONS, **own, "port": str(PORT), "dir": os.fspath(self._folder)}
-        with (self._folder / "log").open("ab") as log:
+        with (self._folder / "log").open("ab") as log, self._entered():
             self._run(self._program, options, log)
         wait_for(self._answers, f"{self.host} to answer")
 
@@ -98,14 +100,18 @@ class Node(RedisProcess):
 class RedisCluster:
     """Primaries with a replica each; a context manager starts and ends them."""
 
-    def __init__(self, program: Path | None = None, primaries: int = 3, replicas: int = 1) -> None:
+    def __init__(
+        self, program: Path | None = None, primaries: int = 3, replicas: int = 1, hosts: Sequence[Host] = ()
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             program: the server to run; the embedded Valkey if None.
             primaries: how many, with as many slots each.
             replicas: of each primary.
+            hosts: one for each of them, the primaries first; without any they run here.
         """
+        self._hosts = hosts
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
         self._program = program or valkey_program()
         self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
@@ -113,7 +119,9 @@ class RedisCluster:
         self.nodes = [self._node(place) for place in range(primaries * (1 + replicas))]
 
     def _node(self, place: int) -> Node:
-        return Node(self._program, f"{self._network}.{place + 1}", self._folder / str(place))
+        on = self._hosts[place] if self._hosts else None
+        address = f"{self._network}.{place + 1}" if on is None else on.address
+        return Node(self._program, address, self._folder / str(place), on)
 
     @property
     def url(self) -> str:

@@ -307,7 +307,7 @@ async def test_a_log_whose_script_is_told_that_it_has_moved_is_opened_anew(
     wire.turn()
     wire.answer(hiredis.ReplyError(told))
     assert str(await running) == told
-    assert [type(error) for error in sender.lost] == [StorageUnavailable]
+    assert [isinstance(error, StorageUnavailable) for error in sender.lost] == [True]
     with pytest.raises(StorageUnavailable, match=told):
         await placer.run(sender.log, encode(["TRIM"]))
 

@@ -13,6 +13,9 @@ from headrace.topics.config import TopicConfig
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
 
+AS_LONG_AS_IT_TAKES = 2**31 - 1
+"""Milliseconds: `replica.lag.time.max.ms` bounds it."""
+
 
 class LiveTopic(msgspec.Struct):
     """A topic with its open partitions and its resolved configuration."""
@@ -43,8 +46,11 @@ class LiveTopic(msgspec.Struct):
         zstd_allowed: bool = True,
         most_bytes: int | None = None,
         header: HeaderFields | None = None,
+        wait_ms: int = AS_LONG_AS_IT_TAKES,
     ) -> None:
         """Check one record batch and append it to a partition; see `Broker.append` and `topics.accept.accept`.
+
+        `wait_ms`: how long `done` waits for the copies that `min.insync.replicas` asks for, at most; 0: not at all.
 
         Raises:
             UnknownTopic: there is no such partition.
@@ -53,7 +59,11 @@ class LiveTopic(msgspec.Struct):
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
         if self.tracer is not None:
             done = self.tracer.appending(self.topic.name, index, batch, done)
-        partition.append(append, done)
+        copies = self.config.min_insync_replicas
+        if copies == 1:
+            partition.append(append, done)
+        else:
+            partition.append(append, done, copies, wait_ms)
         counted = self.counted
         counted.records_in += append.span
         counted.bytes_in += len(batch)

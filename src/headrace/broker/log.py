@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from headrace.broker import offsets
+from headrace.broker.ahead import Ahead
 from headrace.broker.backoff import Backoff
-from headrace.broker.budget import ReadAhead, ReadBudget, bytes_of
+from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.clock import Clock
+from headrace.broker.copied import Copied, check_copies, confirmed
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
@@ -22,9 +24,11 @@ from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (
     Fenced,
+    NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
     StorageFull,
+    StorageMoving,
     StorageUnavailable,
     TopicError,
     UnknownTopic,
@@ -40,6 +44,8 @@ _RETRY_MS, _MOST_RETRY_MS = 50, 2_000
 """How soon a log is tried again that cannot be opened anew, at first and at last."""
 _FULL_RETRY_MS = 500
 """How long one that Redis refused for want of room is left alone at first."""
+_MOVING_RETRY_MS = 250
+"""How long one whose slot moves is left alone at first: it can often be opened, and not be written to."""
 _log = structlog.get_logger("headrace.log")
 
 
@@ -114,10 +120,10 @@ class LogPartition:
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._repeated: deque[_Repeated] = deque()
+        self._copied: Copied | None = None
+        """Batches that wait for copies, from the first on that had to."""
         self._recovery: asyncio.Task[None] | None = None
-        self._reads = reads or ReadBudget()
-        self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]], ReadAhead] | None = None
-        """The last batch that was read, those after it, and their place in the budget."""
+        self._ahead = Ahead(reads or ReadBudget(), self._read)
 
     @property
     def log_start(self) -> int:
@@ -177,8 +183,7 @@ class LogPartition:
             if self._recovery is not None:
                 self._recovery.cancel()
                 self._recovery = None
-            while self._repeated:
-                self._repeated.popleft().done(self._doubt)
+            self._fail_waiting(self._doubt)
             self._snapshots.discard(self)
             self._unsaved = False
             self._forget_tail()
@@ -204,23 +209,30 @@ class LogPartition:
     def _forget_tail(self) -> None:
         self._tail.clear(self.log_end)
         self._index = LogIndex(self.log_end)
-        self._forget_ahead()
+        self._ahead.forget()
 
     def _lost(self, error: Exception) -> None:
         """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
         if self._doubt is not None or self.deleted:
             return
         self._doubt = error
-        while self._repeated:
-            self._repeated.popleft().done(error)
+        self._fail_waiting(error)
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
+    def _fail_waiting(self, error: Exception) -> None:
+        if self._copied is not None:
+            self._copied.fail(error)
+        while self._repeated:
+            self._repeated.popleft().done(error)
+
     async def _recover(self, reason: Exception) -> None:
-        full = isinstance(reason, StorageFull)
-        tries = Backoff(self._clock, _FULL_RETRY_MS if full else _RETRY_MS, _MOST_RETRY_MS)
+        full, moving = isinstance(reason, StorageFull), isinstance(reason, StorageMoving)
+        first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
+        tries = Backoff(self._clock, first_ms, _MOST_RETRY_MS)
         if full:
             # Of a full storage every log tells the same: a line that comes again is counted, not written.
             _log.warning("records are refused", reason=str(reason))
+        if full or moving:
             await tries.pause()
         told = ""
         while True:
@@ -246,20 +258,26 @@ class LogPartition:
 
     # Appending
 
-    def append(self, append: Append, done: AppendDone) -> None:
+    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
         """Decide where a checked batch goes and have it stored there; see `Partition.append`.
 
         Raises:
             StorageUnavailable, StorageFull: just now nothing can be stored. UnknownTopic: the topic has been deleted.
+            NotEnoughReplicas: there would not be enough copies.
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
         """
         if self._doubt is not None or self.paused or self.deleted:
             self._owner.refuse(append)
             raise self._refusal()
+        if copies > 1 and wait_ms:
+            self._check_copies(append, copies)
         placed = self._owner.place(append, self._clock.now_ms())
         base_offset = placed.base_offset
         if placed.duplicate:
             end = base_offset + append.span
+            if copies > 1 and wait_ms:
+                # What can be read may still lack copies.
+                done = confirmed(self._storage.copies, self.stream, copies, wait_ms, done)
             if end <= self.log_end:
                 done(placed)
             else:
@@ -269,7 +287,19 @@ class LogPartition:
             self._unsaved = True
             self._snapshots.add(self)
         stamp(append.batch, base_offset, self.leader_epoch)
-        self._storage.place(self.stream, append, base_offset, partial(self._placed, append, placed, done))
+        if copies == 1 and self._copied is None:
+            then = partial(self._placed, append, placed, done)
+        else:
+            self._copied = self._copied or Copied(self._storage.copies, self.stream, self._placed)
+            then = partial(self._copied.hold, append, placed, done, copies, wait_ms)
+        self._storage.place(self.stream, append, base_offset, then)
+
+    def _check_copies(self, append: Append, copies: int) -> None:
+        try:
+            check_copies(self._storage.copies, self.stream, copies)
+        except NotEnoughReplicas:
+            self._owner.refuse(append)
+            raise
 
     def _refusal(self) -> Exception:
         name = f"{self.topic}-{self.index}"
@@ -365,23 +395,15 @@ class LogPartition:
         chunks, total = fitting(stored, limit)
         taken = len(chunks)
         if taken:
-            self._keep_ahead(stored[taken - 1], stored[taken:], limit)
+            last = stored[taken - 1]
+            if taken < len(stored) or last.next_offset < self._tail.start:
+                self._ahead.keep(last, stored[taken:], limit)
         return chunks, total
 
     async def _stored(self, offset: int, limit: int) -> list[StoredBatch]:
-        """Batches from `offset` on: those that the last read left over, or was followed by, if it ended here.
-
-        It may have ended in the middle of its last batch, where somebody takes records and not batches.
-        """
-        if self._ahead is not None:
-            last, following, _ = self._ahead
-            if offset == last.next_offset:
-                self._forget_ahead()
-                return await following
-            if last.base_offset <= offset < last.next_offset:
-                self._forget_ahead()
-                return [last, *await following]
-        return await self._read(offset, limit)
+        """Batches from `offset` on, those that were read ahead first."""
+        found = await self._ahead.take(offset)
+        return await self._read(offset, limit) if found is None else found
 
     async def _read(self, offset: int, limit: int) -> list[StoredBatch]:
         """About `limit` bytes of batches from Redis."""
@@ -391,32 +413,6 @@ class LogPartition:
         stored = await self._storage.read(self.stream, offset, asked)
         self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
         return stored
-
-    def _keep_ahead(self, last: StoredBatch, left: list[StoredBatch], limit: int) -> None:
-        """Read on while the consumer is busy with this answer, as far as memory has not got it anyway."""
-        following = last.next_offset
-        if following >= self._tail.start and not left:
-            return
-        self._forget_ahead()
-        place = self._reads.read_ahead(limit, self._forget_ahead)
-        if place is None:
-            return
-        reading = asyncio.ensure_future(self._read_ahead(left, following, place.size))
-        # Nobody may ever come for it: an error is then nobody's.
-        reading.add_done_callback(lambda done: place.came(bytes_of(done)))
-        self._ahead = (last, reading, place)
-
-    def _forget_ahead(self) -> None:
-        """What was read ahead is asked for, or not wanted any more."""
-        if self._ahead is not None:
-            _, _, place = self._ahead
-            self._ahead = None
-            place.drop()
-
-    async def _read_ahead(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
-        if sum(len(found.batch) for found in left) >= limit:
-            return left
-        return left + await self._read(left[-1].next_offset if left else following, limit)
 
     async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
         """About `limit` bytes of batches from Redis."""
@@ -485,6 +481,7 @@ class LogPartition:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
         self._forget_tail()
+        self._fail_waiting(UnknownTopic(f"{self.topic}-{self.index} has been deleted"))
         self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()

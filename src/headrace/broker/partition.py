@@ -85,13 +85,20 @@ class Partition(Source, Protocol):
     def check_led(self) -> None:
         """Raise NotLeader unless this server leads it and has opened it."""
 
-    def append(self, append: Append, done: AppendDone) -> None:
+    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
         """Store a checked batch; `done` gets its place in the log, or the error.
 
         The batch's buffer belongs to the partition from here on: it is stamped in place.
 
+        Args:
+            append: the batch.
+            done: told once.
+            copies: how many servers are to have it (`min.insync.replicas`).
+            wait_ms: how long `done` waits for that at most; 0: it is told as soon as the primary has the batch.
+
         Raises:
-            UnknownTopic, StorageUnavailable, CorruptBatch: nothing was stored and `done` is not called.
+            UnknownTopic, StorageUnavailable, CorruptBatch, NotEnoughReplicas: nothing was stored and `done` is not
+                called.
         """
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

@@ -71,8 +71,30 @@ class LogLook(LogLookup, Protocol):
         """Log end."""
 
 
+class Copies(Protocol):
+    """How many servers have what the storage has acknowledged (`min.insync.replicas`)."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether there may be more than one."""
+
+    def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
+        """Tell when so many servers have all that was acknowledged of a stream until now.
+
+        `done` gets None then; NotEnoughReplicasAfterAppend when it has not come to that within `wait_ms` or
+        `replica.lag.time.max.ms`, or cannot as there are too few; StorageUnavailable when the connection was lost.
+        """
+
+    def short(self, stream: str, copies: int) -> str:
+        """Why so few servers would have what is appended to a stream now; empty unless that is known."""
+
+
 class LogStorage(LogLookup, Protocol):
     """The logs that this server owns. It decides where a batch goes; the storage places it there, or nowhere."""
+
+    @property
+    def copies(self) -> Copies:
+        """Waits for replicas."""
 
     async def look(self, stream: str) -> LogLook:
         """A log that another server owns, as it is now."""
@@ -124,6 +146,10 @@ class LogStorage(LogLookup, Protocol):
 
 class NativeStorage(Protocol):
     """Plain streams and their consumer groups. Also raises `NotAStream` for a key that is no stream any more."""
+
+    @property
+    def copies(self) -> Copies:
+        """Waits for replicas."""
 
     async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
         """Fence older servers off a partition; where it starts and ends."""

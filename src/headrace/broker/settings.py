@@ -24,6 +24,8 @@ def _as_topic(name: str, topic_name: str) -> ConfigKey:
     return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
 
 
+_PRODUCERS_KEPT = "How long the sequences of an idle producer are remembered."
+_UNTIL_COPIED = "How long acks=all waits for replicas at most, where min.insync.replicas is above 1."
 BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="node.id",
@@ -74,6 +76,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Copies of a topic that is created without saying how many: there is one broker, so 1.",
     ),
     _as_topic("min.insync.replicas", "min.insync.replicas"),
+    ConfigKey(name="replica.lag.time.max.ms", type=ConfigType.INT, default="30000", minimum=1, doc=_UNTIL_COPIED),
     _as_topic("compression.type", "compression.type"),
     _as_topic("log.cleanup.policy", "cleanup.policy"),
     ConfigKey(
@@ -242,11 +245,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="The longest note a commit may carry.",
     ),
     ConfigKey(
-        name="producer.id.expiration.ms",
-        type=ConfigType.INT,
-        default="86400000",
-        minimum=1,
-        doc="How long the sequences of an idle producer are remembered.",
+        name="producer.id.expiration.ms", type=ConfigType.INT, default="86400000", minimum=1, doc=_PRODUCERS_KEPT
     ),
     ConfigKey(
         name="headrace.cache.bytes",
@@ -345,6 +344,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
 BROKER_KEY = {key.name: key for key in BROKER_KEYS}
 
 _TOPIC_DEFAULTS = {
+    "min.insync.replicas": "min.insync.replicas",
     "message.max.bytes": "max.message.bytes",
     "log.retention.bytes": "retention.bytes",
     "log.message.timestamp.type": "message.timestamp.type",
@@ -383,6 +383,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_retention_check_interval_ms: int
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
+    replica_lag_time_max_ms: int
     headrace_cache_bytes: int
     headrace_reads_bytes: int
     headrace_journal_bytes: int

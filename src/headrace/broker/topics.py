@@ -11,6 +11,7 @@ import structlog
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.copied import check_possible
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
@@ -39,7 +40,6 @@ from headrace.topics.names import MAX_LENGTH, check_name
 from headrace.topics.native import ADOPTED, FIXED
 
 _log = structlog.get_logger("headrace.topics")
-
 
 _ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
 """How long a storage that did not answer a change is asked what became of it."""
@@ -234,7 +234,7 @@ class TopicTable:
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
-        resolve(config, self.defaults)
+        check_possible(self.storage.logs.copies, config, resolve(config, self.defaults))
         self._check_room(partitions)
 
     def _check_room(self, added: int) -> None:
@@ -326,6 +326,7 @@ class TopicTable:
                 if config.get(key) != live.topic.config.get(key):
                     why = "only adoption sets it" if key == ADOPTED else "offsets would mean something else"
                     raise InvalidConfig(f"{key} cannot be changed: {why}")
+            check_possible(self.storage.logs.copies, config, resolved, live.topic.config)
             if validate_only:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)

@@ -24,6 +24,8 @@ class Code(IntEnum):
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -107,6 +109,9 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
+    topics.StorageMoving: Code.KAFKA_STORAGE_ERROR,
+    topics.NotEnoughReplicas: Code.NOT_ENOUGH_REPLICAS,
+    topics.NotEnoughReplicasAfterAppend: Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     topics.ArchiveUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.Fenced: Code.NOT_LEADER_OR_FOLLOWER,
     topics.NotLeader: Code.NOT_LEADER_OR_FOLLOWER,

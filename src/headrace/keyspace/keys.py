@@ -29,6 +29,11 @@ def foreign_of(stream: str) -> str:
     return f"{{{stream}}}:foreign"
 
 
+def barrier_of(stream: str) -> str:
+    """String that is written for its own sake, to see how far replicas have come; it goes by itself."""
+    return f"{{{stream}}}:barrier"
+
+
 def _check(name: str) -> None:
     if _PLAIN.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be part of a key: only a-z, A-Z, 0-9, '.', '_' and '-' can")

@@ -73,6 +73,9 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     # Clients try 503 again, which is right when Redis is away for a moment or full.
     topics.StorageFull: (503, "ServiceUnavailable"),
     topics.StorageUnavailable: (503, "ServiceUnavailable"),
+    topics.StorageMoving: (503, "ServiceUnavailable"),
+    topics.NotEnoughReplicas: (503, "ServiceUnavailable"),
+    topics.NotEnoughReplicasAfterAppend: (503, "ServiceUnavailable"),
     topics.ArchiveUnavailable: (503, "ServiceUnavailable"),
     topics.Fenced: (503, "ServiceUnavailable"),
     topics.NotLeader: (503, "ServiceUnavailable"),

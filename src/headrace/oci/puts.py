@@ -21,6 +21,8 @@ from headrace.topics import errors
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeader,
     OutOfOrderSequence,
     StorageUnavailable,
@@ -161,7 +163,8 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
 
 def _again(error: TopicError) -> Exception:
     """What is raised for an error: NotHere where the same batch may be put again, and better luck is to be expected."""
-    return NotHere(str(error)) if isinstance(error, NotLeader | StorageUnavailable | Fenced) else error
+    hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend
+    return NotHere(str(error)) if isinstance(error, hopeful) else error
 
 
 __all__ = ["MISDIRECTED", "MOST_BATCH", "PATH", "Placed", "Puts", "Refusal", "append"]

@@ -17,6 +17,7 @@ import structlog
 from headrace.store.errors import Unreachable
 from headrace.store.reader import PENDING, make_reader
 from headrace.store.silence import notice_silence
+from headrace.store.standing import Standing
 from headrace.store.target import Target
 from headrace.topics.errors import StorageUnavailable
 
@@ -66,6 +67,7 @@ def _nothing() -> None:
 
 
 _ASKING = encode(["ASKING"])
+_INFO = encode(["INFO", "replication"])
 
 
 class _InPlace:
@@ -188,17 +190,20 @@ class _Link(asyncio.BufferedProtocol):
             except Exception:
                 _log.exception("a lost answer of Redis could not be handled")
 
-    async def ask(self, commands: Iterable[bytes]) -> None:
+    async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
         """Send commands and wait for their answers; raises the first error among them."""
         answers: list[asyncio.Future[Reply]] = []
         for command in commands:
             answer: asyncio.Future[Reply] = self._loop.create_future()
             self.send([command], _settler(answer))
             answers.append(answer)
+        replies = []
         for answer in answers:
             reply = await answer
             if isinstance(reply, Exception):
                 raise reply
+            replies.append(reply)
+        return replies
 
 
 def _settler(answer: "asyncio.Future[Reply]") -> Callback:
@@ -218,7 +223,7 @@ class Connection:
     new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
     """
 
-    def __init__(self, url: str, prepare: Iterable[bytes] = ()) -> None:
+    def __init__(self, url: str, prepare: Iterable[bytes] = (), *, standing: bool = False) -> None:
         """Prepare; `open` connects.
 
         Args:
@@ -226,11 +231,15 @@ class Connection:
                 which are asked for the primary each time.
             prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
 
+            standing: ask what each server is among others; of one that Sentinels name it is asked always.
+
         Raises:
             ValueError: the URL is none of those.
         """
+        self.url = url
         self._target = Target(url)
         self._prepare = tuple(prepare)
+        self._looks = standing or self._target.moves
         self._link: _Link | None = None
         self._loading: _Link | None = None
         """What the scripts are being loaded again over."""
@@ -250,6 +259,13 @@ class Connection:
         """How long a PING waits for any word before the connection is given up; None: for ever."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
+        self.standing: Standing | None = None
+        """What the server was when the connection was made, where it was asked."""
+
+    def give_up(self, reason: str) -> None:
+        """Leave the server; another connection is made."""
+        if self._link is not None:
+            self._link.reject(reason)
 
     def at(self, _key: str | bytes) -> Self:
         """The connection to the server that has a key: this one."""
@@ -273,9 +289,14 @@ class Connection:
     async def _connect(self) -> _Link:
         async with asyncio.timeout(_GREETING_S):
             link = await self._target.connect(lambda: _Link(self))
-            await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare))
+            looks = [_INFO] if self._looks else []
+            told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
         if link.lost.done():
             raise StorageUnavailable("Redis closed the connection")
+        self.standing = Standing.read(told[-1]) if looks else None
+        if self._target.moves and not (self.standing and self.standing.primary):
+            link.transport.abort()
+            raise StorageUnavailable("the Sentinels name a replica as the primary: have they missed a failover?")
         self.made += 1
         return link
 
@@ -471,9 +492,9 @@ class Connection:
         await link.lost
 
 
-async def _ask_or_abort(link: _Link, commands: Iterable[bytes]) -> None:
+async def _ask_or_abort(link: _Link, commands: Iterable[bytes]) -> list[Reply]:
     try:
-        await link.ask(commands)
+        return await link.ask(commands)
     except BaseException:
         link.transport.abort()
         raise

@@ -31,6 +31,10 @@ class WrongKind(StoreError):
     """What is at the URL is named by a URL of another kind."""
 
 
+class Evicting(StoreError):
+    """Redis removes keys by itself when its memory is full."""
+
+
 class Stray(Exception):
     """A log's stream has entries that somebody else wrote. Never leaves this room."""
 
@@ -53,12 +57,14 @@ def in_the_way(error: Exception) -> tuple[str, str]:
         return "is a replica, which takes no records", "name its primary with --redis URL"
     if isinstance(error, BusyLoadingError):
         return "is still loading its data", "start again when it has"
-    return _in_the_way_of_a_cluster(error)
+    return _in_the_way_by_text(error)
 
 
-def _in_the_way_of_a_cluster(error: Exception) -> tuple[str, str]:
-    """redis-py tells what is wrong with a cluster in the texts of one class of errors, or in what has led to them."""
+def _in_the_way_by_text(error: Exception) -> tuple[str, str]:
+    """redis-py tells some of it in texts only, of a cluster in those of one class of errors, or in what led to them."""
     text = str(error)
+    if "unknown command" in text:
+        return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
     uncovered = re.search(r"(\d+) of (\d+) covered", text)
     if uncovered is not None:
         slots = int(uncovered[2]) - int(uncovered[1])

@@ -13,6 +13,7 @@ from headrace.metrics.counters import StoreCounters
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.store import restoring
 from headrace.store.connection import Connection, Reply
+from headrace.store.copies import Copies, NoCopies
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.errors import Stray
 from headrace.store.fence import Fence
@@ -56,6 +57,7 @@ class RedisLogs(Searching):
         early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
         counted: StoreCounters | None = None,
+        copies: Copies | NoCopies | None = None,
     ) -> None:
         """Own nothing yet.
 
@@ -67,7 +69,9 @@ class RedisLogs(Searching):
             early: acknowledges small batches before Redis has them.
             disk: room on the disk that Redis writes to, where that is known.
             counted: counts what goes on.
+            copies: waits for replicas; None: there are none.
         """
+        self.copies = copies or NoCopies()
         self._shards = shards
         self._scripts = Scripts(shards, disk)
         self._fence = fence

@@ -17,6 +17,7 @@ from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError
 from headrace.store.connection import Reply, encode
+from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
 from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
@@ -73,6 +74,7 @@ class RedisNative:
         producer_expiry_ms: int,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
         counted: StoreCounters | None = None,
+        copies: Copies | NoCopies | None = None,
     ) -> None:
         """Begin.
 
@@ -83,7 +85,9 @@ class RedisNative:
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
             counted: counts what is appended.
+            copies: waits for replicas; None: there are none.
         """
+        self.copies = copies or NoCopies()
         self._counted = counted or StoreCounters()
         self._scripts = scripts
         self._watcher = watcher(url, scripts.shards)

@@ -112,7 +112,7 @@ class ClusterShards:
         return new
 
     def _made(self, place: tuple[str, int]) -> Connection:
-        connection = Connection(self._url.at(*place), self._prepare)
+        connection = Connection(self._url.at(*place), self._prepare, standing=True)
         connection.on_lost.append(self._lost)
         connection.on_restored.append(self._restored)
         connection.on_misplaced = self._look_soon
@@ -235,6 +235,6 @@ async def connected(url: str, admin: redis.asyncio.Redis, prepare: Iterable[byte
         except ERRORS as error:
             raise Unreachable(f"the cluster does not answer: {error}") from None
         return shards
-    connection = Connection(url, prepare)
+    connection = Connection(url, prepare, standing=True)
     await connection.open()
     return connection

@@ -15,9 +15,10 @@ from headrace.metrics.counters import StoreCounters
 from headrace.redis_clients import ERRORS, cluster_of, on_primaries
 from headrace.storage_urls import without_password
 from headrace.store.connection import encode
+from headrace.store.copies import Copies, NoCopies
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
-from headrace.store.errors import TooOld, Unreachable, WrongKind, WrongLayout, in_the_way
+from headrace.store.errors import Evicting, TooOld, Unreachable, WrongKind, WrongLayout, in_the_way
 from headrace.store.fence import Fence
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
@@ -49,6 +50,8 @@ class Durability(msgspec.Struct, frozen=True):
     fsync: str = ""
     save: str = ""
     eviction: str = ""
+    maxmemory: str = "0"
+    """Bytes; 0: no bound."""
 
     @classmethod
     def told(cls, settings: Mapping[Any, Any]) -> Self:
@@ -59,7 +62,16 @@ class Durability(msgspec.Struct, frozen=True):
             fsync=told.get("appendfsync", ""),
             save=told.get("save", ""),
             eviction=told.get("maxmemory-policy", ""),
+            maxmemory=told.get("maxmemory", "0"),
         )
+
+    def check(self) -> None:
+        """Raise Evicting where what was acknowledged would go again, record by record, without anybody's being told."""
+        if self.eviction.startswith("allkeys-") and self.maxmemory != "0":
+            raise Evicting(
+                f"this Redis removes keys when its {self.maxmemory} bytes are full (maxmemory-policy "
+                f"{self.eviction}): whole partitions would vanish; set maxmemory-policy noeviction"
+            )
 
     def warnings(self) -> list[str]:
         """What an operator should know, a sentence each; empty when all is well or nothing is known."""
@@ -108,6 +120,7 @@ class RedisStorage:
         early: EarlyAcknowledgement | None = None,
         disk: DiskRoom | None = None,
         counted: StoreCounters,
+        replicas_ms: int | None,
     ) -> None:
         """Use `open`."""
         shards.on_restored.append(partial(_count_reconnect, counted))
@@ -118,10 +131,10 @@ class RedisStorage:
         self._admin = admin
         self._shards = shards
         self.scripts = Scripts(shards, disk)
-        self.logs = RedisLogs(
-            shards, self.fence, producer_expiry_ms=producer_expiry_ms, early=early, disk=disk, counted=counted
-        )
-        self.native = RedisNative(self.scripts, url, self.fence, producer_expiry_ms=producer_expiry_ms, counted=counted)
+        self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
+        common: Any = {"producer_expiry_ms": producer_expiry_ms, "counted": counted, "copies": self._copies}
+        self.logs = RedisLogs(shards, self.fence, early=early, disk=disk, **common)
+        self.native = RedisNative(self.scripts, url, self.fence, **common)
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
@@ -140,6 +153,7 @@ class RedisStorage:
         journal_bytes: int = 0,
         disk: DiskRoom | None = None,
         counted: StoreCounters | None = None,
+        replicas_ms: int | None = None,
     ) -> Self:
         """Check the layout and connect.
 
@@ -154,13 +168,17 @@ class RedisStorage:
             journal_bytes: its size from now on; 0: it is not needed any more.
             disk: room on the disk that this Redis writes to, where that is known.
             counted: counts what goes on.
+            replicas_ms: how long acks=all waits for replicas at most (`replica.lag.time.max.ms`); None: this Redis
+                has none, nor ever will.
 
         Raises:
-            Unreachable, TooOld, WrongKind, WrongLayout; StoreError: the journal could not be made.
+            Unreachable, TooOld, WrongKind, WrongLayout, Evicting; StoreError: the journal could not be made.
         """
         keyspace = keyspace or Keyspace()
         try:
             await _check_version(admin)
+            await _check_scripts(admin)
+            (await _durability(admin)).check()
             empty = await admin.get(keyspace.version) is None
             cluster = await _check_layout(admin, keyspace)
             if alone:
@@ -186,7 +204,7 @@ class RedisStorage:
             early = EarlyAcknowledgement.over(journal, connection, counted)
         return cls(
             url, admin, shards, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, early=early,
-            disk=disk, counted=counted,
+            disk=disk, counted=counted, replicas_ms=replicas_ms,
         )  # fmt: skip
 
     def in_cluster(self, name: str) -> ClusterParts:
@@ -201,14 +219,7 @@ class RedisStorage:
 
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
-        try:
-            asked: list[dict[Any, Any]] = await on_primaries(
-                self._admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy"
-            )
-        except ERRORS:
-            return Durability()
-        # Of a cluster's primaries, whose settings should be the same, the weakest.
-        return max(map(Durability.told, asked), key=lambda each: len(each.warnings()))
+        return await _durability(self._admin)
 
     async def ping(self) -> None:
         """Raises StorageUnavailable when a hot connection is down."""
@@ -218,6 +229,7 @@ class RedisStorage:
         """Close the connections; what is stored stays."""
         await self.native.close()
         self.logs.flush()
+        await self._copies.close()
         await self._shards.close()
         self.logs.close()
         await self._admin.aclose()
@@ -249,6 +261,23 @@ async def _check_version(admin: redis.asyncio.Redis) -> None:
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
         if numbers and numbers < _OLDEST_REDIS:
             raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
+
+
+async def _durability(admin: redis.asyncio.Redis) -> Durability:
+    try:
+        asked: list[dict[Any, Any]] = await on_primaries(
+            admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory"
+        )
+    except ERRORS:
+        return Durability()
+    # Of a cluster's primaries, whose settings should be the same, the weakest.
+    return max(map(Durability.told, asked), key=lambda each: len(each.warnings()))
+
+
+async def _check_scripts(admin: redis.asyncio.Redis) -> None:
+    """Raise what redis-py raises where scripts may not be run."""
+    (sha, *_) = await on_primaries(admin, "execute_command", "SCRIPT LOAD", "return 1")
+    await on_primaries(admin, "execute_command", "EVALSHA", _text(sha), "0")
 
 
 async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:

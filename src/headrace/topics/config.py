@@ -15,6 +15,7 @@ from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
 MAX_LONG = 2**63 - 1
 _AS_RETENTION = -2
+MIN_INSYNC = "min.insync.replicas"
 
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
@@ -102,12 +103,12 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         doc="Batches stay compressed as their producer compressed them.",
     ),
     ConfigKey(
-        name="min.insync.replicas",
+        name=MIN_INSYNC,
         type=ConfigType.INT,
         default="1",
         minimum=1,
-        maximum=1,
-        doc="How many copies acks=all waits for: the one in Redis; Redis' replicas are not waited for.",
+        doc="How many servers must have a batch before acks=all is answered: the Redis primary, and beyond 1 its "
+        "replicas. Not above 1 with the embedded Valkey, which has none.",
     ),
     ConfigKey(
         name="headrace.storage",
@@ -211,6 +212,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_after_max_ms: int
     native: bool = False
     """True: an entry per record in a plain Redis Stream."""
+    min_insync_replicas: int = 1
+    """How many servers must have what acks=all is answered for."""
     sequence_bits: int = 10
     """Native topics: bits of an offset that hold the sequence of the entry id."""
 
@@ -262,6 +265,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
         native=native,
+        min_insync_replicas=number(MIN_INSYNC),
         sequence_bits=number("offset.sequence.bits"),
     )
 

@@ -77,6 +77,18 @@ class StorageUnavailable(TopicError):
     """Redis does not answer; whether the last write happened is not known."""
 
 
+class StorageMoving(StorageUnavailable):
+    """The keys are on their way from one shard of a Redis Cluster to another, and take nothing meanwhile."""
+
+
+class NotEnoughReplicas(TopicError):
+    """Fewer servers have the log than `min.insync.replicas` asks for; nothing was appended."""
+
+
+class NotEnoughReplicasAfterAppend(TopicError):
+    """A batch was appended, and fewer servers have it than `min.insync.replicas` asks for."""
+
+
 class ArchiveUnavailable(TopicError):
     """Records that are not in Redis any more cannot be read from their archive just now."""
 

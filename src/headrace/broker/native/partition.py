@@ -12,6 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.cache import Buffer
+from headrace.broker.copied import check_copies, confirmed
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, NativeStorage
@@ -158,12 +159,19 @@ class NativePartition:
 
     # Appending
 
-    def append(self, append: Append, done: AppendDone) -> None:
-        """Store a checked batch, an entry per record. Raises CorruptBatch, UnknownTopic, StorageUnavailable."""
+    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
+        """Store a checked batch, an entry per record; see `Partition.append`. Anybody reads it as soon as it is there.
+
+        Raises:
+            CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas.
+        """
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
         if self.paused:
             raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
+        if copies > 1 and wait_ms:
+            check_copies(self.native.copies, self.stream, copies)
+            done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
         self.native.append(self.place, append, partial(self._stored_native, append, done))
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:

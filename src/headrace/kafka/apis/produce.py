@@ -3,7 +3,8 @@
 Behavior
 - One record batch per partition, stored byte for byte; only its header and CRC are read.
 - Answered when Redis has answered. acks=0 gets no answer, and an error closes the connection, as in Kafka.
-- acks=1 and acks=all are the same here: the answer means written.
+- acks=all waits for as many replicas of Redis as min.insync.replicas asks for, for the request's time-out at most;
+  where it asks for none beyond the primary, which is the default, acks=1 and acks=all are the same.
 - One batch for one partition, which is what nearly every client sends, takes a shortcut around the codec's structures.
 
 Version notes
@@ -29,13 +30,29 @@ from headrace.kafka.needs import its_transaction, topics, transactional_ids
 from headrace.kafka.refusing import No, Place, parts, transaction_of
 from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
 from headrace.records.pure import HeaderFields
-from headrace.topics.errors import Fenced, InvalidRecord, NotLeader, StorageFull, StorageUnavailable, TopicError
+from headrace.topics.errors import (
+    Fenced,
+    InvalidRecord,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    StorageFull,
+    StorageUnavailable,
+    TopicError,
+)
 from headrace.topics.model import Appended
 
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
 """`socket.request.max.bytes` alone bounds what carries records."""
-_TOLD_ELSEWHERE = (StorageUnavailable, StorageFull, Fenced, NotLeader)
+_TOLD_ELSEWHERE = (
+    StorageUnavailable,
+    StorageFull,
+    Fenced,
+    NotLeader,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+)
 """What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
 _log = structlog.get_logger("headrace.kafka")
 PRODUCE = ProduceRequest.API_KEY
@@ -113,6 +130,7 @@ class _OneBatch(Served, eq=False):
     index: int = 0
     batch: bytearray | memoryview = _NOTHING
     header: HeaderFields | None = None
+    wait_ms: int = 0
     log_append_ms: int = -1
     log_start: int = -1
 
@@ -127,7 +145,15 @@ class _OneBatch(Served, eq=False):
             now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
                 self.log_append_ms = now_ms
-            live.append(index, self.batch, now_ms, self._settle, zstd_allowed=self.version >= 7, header=self.header)
+            live.append(
+                index,
+                self.batch,
+                now_ms,
+                self._settle,
+                zstd_allowed=self.version >= 7,
+                header=self.header,
+                wait_ms=self.wait_ms,
+            )
         except TopicError as error:
             self._settle(error)
 
@@ -163,7 +189,7 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
     one = read(buffer, start, stop, owned)
     if one is None:
         return None
-    version, correlation_id, topic, index, batch, header = one
+    version, correlation_id, topic, index, batch, header, wait_ms = one
     return _OneBatch(
         outlet,
         PRODUCE,
@@ -175,6 +201,7 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
         index=index,
         batch=batch,
         header=header,
+        wait_ms=wait_ms,
     )
 
 
@@ -249,7 +276,7 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
         pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
         now_ms = exchange.broker.clock.now_ms()
         for name, data, answer in work:
-            _append_or_refuse(request.acks, name, data, answer, now_ms, exchange, pending)
+            _append_or_refuse(request, name, data, answer, now_ms, exchange, pending)
     return None
 
 
@@ -278,14 +305,14 @@ async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceRe
             answer = Answer(index=data.index)
             answers.append(answer)
             pending.expect()
-            _append_or_refuse(request.acks, topic.name, data, answer, now_ms, exchange, pending)
+            _append_or_refuse(request, topic.name, data, answer, now_ms, exchange, pending)
     pending.given()
     await settled
     return None if request.acks == 0 else response
 
 
 def _append_or_refuse(
-    acks: int,
+    request: ProduceRequest,
     name: str,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
@@ -293,15 +320,18 @@ def _append_or_refuse(
     exchange: Exchange,
     pending: _Pending,
 ) -> None:
+    acks = request.acks
     if acks not in _ACKS:
         error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1")
         pending.settle(name, answer, -1, error)
         return
-    _append(exchange.broker, name, data, answer, now_ms, exchange, pending)
+    wait_ms = max(1, request.timeout_ms) if acks == -1 else 0
+    _append(exchange.broker, wait_ms, name, data, answer, now_ms, exchange, pending)
 
 
 def _append(
     broker: Broker,
+    wait_ms: int,
     name: str,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
@@ -321,6 +351,6 @@ def _append(
         answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
         # What is stored and what is answered are one reading of the clock.
         done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
-        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7)
+        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7, wait_ms=wait_ms)
     except TopicError as error:
         pending.settle(name, answer, -1, error)

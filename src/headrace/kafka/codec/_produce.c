@@ -122,7 +122,7 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
     expect(cursor, read_length(cursor, version, 0) == -1); /* no transactional id */
     int16_t acks = read_int16(cursor);
     expect(cursor, acks == -1 || acks == 1);
-    read_int32(cursor); /* the time-out is nothing to a broker alone */
+    int32_t timeout_ms = read_int32(cursor);
     expect(cursor, read_length(cursor, version, 1) == 1);
     int32_t name_size = read_length(cursor, version, 0);
     const char *name = read_ascii(cursor, name_size);
@@ -146,7 +146,9 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
         Py_XDECREF(batch);
         return NULL;
     }
-    return Py_BuildValue("iiNiNN", version, (int)correlation_id, topic, (int)index, batch, fields);
+    /* Who wants no copies waits for none; who wants them waits. */
+    int wait_ms = acks != -1 ? 0 : timeout_ms > 0 ? (int)timeout_ms : 1;
+    return Py_BuildValue("iiNiNNi", version, (int)correlation_id, topic, (int)index, batch, fields, wait_ms);
 }
 
 static PyObject *produce_read(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)

@@ -2,7 +2,7 @@ from headrace.records.pure import Buffer, HeaderFields
 
 def read(
     buffer: Buffer, start: int, stop: int, owned: bool, /
-) -> tuple[int, int, str, int, bytearray | memoryview, HeaderFields] | None: ...
+) -> tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int] | None: ...
 def accepted(
     version: int,
     correlation_id: int,

@@ -13,8 +13,9 @@ from typing import Final
 from headrace.kafka.codec.wire import Buffer, varint
 from headrace.records.pure import HeaderFields
 
-Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields]
-"""Version, correlation id, topic, partition, the record batch in memory of its own, and its header."""
+Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int]
+"""Version, correlation id, topic, partition, the record batch in memory of its own, its header, and how many ms
+acks=all waits for replicas, 0 for acks=1."""
 
 read: Callable[[Buffer, int, int, bool], Plain | None]
 """A whole request from its header on: one batch for one partition, acks 1 or all, no transactional id, ASCII only.

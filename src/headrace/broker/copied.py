@@ -1,0 +1,135 @@
+"""Batches that Redis has and that wait for its replicas: where a topic's `min.insync.replicas` is above 1.
+
+As in Kafka, the high watermark waits with them: what nobody can read yet, nobody can miss when a replica takes over
+that has not got it. Where the replicas do not come in time, whoever wanted them is told, and the batch can be read all
+the same, as in Kafka once the replica has left the in-sync ones.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from headrace.broker.ports import AppendDone, Copies
+from headrace.topics.config import MIN_INSYNC, TopicConfig
+from headrace.topics.errors import InvalidConfig, NotEnoughReplicas
+from headrace.topics.model import Append, Appended
+
+Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
+
+
+class _Held:
+    """A batch that nobody can read yet."""
+
+    __slots__ = ("append", "done", "placed", "result")
+
+    def __init__(self, append: Append, placed: Appended, done: AppendDone | None) -> None:
+        self.append = append
+        self.placed = placed
+        self.done = done
+        """None: whoever appended it has been told."""
+        self.result: Appended | Exception | None = None
+        """How it went; None: it is not known yet."""
+
+
+class Copied:
+    """Those of one partition, in order."""
+
+    __slots__ = ("_copies", "_held", "_placed", "_stream")
+
+    def __init__(self, copies: Copies, stream: str, placed: Placed) -> None:
+        """Hold nothing yet.
+
+        Args:
+            copies: waits for replicas.
+            stream: the partition's.
+            placed: makes a batch readable and then tells whoever appended it, or only tells of an error; called in the
+                order of the log.
+        """
+        self._held: deque[_Held] = deque()
+        self._copies = copies
+        self._stream = stream
+        self._placed = placed
+
+    def hold(
+        self, append: Append, placed: Appended, done: AppendDone, wanted: int, wait_ms: int, error: Exception | None
+    ) -> None:
+        """Redis has a batch, unless there is an error: it can be read when so many servers have it, or time is over.
+
+        Args:
+            append: the batch.
+            placed: where it is.
+            done: told when so many servers have it; or now, where `wait_ms` is 0.
+            wanted: how many servers shall have it.
+            wait_ms: how long `done` waits at most.
+            error: why Redis has not got it.
+        """
+        if error is not None:
+            self._placed(append, placed, done, error)
+            return
+        held = _Held(append, placed, done if wait_ms else None)
+        self._held.append(held)
+        if not wait_ms:
+            done(placed)
+        if wanted == 1:
+            self._confirmed(held, None)
+        else:
+            self._copies.confirm(self._stream, wanted, wait_ms or _LONGEST_MS, partial(self._confirmed, held))
+
+    def _confirmed(self, held: _Held, error: Exception | None) -> None:
+        held.result = error or held.placed
+        waiting = self._held
+        while waiting and waiting[0].result is not None:
+            first = waiting.popleft()
+            self._placed(first.append, first.placed, partial(_tell, first.done, first.result), None)
+
+    def fail(self, error: Exception) -> None:
+        """The log is to be opened anew, or is another's: whoever opens it shows what is in it."""
+        waiting, self._held = self._held, deque()
+        for held in waiting:
+            if held.done is not None:
+                held.done(error)
+
+
+_LONGEST_MS = 2**31 - 1
+"""`replica.lag.time.max.ms` bounds it."""
+
+
+def _tell(done: AppendDone | None, result: Appended | Exception | None, _placed: Appended | Exception) -> None:
+    if done is not None:
+        assert result is not None
+        done(result)
+
+
+def check_possible(
+    copies: Copies, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
+) -> None:
+    """Raise InvalidConfig where a topic's own configuration asks for copies that there can never be.
+
+    `before`: the configuration that it has; what does not change is not asked about.
+    """
+    wanted = resolved.min_insync_replicas
+    asked = config.get(MIN_INSYNC) != (before or {}).get(MIN_INSYNC)
+    if asked and wanted > 1 and not copies.possible:
+        raise InvalidConfig(
+            f"{MIN_INSYNC}={wanted}: the embedded Valkey has no replicas, so 1 is all there is; "
+            "start the server over a Redis with replicas (--redis URL)"
+        )
+
+
+def check_copies(copies: Copies, stream: str, wanted: int) -> None:
+    """Raise NotEnoughReplicas where it is known that too few servers would have what is appended."""
+    why = copies.short(stream, wanted)
+    if why:
+        raise NotEnoughReplicas(why)
+
+
+def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
+    """Tells `done` of a batch that is there once so many servers have it, and of an error at once."""
+
+    def placed(result: Appended | Exception) -> None:
+        if isinstance(result, Exception):
+            done(result)
+        else:
+            copies.confirm(stream, wanted, wait_ms, lambda error: done(error or result))
+
+    return placed

@@ -1,0 +1,255 @@
+"""Waits until replicas have what a primary has acknowledged: `broker.ports.Copies`.
+
+Each primary has a barrier for each number of copies, over a connection of its own: a tiny write, then WAIT, one round
+at a time for all who ask meanwhile. WAIT blocks the connection that it is sent over, and says of a connection without a
+write of its own that all is well; so neither can be left out. The write lies behind everything that the primary has
+acknowledged before it was sent, so a replica that has it has that too.
+
+A round counts only where the primary is what it was when the connection that carries the batches was made: the same
+reign of the same server, which its replication id tells (`INFO replication`; it changes with each promotion). So a
+primary that was deposed meanwhile, or another server at the same address, confirms nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import structlog
+
+from headrace.keyspace.keys import barrier_of
+from headrace.store.connection import ANSWER_S, Connection
+from headrace.store.errors import Unreachable
+from headrace.store.shards import Shards
+from headrace.store.standing import Standing
+from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavailable
+
+ConfirmDone = Callable[[Exception | None], None]
+
+_SLICE_S: Final = 0.25
+"""How long one WAIT blocks: whoever comes meanwhile waits as long."""
+_LOOK_AGAIN_S: Final = 0.1
+"""How soon a primary that was short of replicas is asked again, when somebody wants to know."""
+_KEPT_MS: Final = 60_000
+"""When the key of a barrier's write goes by itself."""
+_OTHER_PRIMARY: Final = "it is not the primary that it was"
+_log = structlog.get_logger("headrace.store")
+
+
+class _Asked:
+    """Somebody who waits."""
+
+    __slots__ = ("deadline", "done", "stream")
+
+    def __init__(self, stream: str, deadline: float, done: ConfirmDone) -> None:
+        self.stream = stream
+        self.deadline = deadline
+        self.done = done
+
+
+class Copies:
+    """The barriers of all primaries."""
+
+    possible = True
+    """Whether there may be replicas."""
+
+    def __init__(self, shards: Shards, most_wait_ms: int) -> None:
+        """Ask nothing yet.
+
+        Args:
+            shards: the primaries.
+            most_wait_ms: how long anybody waits for a replica (`replica.lag.time.max.ms`).
+        """
+        self._shards = shards
+        self._most_wait_s = most_wait_ms / 1000
+        self._barriers: dict[Connection, dict[int, _Barrier]] = {}
+        """By how many copies they wait for."""
+        self._ending: set[asyncio.Task[None]] = set()
+        shards.on_lost.append(self._lost)
+
+    def confirm(self, stream: str, copies: int, wait_ms: int, done: ConfirmDone) -> None:
+        """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.Copies`."""
+        wait_s = min(wait_ms / 1000, self._most_wait_s)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        self._at(stream, copies).add(_Asked(stream, deadline, done))
+
+    def short(self, stream: str, copies: int) -> str:
+        """Why so few servers have what the primary of a stream has; empty where that is not known."""
+        return self._at(stream, copies).short(stream)
+
+    def _at(self, stream: str, copies: int) -> "_Barrier":
+        connection = self._shards.at(stream)
+        barriers = self._barriers.setdefault(connection, {})
+        if copies not in barriers:
+            barriers[copies] = _Barrier(connection, copies)
+        return barriers[copies]
+
+    def _lost(self, connection: Connection) -> None:
+        for barrier in self._barriers.pop(connection, {}).values():
+            barrier.stop(StorageUnavailable("the connection to Redis was lost before its replicas had all"))
+            task = asyncio.get_running_loop().create_task(barrier.close())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for connection in tuple(self._barriers):
+            self._lost(connection)
+        await asyncio.gather(*self._ending)
+
+
+class NoCopies:
+    """Of a server that can have no replicas: the embedded Valkey."""
+
+    possible = False
+
+    def confirm(self, stream: str, copies: int, _wait_ms: int, done: ConfirmDone) -> None:
+        """Nothing will come."""
+        done(NotEnoughReplicasAfterAppend(self.short(stream, copies)))
+
+    def short(self, _stream: str, copies: int) -> str:
+        """Always."""
+        return f"min.insync.replicas={copies}: the embedded Valkey has no replicas"
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _Barrier:
+    """Waits until so many servers have what one primary has acknowledged."""
+
+    def __init__(self, batches: Connection, copies: int) -> None:
+        """`batches`: the connection that carries what is waited for."""
+        self._batches = batches
+        self._copies = copies
+        self._own = Connection(batches.url)
+        self._waiting: list[_Asked] = []
+        self._task: asyncio.Task[None] | None = None
+        self._reached: int | None = None
+        """How many servers had all when there were enough, or too few for too long; None: neither was seen yet."""
+        self._next_look = -inf
+
+    def add(self, asked: _Asked) -> None:
+        """Tell somebody."""
+        self._waiting.append(asked)
+        self._begin(asked.stream)
+
+    def short(self, stream: str) -> str:
+        """See `Copies.short`; has the primary looked at again."""
+        reached = self._reached
+        if reached is not None and reached >= self._copies:
+            return ""
+        if asyncio.get_running_loop().time() >= self._next_look:
+            self._begin(stream)
+        return "" if reached is None else self._few(reached)
+
+    def _begin(self, stream: str) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(stream), name="replicas")
+
+    async def _run(self, stream: str) -> None:
+        """Ask in rounds until nobody waits; at least once."""
+        loop, copies = asyncio.get_running_loop(), self._copies
+        while True:
+            asked, self._waiting = self._waiting, []
+            if asked:
+                # Where a key of this slot cannot be written just now (resharding), the next round takes another.
+                asked.append(asked.pop(0))
+                stream = asked[-1].stream
+            reached = attached = None
+            deadline = min((each.deadline for each in asked), default=inf)
+            try:
+                reached, attached = await self._round(stream, deadline)
+            except _Deposed as error:
+                self._waiting = [*asked, *self._waiting]
+                self._batches.give_up(str(error))
+                self.stop(StorageUnavailable(str(error)))
+                return
+            except (StorageUnavailable, Unreachable, TimeoutError) as error:
+                _log.debug("replicas were not asked", reason=str(error))
+            except BaseException:
+                self._waiting = [*asked, *self._waiting]
+                raise
+            now = loop.time()
+            enough = reached is not None and reached >= copies
+            never = attached is not None and attached + 1 < copies
+            told = asked if enough or never else [each for each in asked if now >= each.deadline]
+            left = [] if enough or never else [each for each in asked if now < each.deadline]
+            if reached is not None and (enough or never or told):
+                self._know(reached)
+            self._waiting = [*left, *self._waiting]
+            for each in told:
+                _tell(each, None if enough else NotEnoughReplicasAfterAppend(self._few(reached)))
+            self._next_look = now + _LOOK_AGAIN_S
+            if not self._waiting:
+                return
+            if reached is None:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _know(self, reached: int) -> None:
+        copies, was_short = self._copies, self._reached is not None and self._reached < self._copies
+        self._reached = reached
+        if reached < copies and not was_short:
+            _log.warning("too few servers have what is acknowledged", wanted=copies, have=reached)
+        elif reached >= copies and was_short:
+            _log.info("enough servers have what is acknowledged", wanted=copies, have=reached)
+
+    def _few(self, reached: int | None) -> str:
+        have = "it is not known how many have" if reached is None else f"{reached} have"
+        return f"min.insync.replicas={self._copies}: {have} what Redis has acknowledged"
+
+    async def _round(self, stream: str, deadline: float) -> tuple[int, int]:
+        """How many servers have all that the primary had acknowledged, and how many replicas are attached."""
+        own = self._own
+        try:
+            async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + ANSWER_S) + _SLICE_S):
+                if not own.made:
+                    await own.open()
+                await own.ready()
+                written, reached, info = await asyncio.gather(
+                    own.call("SET", barrier_of(stream), "", "PX", _KEPT_MS),
+                    own.call("WAIT", self._copies - 1, int(_SLICE_S * 1000)),
+                    own.call("INFO", "replication"),
+                    return_exceptions=True,
+                )
+        except TimeoutError:
+            own.give_up("it does not answer")
+            raise
+        if str(written).startswith("READONLY"):
+            raise _Deposed(_OTHER_PRIMARY)
+        if isinstance(info, bytes):
+            standing = Standing.read(info)
+            if not standing.same_reign(self._batches.standing):
+                raise _Deposed(_OTHER_PRIMARY)
+        for reply in (written, reached, info):
+            if isinstance(reply, BaseException):
+                raise StorageUnavailable(f"Redis does not say what its replicas have: {reply}")
+        return 1 + int(str(reached)), standing.replicas
+
+    def stop(self, error: Exception) -> None:
+        """Wait for nothing more."""
+        asked, self._waiting = self._waiting, []
+        if self._task is not None:
+            self._task.cancel()
+        for each in asked:
+            _tell(each, error)
+
+    async def close(self) -> None:
+        """Close the connection; after `stop`."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        # What the last round had taken with it.
+        self.stop(StorageUnavailable("the connection to Redis was lost before its replicas had all"))
+        await self._own.close()
+
+
+class _Deposed(Exception):
+    """The primary is not what it was when what is waited for was written."""
+
+
+def _tell(asked: _Asked, result: Exception | None) -> None:
+    try:
+        asked.done(result)
+    except Exception:
+        # One request's trouble; every other one still gets its own answer.
+        _log.exception("a confirmation could not be handled")

@@ -1,0 +1,56 @@
+"""Brokers whose clocks differ by a minute: nobody is missed for it, nothing is lost, and they ask each other."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.harness.brokers import KEPT, Brokers
+from tests.harness.ledger import Ledger
+from tests.harness.redis import RedisServer
+
+from headrace.testing import server
+from headrace.testing.oci import OciClients, put
+
+PARTITIONS = 6
+OFFSETS_S = {1: -60, 2: 0, 3: 60}
+pytestmark = pytest.mark.apt
+
+
+@pytest.fixture
+def three() -> Iterator[Brokers]:
+    library = subprocess.run(["faketime", "now", "printenv", "LD_PRELOAD"], capture_output=True, text=True, check=True)
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(RedisServer(options=KEPT))
+        servers = {}
+        for node, offset in OFFSETS_S.items():
+            environment = {
+                "LD_PRELOAD": library.stdout.strip(),
+                "FAKETIME": f"{offset:+d}s",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+            made = server(redis=redis.url, node_id=node, environment=environment)
+            servers[node] = stack.enter_context(made)
+        brokers = Brokers(servers)
+        brokers.agree(list(servers))
+        yield brokers
+
+
+def test_nobody_is_missed_and_nothing_is_lost(three: Brokers) -> None:
+    views = {node: each.log().count('"event": "view"') for node, each in three.servers.items()}
+    topic = f"topic-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": three.kafka})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
+        ledger.send(6_000)
+        ledger.settle()
+        assert ledger.refused == {}
+        ledger.check(three.kafka)
+    # Every broker asks the others for what they lead: their seals have the time in them.
+    stream = OciClients(three.servers[1].http).create_stream(f"stream-{topic}", PARTITIONS).id
+    for each in three.servers.values():
+        values = [str(number) for number in range(20)]
+        assert len(put(OciClients(each.http).stream_client(), str(stream), *values)) == len(values)
+    assert {node: each.log().count('"event": "view"') for node, each in three.servers.items()} == views

@@ -1,0 +1,152 @@
+"""`min.insync.replicas` above 1 over real replicas: who is acknowledged, who is refused, and what a failover keeps.
+
+`make test-redis-cluster` runs this over the embedded Valkey, `make test-apt` over Debian's Redis.
+"""
+
+import signal
+from collections.abc import Iterator
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from oci.exceptions import ServiceError
+from tests.harness.ledger import Ledger
+from tests.harness.redis import debian_redis_program
+from tests.harness.redis_cluster import RedisCluster, wait_for
+from tests.harness.replicated import Replicated
+from tests.harness.wire import Wire, batch
+
+from headrace.kafka.codec.messages import ProduceResponse
+from headrace.kafka.errors import Code
+from headrace.testing import Server, ServerFailed, server
+from headrace.testing.oci import OciClients, put
+
+PARTITIONS = 3
+BOTH = [
+    pytest.param("valkey", marks=pytest.mark.redis_cluster),
+    pytest.param("redis", marks=pytest.mark.apt),
+]
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def replicated(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    with Replicated(debian_redis_program() if request.param == "redis" else None) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(replicated: Replicated) -> Iterator[Server]:
+    with server(redis=replicated.url, min_insync_replicas=2, replica_lag_time_max_ms=500) as running:
+        yield running
+
+
+def created(kafka: str, **config: str) -> str:
+    name = f"topic-{uuid4().hex[:8]}"
+    made = NewTopic(name, PARTITIONS, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([made])[name].result(30)
+    return name
+
+
+def produced(broker: Server, topic: str, acks: int = -1) -> ProduceResponse.PartitionProduceResponse:
+    """The answer to one batch."""
+    with Wire(broker.kafka) as wire:
+        return wire.produce(topic, batch(b"value"), acks=acks)
+
+
+def accepted(broker: Server, topic: str) -> bool:
+    return bool(produced(broker, topic).error_code == Code.NONE)
+
+
+def refused(broker: Server, topic: str) -> bool:
+    """Before the append."""
+    return bool(produced(broker, topic).error_code == Code.NOT_ENOUGH_REPLICAS)
+
+
+@pytest.mark.parametrize("storage", ["log", "native"])
+def test_a_replica_that_hangs_is_missed(broker: Server, replicated: Replicated, storage: str) -> None:
+    topic = created(broker.kafka, headrace_storage=storage)
+    clients = OciClients(broker.http)
+    stream = clients.create_stream(f"stream-{topic}")
+    (replica,) = replicated.replicas
+    wait_for(lambda: accepted(broker, topic), "the replica to be there")
+    replica.send(signal.SIGSTOP)
+    try:
+        after = produced(broker, topic)
+        assert after.error_code == Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert after.error_message == "min.insync.replicas=2: 1 have what Redis has acknowledged"
+        # It is known now.
+        assert produced(broker, topic).error_code == Code.NOT_ENOUGH_REPLICAS
+        assert produced(broker, topic, acks=1).error_code == Code.NONE
+        with pytest.raises(ServiceError) as told:
+            put(clients.stream_client(), str(stream.id), "value")
+        assert told.value.status == 503
+    finally:
+        replica.send(signal.SIGCONT)
+    wait_for(lambda: accepted(broker, topic), "the replica to be back")
+
+
+def test_an_idempotent_producer_gets_over_it(broker: Server, replicated: Replicated) -> None:
+    """What was appended and not acknowledged is found when it is sent again."""
+    topic = created(broker.kafka)
+    (replica,) = replicated.replicas
+    with Ledger(broker.kafka, topic, partitions=PARTITIONS) as ledger:
+        for _ in range(3):
+            ledger.send(300)
+            ledger.wait_for(sum(ledger.sent))
+            replica.send(signal.SIGSTOP)
+            try:
+                ledger.send(300)
+                probe = created(broker.kafka)
+                wait_for(partial(refused, broker, probe), "the replica to be missed")
+                assert ledger.acknowledged_count < sum(ledger.sent)
+            finally:
+                replica.send(signal.SIGCONT)
+        ledger.settle()
+        assert ledger.refused == {}
+        ledger.check(broker.kafka)
+
+
+def test_more_copies_than_there_are_servers(broker: Server) -> None:
+    topic = created(broker.kafka, min_insync_replicas="3")
+    wait_for(partial(refused, broker, topic), "the replicas to be counted")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", BOTH)
+def test_a_shard_that_is_killed_loses_nothing_that_was_acknowledged(program: str) -> None:
+    """Its replica hangs at times, so that there is something to be lost; no write waits for it to have all."""
+    with (
+        RedisCluster(debian_redis_program() if program == "redis" else None, primaries=3, replicas=1) as cluster,
+        server(
+            redis=cluster.url, min_insync_replicas=2, replica_lag_time_max_ms=500, broker_session_timeout_ms=1_500
+        ) as broker,
+    ):
+        topic = created(broker.kafka)
+        with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=5_000) as ledger:
+            for primary in [node for node in cluster.nodes if node.is_primary]:
+                replica = cluster.replica_of(primary)
+                ledger.send(3_000)
+                ledger.wait_for(ledger.acknowledged_count + 300)
+                replica.send(signal.SIGSTOP)
+                ledger.send(3_000)
+                primary.kill()
+                replica.send(signal.SIGCONT)
+                wait_for(partial(getattr, replica, "is_primary"), f"{replica.host} to take over")
+                primary.start()
+                cluster.agree()
+            ledger.settle()
+            assert ledger.refused == {}
+            ledger.check(broker.kafka)
+
+
+def test_the_embedded_valkey_has_no_replicas() -> None:
+    with server() as embedded:
+        admin = AdminClient({"bootstrap.servers": embedded.kafka})
+        wanted = NewTopic("wanted", 1, 1, config={"min.insync.replicas": "2"})
+        with pytest.raises(KafkaException, match=r"min\.insync\.replicas=2: the embedded Valkey has no replicas"):
+            admin.create_topics([wanted])["wanted"].result(30)
+    with pytest.raises(ServerFailed, match=r"min\.insync\.replicas=2: the embedded Valkey has no replicas"):
+        server(min_insync_replicas=2).__enter__()
