@@ -163,6 +163,16 @@ def test_certificates_of_strangers_and_of_the_past_are_refused(
         assert secured.session_reused is False
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_whose_certificate_is_refused_is_told_so(
+    server: InProcessServer, own: Made, foreign: Made, version: ssl.TLSVersion
+) -> None:
+    with_it = context(own, foreign.client)
+    with_it.minimum_version = with_it.maximum_version = version
+    with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
+        handshake(server.listeners["SSL"], with_it)
+
+
 def test_old_versions_of_tls_are_refused(server: InProcessServer, own: Made) -> None:
     old = context(own)
     old.set_ciphers("ALL:@SECLEVEL=0")

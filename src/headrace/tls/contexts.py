@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 import structlog
 
+from headrace.tls.alerts import TellingContext
+
 _log = structlog.get_logger("headrace.tls")
 
 ClientAuth = Literal["none", "requested", "required"]
@@ -107,7 +109,7 @@ def _look(files: TlsFiles) -> _Stamp:
 
 
 def _load(files: TlsFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = TellingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A session that is resumed is not asked for its certificate again, whoever was removed from the truststore since.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION

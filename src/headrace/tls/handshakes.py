@@ -13,6 +13,7 @@ from typing import Protocol
 import structlog
 
 from headrace.tasks import end
+from headrace.tls.alerts import ACCEPTED
 from headrace.tls.contexts import TlsContexts
 
 HANDSHAKE_S = 10
@@ -48,6 +49,7 @@ class TlsAcceptor:
         listener: str,
         protocol: Callable[[], asyncio.BaseProtocol],
         late: Callable[[str], int] = lambda host: 0,
+        turn: Callable[[], int | None] = lambda: 0,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -57,12 +59,14 @@ class TlsAcceptor:
             listener: the name that the log has.
             protocol: makes the protocol of one connection.
             late: told an address that connects: for how many ms it is kept waiting, and then refused; 0: it is not.
+            turn: for how many ms a connection waits for its turn, before its handshake; None: it is refused.
         """
         self._contexts = contexts
         self._limits = limits
         self._listener = listener
         self._protocol = protocol
         self._late = late
+        self._turn = turn
         self._handshakes: set[asyncio.Task[None]] = set()
         self._counted: set[Peer] = set()
         self._accepting: asyncio.Task[None] | None = None
@@ -96,8 +100,7 @@ class TlsAcceptor:
                 continue
             peer = address[:2]
             self._counted.add(peer)
-            wait_ms = self._late(address[0])
-            task = loop.create_task(self._refuse(accepted, peer, wait_ms) if wait_ms else self._begin(accepted, peer))
+            task = loop.create_task(self._receive(accepted, peer))
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
@@ -109,6 +112,21 @@ class TlsAcceptor:
         if peer in self._counted:
             self._counted.discard(peer)
             self._limits.forget(peer[0])
+
+    async def _receive(self, accepted: socket.socket, peer: Peer) -> None:
+        """Refuse a connection, or make its handshake when it is its turn."""
+        wait_ms = self._late(peer[0])
+        turn_ms = None if wait_ms else self._turn()
+        if turn_ms is None:
+            await self._refuse(accepted, peer, wait_ms)
+            return
+        if turn_ms:
+            try:
+                await asyncio.sleep(turn_ms / 1000)
+            except asyncio.CancelledError:
+                await self._refuse(accepted, peer, 0)
+                raise
+        await self._begin(accepted, peer)
 
     async def _refuse(self, accepted: socket.socket, peer: Peer, wait_ms: int) -> None:
         """Close a connection after a while: who connects again at once is to be slowed down."""
@@ -123,6 +141,7 @@ class TlsAcceptor:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ACCEPTED.set(accepted)
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._protocol,
                 accepted,
