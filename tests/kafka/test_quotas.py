@@ -1,9 +1,12 @@
 """Clients are slowed down as Kafka does it: told for how long, and then not served (KIP-219)."""
 
+import contextlib
+import datetime as dt
 import select
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from headrace.kafka.codec.messages import (
 )
 from headrace.kafka.errors import Code
 from headrace.testing.inprocess import InProcessServer
+from headrace.tls.files import create
 
 Part = AlterClientQuotasRequest.EntityData
 Op = AlterClientQuotasRequest.OpData
@@ -74,7 +78,7 @@ def admin(limited: InProcessServer) -> Iterator[Admin]:
             wire.alter(gone, False, **dict.fromkeys((one.key for one in entity.values), None))
 
 
-def is_silent(wire: Wire, admin: Admin) -> bool:
+def is_silent(wire: Wire, admin: Wire) -> bool:
     """Whether a connection has no answer, though somebody else who asked later has."""
     for _ in range(3):
         admin.ask(METADATA, 9)
@@ -206,6 +210,32 @@ def test_connections_from_an_address_are_made_at_a_rate(limited: InProcessServer
     limited.clock.advance(seconds=12)
     with Wire(limited.kafka) as welcome:
         assert welcome.ask(METADATA, 9).brokers
+
+
+def test_connections_of_everybody_take_their_turns(tmp_path: Path) -> None:
+    made = create(tmp_path, (), "jane", dt.datetime.now(dt.UTC))
+    with InProcessServer(
+        listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        ssl_keystore_location=made.server,
+        max_connection_creation_rate=1,
+    ) as running:
+        with contextlib.ExitStack() as stack:
+            # Ten at once, and a few more where the time went on meanwhile; the last one waits.
+            early = [stack.enter_context(Wire(running.kafka)) for _ in range(16)]
+            assert early[0].ask(METADATA, 9).brokers
+            early[-1].send(METADATA, 9)
+            assert is_silent(early[-1], early[0])
+            running.clock.advance(seconds=10)
+            assert early[-1].receive().brokers
+            # Those for whom it would take too long are not kept waiting.
+            more = [stack.enter_context(Wire(running.kafka)) for _ in range(40)]
+            assert more[-1].socket.recv(1) == b""
+            host, port = running.listeners["SSL"].split(":")
+            secured = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(10)]
+            assert secured[-1].recv(1) == b""
+        running.clock.advance(seconds=60)
+        with Wire(running.kafka) as welcome:
+            assert welcome.ask(METADATA, 9).brokers
 
 
 def test_what_is_set_can_be_asked_for(admin: Admin) -> None:

@@ -2,7 +2,17 @@
 
 from headrace.topics.values import ConfigKey, ConfigType
 
+UNLIMITED_RATE = 2**31 - 1
+"""`max.connection.creation.rate` where there is none."""
 QUOTA_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="max.connection.creation.rate",
+        type=ConfigType.INT,
+        default=str(UNLIMITED_RATE),
+        minimum=1,
+        doc="How many connections a second the Kafka listeners take up together, measured over the windows of quotas. "
+        "Those beyond wait for their turn, or are closed where that would take more than ten seconds.",
+    ),
     ConfigKey(
         name="quota.window.num",
         type=ConfigType.INT,

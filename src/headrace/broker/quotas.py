@@ -3,12 +3,14 @@
 import asyncio
 import ipaddress
 from collections.abc import Mapping
-from typing import TypeVar
+from functools import partial
 
 import msgspec
 
 from headrace.broker.clock import Clock
+from headrace.broker.meters import Maker, Meters
 from headrace.broker.ports import DocumentStorage
+from headrace.broker.quota_settings import UNLIMITED_RATE
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.whole import to_the_end
 from headrace.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, Filter, Held, Key, held, held_by_address
@@ -22,7 +24,8 @@ LONGEST_NAME = 256
 """Characters of a user or a client id by which it is told from others."""
 _MOST_KNOWN = 4_096
 """Clients whose limits are remembered."""
-_MOST_METERS = 10_000
+_LONGEST_WAIT_MS = 10_000
+"""How long connections beyond `max.connection.creation.rate` wait at most: as long as a handshake may take."""
 
 _parts = msgspec.json.Decoder(tuple[tuple[str, str | None], ...])
 _values = msgspec.json.Decoder(dict[Key, float])
@@ -30,8 +33,6 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 Changes = Mapping[Entity, Mapping[Key, float | None]]
 """None takes a quota away."""
-K = TypeVar("K")
-M = TypeVar("M", "Meter", "Mutations")
 
 
 class TooManyQuotas(Exception):
@@ -51,13 +52,14 @@ class Throttled:
 class Meter:
     """What those who share a limit have done, in bytes, percent of a second, or connections."""
 
-    __slots__ = ("_rate", "_throttled", "_windows", "limit")
+    __slots__ = ("_rate", "_throttled", "_used_ms", "_windows", "limit")
 
-    def __init__(self, limit: float, windows: Windows, throttled: Throttled) -> None:
+    def __init__(self, limit: float, windows: Windows, throttled: Throttled, ticks_ms: int) -> None:
         self.limit = limit
         self._windows = windows
         self._rate = Rate(windows)
         self._throttled = throttled
+        self._used_ms = ticks_ms
 
     @property
     def window_ms(self) -> int:
@@ -71,11 +73,12 @@ class Meter:
 
     def add(self, amount: float, ticks_ms: int) -> None:
         """Count something that nobody waits for now."""
+        self._used_ms = ticks_ms
         self._rate.add(amount, ticks_ms)
 
     def charge(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> int:
         """Count something; how many ms its client has to wait now, `most_ms` at most."""
-        self._rate.add(amount, ticks_ms)
+        self.add(amount, ticks_ms)
         wait_ms = self._rate.wait_ms(self.limit, ticks_ms)
         if wait_ms and most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
@@ -98,8 +101,8 @@ class Meter:
         return wait_ms, done
 
     def is_idle(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten."""
-        return not self._rate.measured(ticks_ms)[0]
+        """Whether it might as well be forgotten: all its windows are over, and the one that overlaps them."""
+        return ticks_ms - self._used_ms > (self._windows.count + 1) * self._windows.length_ms
 
 
 class Mutations:
@@ -166,13 +169,19 @@ class ClusterQuotas:
         """Whether there is any for clients: nobody looks further where there is none."""
         self.limiting_addresses = False
         self._entities: dict[Entity, dict[Key, float]] = {}
-        self._known: dict[tuple[str, str], ClientLimits | None] = {}
-        self._meters: dict[tuple[Key, str | None, str | None], Meter] = {}
-        self._mutations: dict[tuple[str | None, str | None], Mutations] = {}
+        self._known: dict[tuple[str, str, str], ClientLimits | None] = {}
+        self._meters = Meters[Meter](forgot=self._look_again)
+        self._mutations = Meters[Mutations](forgot=self._look_again)
 
-    def limits(self, user: str, client_id: str) -> ClientLimits | None:
-        """What holds for a client; None: nothing does."""
-        key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME])
+    def limits(self, user: str, client_id: str, host: str = "") -> ClientLimits | None:
+        """What holds for a client; None: nothing does.
+
+        Args:
+            user: the principal's name.
+            client_id: what the client says it is.
+            host: where it comes from, if that is all that is known of it: it has not logged in.
+        """
+        key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME], host)
         try:
             return self._known[key]
         except KeyError:
@@ -181,37 +190,35 @@ class ClusterQuotas:
             found = self._known[key] = self._find(*key)
             return found
 
-    def _find(self, user: str, client_id: str) -> ClientLimits | None:
+    def _look_again(self) -> None:
+        self._known = {}
+
+    def _find(self, user: str, client_id: str, host: str) -> ClientLimits | None:
+        maker = (user, host)
         produce, fetch, requests = (
-            self._meter(key, held(self._entities, key, user, client_id))
+            self._meter(key, held(self._entities, key, user, client_id), maker)
             for key in (Key.PRODUCE, Key.FETCH, Key.REQUESTS)
         )
-        mutations = self._mutated(held(self._entities, Key.MUTATIONS, user, client_id))
+        mutations = self._mutated(held(self._entities, Key.MUTATIONS, user, client_id), maker)
         if produce is None and fetch is None and requests is None and mutations is None:
             return None
         return ClientLimits(produce, fetch, requests, mutations)
 
-    def _meter(self, key: Key, holds: Held | None) -> Meter | None:
+    def _meter(self, key: Key, holds: Held | None, maker: Maker) -> Meter | None:
         if holds is None:
             return None
-        place = (key, *holds.shared)
-        meter = self._meters.get(place)
-        if meter is None:
-            self._meters = _with_room(self._meters, self._quotas.clock.ticks_ms())
-            meter = self._meters[place] = Meter(holds.limit, self._quotas.windows, self._quotas.throttled[key])
+        ticks_ms = self._quotas.clock.ticks_ms()
+        make = partial(Meter, holds.limit, self._quotas.windows, self._quotas.throttled[key], ticks_ms)
+        meter = self._meters.found(key, holds, maker, make, ticks_ms)
         meter.limit = holds.limit
         return meter
 
-    def _mutated(self, holds: Held | None) -> Mutations | None:
+    def _mutated(self, holds: Held | None, maker: Maker) -> Mutations | None:
         if holds is None:
             return None
-        mutations = self._mutations.get(holds.shared)
-        if mutations is None:
-            ticks_ms = self._quotas.clock.ticks_ms()
-            self._mutations = _with_room(self._mutations, ticks_ms)
-            throttled = self._quotas.throttled[Key.MUTATIONS]
-            mutations = Mutations(holds.limit, self._quotas.controller_windows, throttled, ticks_ms)
-            self._mutations[holds.shared] = mutations
+        ticks_ms, throttled = self._quotas.clock.ticks_ms(), self._quotas.throttled[Key.MUTATIONS]
+        make = partial(Mutations, holds.limit, self._quotas.controller_windows, throttled, ticks_ms)
+        mutations = self._mutations.found(Key.MUTATIONS, holds, maker, make, ticks_ms)
         mutations.limit = holds.limit
         return mutations
 
@@ -221,11 +228,15 @@ class ClusterQuotas:
             return 0
         address = _address(host)
         limit = held_by_address(self._entities, address)
-        meter = self._meter(Key.CONNECTIONS, None if limit is None else Held(limit, (address, None)))
+        meter = self._meter(Key.CONNECTIONS, None if limit is None else Held(limit, (address, None)), ("", address))
         if meter is None:
             return 0
         wait_ms, let_in = meter.charge_unless_late(1, self._quotas.clock.ticks_ms(), meter.window_ms)
         return 0 if let_in else wait_ms
+
+    def arriving(self) -> int | None:
+        """A connection is there, to whichever cluster; for how many ms it waits for its turn, None: for too long."""
+        return self._quotas.arriving()
 
     def found(self, wanted: Filter) -> dict[Entity, dict[Key, float]]:
         """The quotas that a filter means, by entity."""
@@ -268,14 +279,6 @@ def _in_order(one: tuple[Entity, object]) -> list[tuple[str, bool, str]]:
     return [(kind, name is not None, name or "") for kind, name in one[0].parts]
 
 
-def _with_room(meters: dict[K, M], ticks_ms: int) -> dict[K, M]:
-    """Meters with room for one more: those that nobody uses are forgotten, or else the first half."""
-    if len(meters) < _MOST_METERS:
-        return meters
-    used = {place: meter for place, meter in meters.items() if not meter.is_idle(ticks_ms)}
-    return used if len(used) < _MOST_METERS else dict(list(used.items())[_MOST_METERS // 2 :])
-
-
 def _address(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
@@ -302,6 +305,12 @@ class Quotas:
             settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
         )
         self.throttled = {key: Throttled() for key in Key}
+        rate = settings.max_connection_creation_rate
+        self._arrivals = (
+            None
+            if rate >= UNLIMITED_RATE
+            else Meter(rate, self.windows, self.throttled[Key.CONNECTIONS], clock.ticks_ms())
+        )
         self._documents = documents
         self._changing = asyncio.Lock()
         self._clusters: dict[str, ClusterQuotas] = {}
@@ -312,6 +321,17 @@ class Quotas:
         if found is None:
             found = self._clusters[cluster] = ClusterQuotas(self, cluster)
         return found
+
+    def arriving(self) -> int | None:
+        """See `ClusterQuotas.arriving`. Those who wait are counted, so they get in one after the other."""
+        if self._arrivals is None:
+            return 0
+        ticks_ms = self.clock.ticks_ms()
+        wait_ms = self._arrivals.charge(1, ticks_ms)
+        if wait_ms > _LONGEST_WAIT_MS:
+            self._arrivals.add(-1, ticks_ms)
+            return None
+        return wait_ms
 
     async def load(self) -> None:
         """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""

@@ -369,6 +369,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_request_max_elements: int
     max_connections: int
     max_connections_per_ip: int
+    max_connection_creation_rate: int
     connections_max_idle_ms: int
     fetch_max_bytes: int
     metrics_max_series: int

@@ -118,7 +118,12 @@ class KafkaListener:
             self._server = await loop.create_server(lambda: Connection(self), sock=sock, backlog=1024)
         else:
             self._acceptor = TlsAcceptor(
-                self._tls.contexts, self._limits, self.name, lambda: Connection(self), self.broker.quotas.connecting
+                self._tls.contexts,
+                self._limits,
+                self.name,
+                lambda: Connection(self),
+                self.broker.quotas.connecting,
+                self.broker.quotas.arriving,
             )
             self._acceptor.start(sock)
 
@@ -153,6 +158,8 @@ class KafkaListener:
             connection.close(reason, expected=True)
         elif self._acceptor is None and (wait_ms := self.broker.quotas.connecting(connection.client_host)):
             connection.refuse_in(wait_ms, "more connections than its quota (connection_creation_rate)")
+        elif self._acceptor is None:
+            self._take_turn(connection)
         elif self._tls is not None:
             principal = principal_of(connection.transport, self._tls.mapping)
             if principal is None:
@@ -161,6 +168,14 @@ class KafkaListener:
                 if principal is ANONYMOUS:
                     return
                 connection.enter(Admitted(principal, self.broker), "SSL")
+
+    def _take_turn(self, connection: Connection) -> None:
+        """Have a connection wait where too many come (`max.connection.creation.rate`)."""
+        wait_ms = self.broker.quotas.arriving()
+        if wait_ms is None:
+            connection.close("too many connections wait for their turn (max.connection.creation.rate)", expected=True)
+        elif wait_ms:
+            connection.mute(wait_ms)
 
     def end_later(self, connection: Connection) -> None:
         """Drop a connection that was closed, if its client does not take what is left for it."""

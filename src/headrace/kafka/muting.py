@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from headrace.access.principal import ANONYMOUS
 from headrace.broker.clock import Clock, Timer
 from headrace.kafka.account import Account
 from headrace.kafka.exchange import Exchange
@@ -31,7 +32,8 @@ class Muting:
     def limit(self, exchange: Exchange) -> None:
         """Have a request count against the quotas that hold for its client."""
         outlet = exchange.outlet
-        limits = outlet.broker.quotas.limits(outlet.principal.name, exchange.client_id or "")
+        host = outlet.client_host if outlet.principal is ANONYMOUS else ""
+        limits = outlet.broker.quotas.limits(outlet.principal.name, exchange.client_id or "", host)
         if limits is None:
             return
         exchange.account = Account(limits, self._clock)
