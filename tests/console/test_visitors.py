@@ -21,6 +21,7 @@ from headrace.console.pages import asker_of
 from headrace.console.registry import PRINCIPAL, Asker
 from headrace.console.sessions import Sessions
 from headrace.console.visitors import Visitors
+from headrace.console.welcomes import AGAIN_MS
 from headrace.testing.clock import ManualClock, MovableClock
 
 HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
@@ -110,6 +111,34 @@ async def test_a_refused_login_is_told_without_its_password(users: Users) -> Non
     (line,) = logged
     assert (line["principal"], line["client"]) == (str(Principal("joe")), ELSEWHERE)
     assert "hunter2" not in str(line)
+
+
+async def test_who_asks_again_and_again_is_told_of_once(users: Users) -> None:
+    await users.create("jane", "secret")
+    clock = ManualClock()
+
+    async def check(_token: str) -> Bearer:
+        return Bearer("joe", 1_000)
+
+    visitors = Visitors(users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
+    app = visitors.known(PlainTextResponse("shown"))
+
+    async def come(*logins: bytes, peer: str = ELSEWHERE) -> list[tuple[str, str, str]]:
+        with structlog.testing.capture_logs() as logged:
+            for _ in range(3):
+                for login in logins:
+                    assert (await answer(app, peer, login))[0] == 200
+        return [(line["principal"], line["client"], line["reason"]) for line in logged if line["event"] == "logged in"]
+
+    both = basic("jane:secret"), b"Bearer any"
+    assert await come(*both) == [("User:jane", ELSEWHERE, "HTTP Basic"), ("User:joe", ELSEWHERE, "HTTP Bearer")]
+    assert await come(*both) == []
+    assert await come(both[0], peer="192.0.2.8") == [("User:jane", "192.0.2.8", "HTTP Basic")]
+    # A scraper asks every few seconds; who comes back after a long time is told of again.
+    clock.advance(AGAIN_MS // 2)
+    assert await come(*both) == []
+    clock.advance(AGAIN_MS)
+    assert await come(both[0]) == [("User:jane", ELSEWHERE, "HTTP Basic")]
 
 
 async def test_what_stays_open_asks_whether_the_login_lasts(users: Users) -> None:

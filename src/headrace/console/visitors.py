@@ -23,6 +23,7 @@ from headrace.broker.users import TooManyLogins, Users
 from headrace.console.connection import CERTIFIED
 from headrace.console.registry import LASTS, PRINCIPAL, SESSION
 from headrace.console.sessions import Sessions
+from headrace.console.welcomes import Welcomes
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
 _NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}
@@ -62,6 +63,7 @@ class Visitors:
         self._tokens = tokens
         self._sessions = sessions
         self._audit = audit
+        self._welcomes = Welcomes(audit, clock)
         self._clock = clock
         self._delay_ms = delay_ms
         self._is_loopback = is_loopback
@@ -122,6 +124,7 @@ class Visitors:
             scope[LASTS] = partial(self._sessions.lasts, session)
         elif certified is not None:
             scope[PRINCIPAL] = certified["principal"]
+            self._welcome(scope, "HTTP certificate")
         return None
 
     # Sessions
@@ -163,6 +166,7 @@ class Visitors:
         try:
             if await self.check(name, password if colon else "", scope):
                 scope[PRINCIPAL], scope[LASTS] = Principal(name), partial(self._sessions.same, name, kept)
+                self._welcome(scope, "HTTP Basic")
                 return None
         except TooManyLogins:
             return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
@@ -179,13 +183,20 @@ class Visitors:
             return PlainTextResponse("The token is not good here.\n", 401, _NO_TOKEN)
         until_ms = self._clock.ticks_ms() + bearer.lifetime_ms
         scope[PRINCIPAL], scope[LASTS] = Principal(bearer.name), lambda: self._clock.ticks_ms() < until_ms
+        self._welcome(scope, "HTTP Bearer")
         return None
+
+    def _welcome(self, scope: Scope, by: str) -> None:
+        self._welcomes.admitted(str(scope[PRINCIPAL]), _host(scope), by)
 
     async def _refused(self, scope: Scope, principal: str, what: str) -> None:
         """Tell of it, and have them wait who guess."""
-        host = scope["client"][0] if scope["client"] else ""
-        self._audit.login_refused(principal, host, "HTTP", what)
+        self._audit.login_refused(principal, _host(scope), "HTTP", what)
         await pause(self._clock, self._delay_ms)
+
+
+def _host(scope: Scope) -> str:
+    return scope["client"][0] if scope["client"] else ""
 
 
 def _decoded(token: bytes) -> str:
