@@ -18,6 +18,7 @@ from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
 from tests.harness.brokers import wait_for
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.wire import Wire
@@ -187,6 +188,18 @@ def test_a_login_lasts_as_long_as_its_token(tokened: Tokened) -> None:
         assert login(client, tokened.issuer.token(now=now, exp=now + 400))[0] is Code.SASL_AUTHENTICATION_FAILED
         with pytest.raises(ConnectionEnded):
             client.ask(MetadataRequest(topics=[]), 12)
+
+
+def test_who_hangs_up_on_a_refusal_is_told_of_once_and_so_is_who_does_not(tokened: Tokened) -> None:
+    message = f"n,,\x01auth=Bearer {tokened.issuer.token(exp=1)}\x01\x01".encode()
+    for polite in (False, True):
+        with capture_logs() as lines, Wire(tokened.server.kafka) as client:
+            assert client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
+            assert client.ask(SaslAuthenticateRequest(auth_bytes=message), 1).auth_bytes
+            if polite:
+                assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\x01"), 1).error_code
+        (told,) = [line["reason"] for line in lines if line["event"] == "login refused"]
+        assert "the token expired" in told
 
 
 def test_nobody_becomes_somebody_else_by_another_token(tokened: Tokened) -> None:

@@ -47,6 +47,8 @@ class Answer(msgspec.Struct, frozen=True):
     token: bytes = b""
     admitted: Admitted | None = None
     """None: another token has to come."""
+    refused: LoginRefused | None = None
+    """Why nothing will come of it, where the mechanism tells the client so by a token of its own first."""
 
 
 class Mechanism(Protocol):

@@ -46,7 +46,7 @@ _ADMITTED = {
 class Login:
     """One connection's state of logging in."""
 
-    __slots__ = ("_expiry", "_lasts", "_logins", "_mechanism", "_name", "_step", "_who", "pending", "raw")
+    __slots__ = ("_expiry", "_lasts", "_logins", "_mechanism", "_name", "_step", "_who", "pending", "raw", "told")
 
     def __init__(self, logins: Logins | None) -> None:
         """`logins` None: nobody can log in here, and nobody has to."""
@@ -59,6 +59,8 @@ class Login:
         self._expiry: Timer | None = None
         self.pending = False
         """Whether requests have to be admitted."""
+        self.told: LoginRefused | None = None
+        """The last refusal that the log tells of."""
         self.raw = False
         """Whether the next frame is a token and no request."""
         if logins is not None and logins.required:
@@ -120,6 +122,9 @@ class Login:
         except LoginRefused:
             await self._logins.refused()
             raise
+        if answer.refused is not None:
+            # Most clients hang up when they have read it, and may not guess any faster for it.
+            await self._logins.refused()
         if answer.admitted is None:
             self._go(before)
         else:
@@ -161,11 +166,20 @@ async def take_bare(connection: "Connection", token: bytes, send: Callable[[byte
         return
     if answer.admitted is not None:
         connection.enter(answer.admitted, connection.login.mechanism)
+    elif answer.refused is not None:
+        tell_refused(connection, answer.refused)
     send(len(answer.token).to_bytes(4, "big") + answer.token)
 
 
-def refuse(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
-    """Tell of a login that was refused, and end its connection."""
+def tell_refused(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
+    """Tell the log of a login that was refused."""
+    outlet.login.told = refused
     audit, more = outlet.broker.access.audit, {} if request is None else {"request": request}
     audit.login_refused(str(outlet.principal), outlet.client_host, outlet.login.mechanism, refused.reason, **more)
+
+
+def refuse(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
+    """Tell of a login that was refused, if nobody has, and end its connection."""
+    if outlet.login.told is not refused:
+        tell_refused(outlet, refused, request)
     outlet.close(f"login refused: {refused.reason}", expected=True)

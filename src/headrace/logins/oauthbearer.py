@@ -42,7 +42,7 @@ class OAuthBearer:
         except LoginRefused as refused:
             # The error is the answer; the failure follows once the client has it.
             self._refused = refused
-            return Answer(str(refused).encode())
+            return Answer(str(refused).encode(), refused=refused)
         if identity not in {"", bearer.name}:
             raise LoginRefused(
                 "Authentication failed: the authorization id is not the token's", "it asks to act for somebody else"

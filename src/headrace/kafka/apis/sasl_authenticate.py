@@ -19,7 +19,7 @@ from headrace.broker.logins import LoginRefused
 from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
-from headrace.kafka.login import refuse
+from headrace.kafka.login import refuse, tell_refused
 from headrace.kafka.registry import register
 
 
@@ -38,6 +38,9 @@ async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAu
         return None
     if answer.admitted is not None:
         outlet.enter(answer.admitted, outlet.login.mechanism)
+    elif answer.refused is not None:
+        with bound_contextvars(client_id=exchange.client_id):
+            tell_refused(outlet, answer.refused, exchange.correlation_id)
     lifetime_ms = 0 if answer.admitted is None else answer.admitted.lifetime_ms
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=lifetime_ms)
 
