@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 PYTEST := $(BIN)/python -m pytest
-PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network
+PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network and not security
 # Half of what tests take is waiting: three processes keep two cores busy.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 8 : (cores * 3 + 1) / 2 )))
 # What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
@@ -70,9 +70,11 @@ test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JD
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
 	$(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
 
-test-security: $(VENV)/.dev ## Compare access rules with Apache Kafka's own authorizer: needs a JDK 17 and Maven, which fetches it
-	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
-	$(PYTEST) tests/access -m maven $(ARGS)
+test-security: $(VENV)/.dev ## Log in with every client by every mechanism, and compare access rules with Apache Kafka's: needs a JDK 17, Maven, Go 1.26 and Debian's kcat
+	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
+	@command -v kcat >/dev/null || { echo "kcat is missing: apt-get install kcat"; exit 1; }
+	$(PYTEST) tests/clients/secured tests/access/test_agreement.py tests/access/test_kafka_tools.py $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }

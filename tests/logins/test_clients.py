@@ -1,19 +1,15 @@
-"""Real clients log in to a server with users, each by every mechanism that it has."""
+"""Users of a server: who gets in, who makes them, and the first one. tests/clients/secured has the clients."""
 
-import asyncio
 import datetime as dt
 import io
-import ssl
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from aiokafka import AIOKafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -28,11 +24,6 @@ from headrace.cli.main import run
 from headrace.settings import StartError
 from headrace.testing import InProcessServer
 from headrace.tls.files import Made, create
-
-with warnings.catch_warnings():
-    # It reads its own schema files by a call that Python has deprecated.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaProducer
 
 PASSWORD = "päss wörd, =2C"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -59,16 +50,6 @@ class Secured(msgspec.Struct):
             "log_level": 0,
         }
 
-    def python(self, mechanism: str) -> dict[str, Any]:
-        return {
-            "bootstrap_servers": self.address,
-            "security_protocol": "SASL_SSL",
-            "ssl_context": ssl.create_default_context(cafile=self.made.authority),
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": "jane",
-            "sasl_plain_password": PASSWORD,
-        }
-
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
@@ -83,27 +64,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         connection_failed_authentication_delay_ms=0,
     ) as running:
         yield Secured(running, made)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_who_has_a_password_writes_and_reads(secured: Secured, mechanism: str) -> None:
-    topic = mechanism.lower()
-    producer = Producer(secured.confluent(mechanism))
-    producer.produce(topic, b"confluent")
-    assert producer.flush(20) == 0
-    other = KafkaProducer(**secured.python(mechanism))
-    other.send(topic, b"kafka-python").get(20)
-    other.close()
-
-    async def read() -> list[bytes]:
-        consumer = AIOKafkaConsumer(topic, **secured.python(mechanism), auto_offset_reset="earliest")
-        await consumer.start()
-        try:
-            return [(await consumer.getone()).value for _ in range(2)]
-        finally:
-            await consumer.stop()
-
-    assert asyncio.run(read()) == [b"confluent", b"kafka-python"]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

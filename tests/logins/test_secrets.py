@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 from scramp import ScramClient
+from tests.harness.issuer import AUDIENCE, Issuer
 from tests.harness.wire import Wire
 
 from headrace.kafka.codec.messages import (
@@ -23,6 +24,8 @@ from headrace.kafka.errors import Code
 from headrace.testing import Server
 
 PASSWORD, WRONG, TOKEN, WRONG_TOKEN = "the-first-password", "a-wrong-password", "an-auth-token", "a-wrong-token"
+POOL_USER = "tenancy/jane@example.org/ocid1.streampool.oc1.local.default"
+SIGNATURE = "c2VjcmV0LXNpZ25hdHVyZS1vZi1hLXJlcXVlc3Q="
 SALT, SALTED = b"a-salt-of-16-byt", b"a-salted-password-of-32-bytes-xx"
 
 
@@ -75,12 +78,17 @@ def basic(name: str, password: str) -> dict[str, str]:
 def test_whatever_somebody_logs_in_with_is_nowhere_to_be_seen(tmp_path: Path) -> None:
     (tmp_path / "first").write_text(f"admin:{PASSWORD}\n")
     (tmp_path / "keys").mkdir()
+    issuer, stranger = Issuer(), Issuer()
+    bearer, expired, forged = issuer.token("joe"), issuer.token("joe", exp=1), stranger.token("joe")
     (tmp_path / "tokens").write_text(f"tenancy/jane@example.org {TOKEN}\n")
     arguments = [
         "--log-level", "debug", "--bootstrap-user", str(tmp_path / "first"),
         "--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0", "--set", "connection.failed.authentication.delay.ms=1",
         "--set", "oci.auth=verify", "--set", f"oci.auth.keys={tmp_path / 'keys'}",
         "--set", f"oci.auth.tokens={tmp_path / 'tokens'}",
+        "--set", "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+        "--set", f"sasl.oauthbearer.jwks.endpoint.url={issuer.write(tmp_path / 'jwks.json')}",
+        "--set", f"sasl.oauthbearer.expected.audience={AUDIENCE}",
     ]  # fmt: skip
     with Server(tmp_path / "data", arguments) as server:
         made = Attempts(server)
@@ -95,7 +103,16 @@ def test_whatever_somebody_logs_in_with_is_nowhere_to_be_seen(tmp_path: Path) ->
         )
         assert made.scram("admin", PASSWORD) == Code.NONE
         assert made.scram("admin", WRONG) == Code.SASL_AUTHENTICATION_FAILED
-        for token in (f"\0admin\0{WRONG}", f"\0tenancy/jane@example.org/ocid1.streampool.oc1..x\0{WRONG_TOKEN}"):
+        for token, refused in ((bearer, False), (expired, True), (forged, True)):
+            message = f"n,,\x01auth=Bearer {token}\x01\x01"
+            wire, code = made.kafka("OAUTHBEARER", *([message, "\x01"] if refused else [message]))
+            wire.close()
+            assert code == (Code.SASL_AUTHENTICATION_FAILED if refused else Code.NONE)
+            made.http("/metrics", {"authorization": f"Bearer {token}"})
+        wire, code = made.kafka("PLAIN", f"\0{POOL_USER}\0{TOKEN}")
+        wire.close()
+        assert code == Code.NONE
+        for token in (f"\0admin\0{WRONG}", f"\0{POOL_USER}\0{WRONG_TOKEN}"):
             wire, code = made.kafka("PLAIN", token)
             wire.close()
             assert code == Code.SASL_AUTHENTICATION_FAILED
@@ -103,6 +120,8 @@ def test_whatever_somebody_logs_in_with_is_nowhere_to_be_seen(tmp_path: Path) ->
         made.http("/metrics", basic("admin", WRONG))
         made.http("/metrics", {"authorization": f"Bearer {WRONG_TOKEN}"})
         made.http("/20180418/streams", basic("admin", WRONG) | {"opc-request-id": "x"})
+        signed = f'Signature version="1",keyId="t/u/f",algorithm="rsa-sha256",headers="date",signature="{SIGNATURE}"'
+        made.http("/20180418/streams", {"authorization": signed, "date": "Thu, 05 Jan 2034 21:31:40 GMT"})
         form = urllib.parse.urlencode({"name": "admin", "password": WRONG}).encode()
         made.http("/login", {"origin": server.http, "content-type": "application/x-www-form-urlencoded"}, form)
         with redis.Redis.from_url(server.storage) as store:
@@ -115,7 +134,9 @@ def test_whatever_somebody_logs_in_with_is_nowhere_to_be_seen(tmp_path: Path) ->
         log = server.log()
     credentials = [text for each in kept for text in each.values() if isinstance(text, str)]
     assert len(credentials) >= 9  # three of each: a salt and two keys
-    secrets = [PASSWORD, WRONG, TOKEN, WRONG_TOKEN, *credentials]
+    secrets = [PASSWORD, WRONG, TOKEN, WRONG_TOKEN, SIGNATURE, *credentials]
+    # Who has a signature has the token.
+    secrets += [part for token in (bearer, expired, forged) for part in (token, token.rpartition(".")[2])]
     for text in (SALTED, SALT):
         secrets += [text.decode(), base64.b64encode(text).decode(), text.hex()]
     secrets += [basic("admin", text)["authorization"].removeprefix("Basic ") for text in (PASSWORD, WRONG)]

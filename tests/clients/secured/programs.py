@@ -1,0 +1,208 @@
+"""Clients that are programs: Java's and Go's libraries in a small program each, Kafka's own tools, kcat."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from tests.clients.secured.interface import CERTIFICATE, MECHANISMS, Login, Refused
+from tests.harness.apache_kafka import jars
+
+_HERE = Path(__file__).parent
+_BUILD_S, _RUN_S = 600, 90
+_REFUSED = 3
+"""The status of the programs here when they were not let in."""
+
+
+def _run(command: Sequence[str], *, sent: str = "") -> tuple[int, str, str]:
+    """Status, output and what it says."""
+    ended = subprocess.run(command, input=sent, capture_output=True, encoding="utf-8", timeout=_RUN_S, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def _built(*command: str, folder: Path) -> None:
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_S, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def _values(ended: tuple[int, str, str]) -> list[str]:
+    status, output, said = ended
+    if status == _REFUSED:
+        raise Refused(output.strip())
+    assert status == 0, output + said
+    return list(json.loads(output.splitlines()[-1]))
+
+
+def java_properties(login: Login, folder: Path) -> dict[str, str]:
+    """The settings of Java's clients; a token is put into a file in `folder`."""
+    found = {
+        "bootstrap.servers": login.address,
+        "security.protocol": login.protocol,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(login.authority),
+    }
+    if login.mechanism == CERTIFICATE:
+        return found | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(login.certificate)}
+    security = "org.apache.kafka.common.security"
+    found["sasl.mechanism"] = login.mechanism
+    if login.mechanism == "OAUTHBEARER":
+        token = folder / "token"
+        token.write_text(login.token)
+        return found | {
+            "sasl.jaas.config": f"{security}.oauthbearer.OAuthBearerLoginModule required;",
+            "sasl.login.callback.handler.class": f"{security}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.jwt.retriever.class": f"{security}.oauthbearer.FileJwtRetriever",
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        }
+    module = "plain.PlainLoginModule" if login.mechanism == "PLAIN" else "scram.ScramLoginModule"
+    name, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (login.name, login.password))
+    found["sasl.jaas.config"] = f'{security}.{module} required username="{name}" password="{password}";'
+    return found
+
+
+def _write_properties(login: Login, folder: Path) -> Path:
+    """A properties file, which is Latin-1 with escapes."""
+    lines = []
+    for name, value in java_properties(login, folder).items():
+        escaped = value.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
+        # Python writes what Latin-1 has as \xe4, Java reads \u00e4 only.
+        lines.append(f"{name}={escaped}".replace("\\x", "\\u00"))
+    file = folder / "client.properties"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def _java(login: Login, folder: Path, *words: str, sent: str = "") -> tuple[int, str, str]:
+    token = (folder / "token").as_uri()
+    command = [
+        "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dfile.encoding=UTF-8",
+        # Where tokens may be read from is for who starts the JVM to say (KIP-1139 and before).
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token}",
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={folder / 'token'}",
+        f"-Dlog4j2.configurationFile={_HERE / 'java' / 'log4j2.properties'}",
+        *words,
+    ]  # fmt: skip
+    return _run(command, sent=sent)
+
+
+class Java:
+    """Java's own clients, KafkaProducer and KafkaConsumer."""
+
+    name: ClassVar[str] = "java"
+    mechanisms: ClassVar[Sequence[str]] = MECHANISMS
+
+    def __init__(self, folder: Path) -> None:
+        """Build the program in `folder`."""
+        self._folder = folder
+        _built("javac", "-d", str(folder), "-cp", jars(), "Secured.java", folder=_HERE / "java")
+
+    def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
+        """See `SecuredClient`."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            file = str(_write_properties(login, folder))
+            return _values(_java(login, folder, "-cp", f"{self._folder}:{jars()}", "Secured", file, topic, *values))
+
+
+class KafkaTools:
+    """kafka-topics, kafka-console-producer and kafka-console-consumer."""
+
+    name: ClassVar[str] = "kafka-tools"
+    mechanisms: ClassVar[Sequence[str]] = MECHANISMS
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is to be built."""
+        jars()
+
+    def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
+        """See `SecuredClient`."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            brings = ["--bootstrap-server", login.address, "--command-config", str(_write_properties(login, folder))]
+
+            def tool(main: str, *words: str, sent: str = "") -> tuple[int, str, str]:
+                return _java(login, folder, "-cp", jars(), f"org.apache.kafka.tools.{main}", *brings, *words, sent=sent)
+
+            status, output, said = tool("TopicCommand", "--create", "--topic", topic)
+            if status:
+                raise Refused(output + said)
+            sent = "".join(f"{value}\n" for value in values)
+            status, output, said = tool("ConsoleProducer", "--topic", topic, sent=sent)
+            assert (status, "ERROR" in output + said) == (0, False), output + said
+            status, output, said = tool(
+                "consumer.ConsoleConsumer", "--topic", topic, "--group", topic, "--from-beginning",
+                "--max-messages", str(len(values)), "--timeout-ms", "60000",
+            )  # fmt: skip
+            assert status == 0, output + said
+            return output.splitlines()
+
+
+class FranzGo:
+    """franz-go."""
+
+    name: ClassVar[str] = "franz-go"
+    mechanisms: ClassVar[Sequence[str]] = MECHANISMS
+
+    def __init__(self, folder: Path) -> None:
+        """Build the program in `folder`; Go fetches the library."""
+        self._program = str(folder / "secured")
+        shutil.copytree(_HERE / "go", folder / "go")
+        _built("go", "build", "-o", self._program, ".", folder=folder / "go")
+
+    def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
+        """See `SecuredClient`."""
+        brings = {
+            "address": login.address,
+            "mechanism": login.mechanism,
+            "authority": str(login.authority),
+            "name": login.name,
+            "password": login.password,
+            "token": login.token,
+            "certificate": str(login.certificate or ""),
+        }
+        return _values(_run([self._program, topic, *values], sent=json.dumps(brings)))
+
+
+class Kcat:
+    """Debian's kcat, with librdkafka 2.0.2: older than Python's."""
+
+    name: ClassVar[str] = "kcat"
+    # Before 2.6.1 librdkafka sent a wrong nonce by SCRAM, which Kafka 4 refuses too; and without libcurl it can make
+    # tokens for OAUTHBEARER only of the kind that nobody has signed.
+    mechanisms: ClassVar[Sequence[str]] = ("PLAIN", CERTIFICATE)
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is to be built."""
+        assert shutil.which("kcat") is not None, "no kcat on this machine: apt-get install kcat"
+
+    def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
+        """See `SecuredClient`."""
+        settings = {"security.protocol": login.protocol, "ssl.ca.location": str(login.authority)}
+        if login.mechanism == CERTIFICATE:
+            settings |= {"ssl.certificate.location": str(login.certificate), "ssl.key.location": str(login.certificate)}
+        elif login.mechanism == "OAUTHBEARER":
+            settings |= {
+                "sasl.mechanism": login.mechanism,
+                "enable.sasl.oauthbearer.unsecure.jwt": "true",
+                "sasl.oauthbearer.config": f"principal={login.name}",
+            }
+        else:
+            settings |= {
+                "sasl.mechanism": login.mechanism,
+                "sasl.username": login.name,
+                "sasl.password": login.password,
+            }
+        options = [text for name, value in settings.items() for text in ("-X", f"{name}={value}")]
+        command = ["kcat", "-b", login.address, *options]
+        status, output, said = _run([*command, "-L", "-m", str(login.patience_s)])
+        if status:
+            raise Refused(output + said)
+        status, output, said = _run([*command, "-P", "-t", topic], sent="".join(f"{value}\n" for value in values))
+        assert status == 0, output + said
+        reading = ["-X", "auto.offset.reset=earliest", "-q", "-c", str(len(values)), "-G", topic, topic]
+        status, output, said = _run([*command, *reading])
+        assert status == 0, output + said
+        return output.splitlines()

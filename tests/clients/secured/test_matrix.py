@@ -1,0 +1,120 @@
+"""Every client by every mechanism that it has, over TLS: who is let in, who is not, and which server is not believed.
+
+`make test-security` runs all of it. Others have a sample: `make test` Python's clients, `make test-maven`,
+`make test-go` and `make test-apt` one mechanism of theirs.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+from tests.clients.secured.conftest import Secured
+from tests.clients.secured.interface import CERTIFICATE, MECHANISMS, Login, Refused, SecuredClient
+from tests.clients.secured.programs import FranzGo, Java, KafkaTools, Kcat
+from tests.clients.secured.python_clients import AioKafka, Confluent, KafkaPython
+
+pytestmark = pytest.mark.timeout(900)
+
+PYTHONS: tuple[type[SecuredClient], ...] = (Confluent, KafkaPython, AioKafka)
+PROGRAMS: tuple[type[SecuredClient], ...] = (Java, KafkaTools, FranzGo, Kcat)
+SAMPLES = {("java", "SCRAM-SHA-512"): "maven", ("franz-go", "SCRAM-SHA-256"): "go", ("kcat", "PLAIN"): "apt"}
+"""What CI runs of the programs: the client, its mechanism, and the mark that it has there."""
+VALUES = ["one", "zwei", "trois"]
+WORDS_OF_A_REFUSAL = r"(?i)authent|oauth|certificate|ssl|tls|handshake|connectionerror"
+PATIENCE_S = 3
+_numbers = itertools.count()
+
+
+def _mark(client: type[SecuredClient], mechanism: str) -> list[pytest.MarkDecorator]:
+    if client in PYTHONS:
+        return []
+    return [getattr(pytest.mark, SAMPLES.get((client.name, mechanism), "security"))]
+
+
+def _cells() -> Iterator[object]:
+    for client in (*PYTHONS, *PROGRAMS):
+        for mechanism in client.mechanisms:
+            yield pytest.param(client, mechanism, id=f"{client.name}-{mechanism}", marks=_mark(client, mechanism))
+
+
+def _clients() -> Iterator[object]:
+    for client in (*PYTHONS, *PROGRAMS):
+        mechanism = next((each for name, each in SAMPLES if name == client.name), "SCRAM-SHA-512")
+        yield pytest.param(client, mechanism, id=client.name, marks=_mark(client, mechanism))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[type[SecuredClient]], SecuredClient]:
+    """Makes a client, once."""
+    known: dict[type[SecuredClient], SecuredClient] = {}
+
+    def make(kind: type[SecuredClient]) -> SecuredClient:
+        if kind not in known:
+            known[kind] = kind(tmp_path_factory.mktemp(kind.name))
+        return known[kind]
+
+    return make
+
+
+Make = Callable[[type[SecuredClient]], SecuredClient]
+
+
+def _topic(mechanism: str) -> str:
+    return f"{mechanism.lower()}-{next(_numbers)}"
+
+
+def _refused(client: SecuredClient, login: Login) -> None:
+    """The client does not get in, and says so."""
+    login = msgspec.structs.replace(login, patience_s=PATIENCE_S)
+    with pytest.raises(Refused, match=WORDS_OF_A_REFUSAL):
+        client.write_and_read(login, _topic(login.mechanism), VALUES)
+
+
+def _events(lines: Sequence[Any]) -> set[str]:
+    """Of those that tell of logins."""
+    return {line["event"] for line in lines} & {"logged in", "login refused", "handshake failed"}
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), list(_cells()))
+def test_who_may_come_in_writes_and_reads_and_nobody_else(
+    kind: type[SecuredClient], mechanism: str, made: Make, secured: Secured
+) -> None:
+    client = made(kind)
+    assert client.write_and_read(secured.login(mechanism), _topic(mechanism), VALUES) == VALUES
+    with capture_logs() as lines:
+        _refused(client, secured.wrong(mechanism))
+    assert _events(lines) == {"handshake failed" if mechanism == CERTIFICATE else "login refused"}
+
+
+@pytest.mark.parametrize(("kind", "mechanism"), list(_clients()))
+def test_a_server_that_is_not_the_one_is_told_nothing(
+    kind: type[SecuredClient], mechanism: str, made: Make, secured: Secured, expired: Secured
+) -> None:
+    client = made(kind)
+    good = secured.login(mechanism)
+    with capture_logs() as lines:
+        # Of an authority that the client does not know; of another host; too old.
+        _refused(client, msgspec.structs.replace(good, authority=secured.foreign.authority))
+        _refused(client, secured.login(mechanism, "ELSEWHERE"))
+        _refused(client, expired.login(mechanism))
+    assert _events(lines) <= {"handshake failed"}
+
+
+@pytest.mark.apt
+def test_tokens_that_nobody_has_signed_let_nobody_in(made: Make, secured: Secured) -> None:
+    # `alg: none` is all that a librdkafka without libcurl makes by itself.
+    with capture_logs() as lines:
+        _refused(made(Kcat), secured.login("OAUTHBEARER"))
+    refused = [line for line in lines if line["event"] == "login refused"]
+    assert refused, lines
+    assert all("algorithm 'none'" in line["reason"] for line in refused)
+
+
+def test_the_matrix_has_every_mechanism_of_every_client() -> None:
+    lacking = {kind.name: set(MECHANISMS) - set(kind.mechanisms) for kind in (*PYTHONS, *PROGRAMS)}
+    assert {name: missing for name, missing in lacking.items() if missing} == {
+        "kcat": {"SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
+    }
