@@ -9,8 +9,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -40,6 +40,8 @@ class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     records: int
     size: int
     settings: dict[str, str]
+    security: dict[str, str] = {}
+    """How to connect (`security.protocol` and the like)."""
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -48,6 +50,7 @@ class Consume(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     servers: str
     topic: str
     partitions: list[int]
+    security: dict[str, str] = {}
 
 
 class Send(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -174,7 +177,7 @@ def _producer(servers: str, settings: dict[str, str], topic: str) -> Any:
     return found
 
 
-def _consumer(servers: str, topic: str) -> Any:
+def _consumer(servers: str, topic: str, security: Mapping[str, str] = MappingProxyType({})) -> Any:
     from confluent_kafka import Consumer  # noqa: PLC0415
 
     found = Consumer(
@@ -186,6 +189,7 @@ def _consumer(servers: str, topic: str) -> Any:
             # Its default of a second is how long a partition rests whose queue was full for a moment.
             "fetch.queue.backoff.ms": 1,
             "log_level": 3,
+            **security,
         }
     )
     found.list_topics(topic, timeout=10)
@@ -193,14 +197,14 @@ def _consumer(servers: str, topic: str) -> Any:
 
 
 def _produce(task: Produce, begin: Callable[[], int]) -> Span:
-    producer = _producer(task.servers, task.settings, task.topic)
+    producer = _producer(task.servers, {**task.settings, **task.security}, task.topic)
     per_chunk = max(1, min(_CHUNK_BYTES // task.size, task.records // task.partitions))
     pool = values(task.size, per_chunk * max(1, _POOL_BYTES // (per_chunk * task.size)))
     chunks = [[{"value": value} for value in pool[at : at + per_chunk]] for at in range(0, len(pool), per_chunk)]
     backlog = max(per_chunk, _BACKLOG_BYTES // task.size)
     clock, sent, turn = _Clock(), 0, 0
     places = range(task.partitions)
-    before = sum(_log_ends(task.servers, task.topic, places))
+    before = sum(_log_ends(task.servers, task.topic, places, task.security))
     began = begin()
     while sent < task.records:
         while len(producer) > backlog:
@@ -213,16 +217,16 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
         clock.check(f"{len(producer)} records were not acknowledged")
     span = Span(began, time.monotonic_ns(), sent)
     # At least: other workers may write to the same topic. Whether it is exactly so, consuming tells.
-    found = sum(_log_ends(task.servers, task.topic, places)) - before
+    found = sum(_log_ends(task.servers, task.topic, places, task.security)) - before
     if found < sent:
         raise LoadFailed(f"the log holds {found} of {sent} records")
     return span
 
 
-def _log_ends(servers: str, topic: str, partitions: Sequence[int]) -> list[int]:
+def _log_ends(servers: str, topic: str, partitions: Sequence[int], security: Mapping[str, str]) -> list[int]:
     from confluent_kafka import TopicPartition  # noqa: PLC0415
 
-    consumer = _consumer(servers, topic)
+    consumer = _consumer(servers, topic, security)
     try:
         places = (TopicPartition(topic, partition) for partition in partitions)
         return [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
@@ -233,8 +237,8 @@ def _log_ends(servers: str, topic: str, partitions: Sequence[int]) -> list[int]:
 def _consume(task: Consume, begin: Callable[[], int]) -> Span:
     from confluent_kafka import OFFSET_BEGINNING, TopicPartition  # noqa: PLC0415
 
-    consumer = _consumer(task.servers, task.topic)
-    ends = _log_ends(task.servers, task.topic, task.partitions)
+    consumer = _consumer(task.servers, task.topic, task.security)
+    ends = _log_ends(task.servers, task.topic, task.partitions, task.security)
     clock, received, wanted = _Clock(), 0, sum(ends)
     began = begin()
     consumer.assign([TopicPartition(task.topic, partition, OFFSET_BEGINNING) for partition in task.partitions])

@@ -1,12 +1,21 @@
 """What the guide to security shows is run: from nothing to a server with TLS and users, and a client that logs in."""
 
+import datetime as dt
 import os
+import re
 import shlex
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
 
 from headrace.testing import Server
+from headrace.tls.files import create
+from tests.harness.issuer import Issuer
 from tests.harness.pages import Shell, lines, steps
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "guides" / "security.md").read_text("utf-8")
@@ -42,3 +51,25 @@ def test_the_way_from_nothing_to_a_client_that_logs_in(tmp_path: Path) -> None:
         assert len(rest) == 10
         for name in ("first-user", "jane.password"):
             assert (tmp_path / name).read_text().strip().rpartition(":")[2] not in started.log()
+
+
+def test_the_tokens_of_the_guide_let_in(tmp_path: Path) -> None:
+    section = GUIDE.partition("## Tokens instead of passwords")[2].partition("\n## ")[0]
+    (settings,) = re.findall(r"^```properties\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    made = create(tmp_path / "certificates", (), "client", dt.datetime.now(dt.UTC))
+    # The guide's issuer and audience are those of this one; its keys lie in a file here.
+    issuer = Issuer()
+    settings = settings.replace("https://login.example.org/keys", issuer.write(tmp_path / "keys.json"))
+    given = ["listeners=SASL_SSL://127.0.0.1:0", f"ssl.keystore.location={made.server}", *settings.split()]
+    with Server(tmp_path / "data", [word for line in given for word in ("--set", line)]) as started:
+        program = program.replace("broker.example.org:9093", started.kafka).replace("ca.pem", str(made.authority))
+        token = issuer.token("jane")
+        names: dict[str, Any] = {"Producer": Producer, "token": token, "expires": time.time() + 3600}
+        exec(compile(program, "the guide", "exec"), names)
+        names["producer"].produce("greetings", b"hello by token")
+        assert names["producer"].flush(20) == 0
+        asked = urllib.request.Request(f"{started.http}/metrics", headers={"authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            assert answer.status == 200
+        assert token not in started.log()

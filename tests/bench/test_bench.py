@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = (
-    *("kafka", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
+    *("kafka", "tls", "native", "oci", "groups", "cluster", "scale", "metrics", "startup"),
     *("store", "spark", "cold", "sinks", "records", "codec"),
 )
 
@@ -50,6 +50,12 @@ def test_throughput(codec: str) -> None:
     found = rows(bench("kafka", "--quick", *given))
     assert [row[:4] for row in found] == [[name, "100 B", "16KB", codec] for name in ("produce", "consume", "catch up")]
     assert "-" not in [cell for row in found for cell in row]
+
+
+@pytest.mark.long
+def test_tls() -> None:
+    found = rows(bench("tls", "--quick", "--megabytes", "0.3"))
+    assert [row[:2] for row in found] == [["Headrace", load] for load in ("produce", "consume")]
 
 
 @pytest.mark.long

@@ -63,6 +63,8 @@ class ApacheKafka(NamedTuple):
     """HOST:PORT with TLS, PLAIN and SCRAM-SHA-512, for `USER` with `PASSWORD`."""
     certificate: Path
     """PEM of the certificate that its clients trust."""
+    pid: int = 0
+    """Of its process; 0: it was not started here."""
 
 
 def jars() -> str:
@@ -109,7 +111,7 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
             try:
                 for port in (plain, secure):
                     _wait_for(port, broker, log)
-                yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem")
+                yield ApacheKafka(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}", home / "ca.pem", broker.pid)
             finally:
                 broker.kill()
 
