@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer, ThrottleEvent
+from tests.harness.brokers import wait_for
 from tests.harness.wire import Wire, batch, fetch_request, produce_request
 
 from headrace.kafka.codec.messages import (
@@ -110,6 +112,23 @@ def test_a_producer_is_told_to_wait_and_not_served_meanwhile(
         assert wire.receive().responses[0].partition_responses[0].error_code == 0
     # Others are not slowed down.
     assert admin.ask(produce_request(name, batch(bytes(20_000))), 9).throttle_time_ms == 0
+
+
+def test_librdkafka_tells_its_user_the_time_it_was_given(limited: InProcessServer, admin: Admin) -> None:
+    admin.limit({"client_id": "app"}, producer_byte_rate=1_000)
+    told: list[ThrottleEvent] = []
+    settings: dict[str, Any] = {"bootstrap.servers": limited.kafka, "client.id": "app", "throttle_cb": told.append}
+    producer = Producer(settings)
+    producer.produce("throttled", bytes(30_000))
+    assert producer.flush(20) == 0
+
+    def heard() -> bool:
+        producer.poll(0.01)
+        return bool(told)
+
+    wait_for(heard, "word of the time")
+    # 30 000 bytes at 1 000 a second over ten: 20 s, in seconds here.
+    assert 15 < told[0].throttle_time < 25
 
 
 def test_without_acknowledgements_a_producer_waits_all_the_same(limited: InProcessServer, admin: Admin) -> None:
