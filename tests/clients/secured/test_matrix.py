@@ -23,6 +23,8 @@ PYTHONS: tuple[type[SecuredClient], ...] = (Confluent, KafkaPython, AioKafka)
 PROGRAMS: tuple[type[SecuredClient], ...] = (Java, KafkaTools, FranzGo, Kcat)
 SAMPLES = {("java", "SCRAM-SHA-512"): "maven", ("franz-go", "SCRAM-SHA-256"): "go", ("kcat", "PLAIN"): "apt"}
 """What CI runs of the programs: the client, its mechanism, and the mark that it has there."""
+SLOW = {("kafka-python", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")}
+"""What CI does not run of Python's clients: refused, kafka-python tries again until its time is over."""
 VALUES = ["one", "zwei", "trois"]
 WORDS_OF_A_REFUSAL = r"(?i)authent|oauth|certificate|ssl|tls|handshake|connectionerror"
 PATIENCE_S = 3
@@ -31,7 +33,7 @@ _numbers = itertools.count()
 
 def _mark(client: type[SecuredClient], mechanism: str) -> list[pytest.MarkDecorator]:
     if client in PYTHONS:
-        return []
+        return [pytest.mark.security] if (client.name, mechanism) in SLOW else []
     return [getattr(pytest.mark, SAMPLES.get((client.name, mechanism), "security"))]
 
 
