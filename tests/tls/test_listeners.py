@@ -17,8 +17,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from structlog.testing import capture_logs
 from tests.harness.brokers import wait_for
 
+from headrace.broker.audit import MOST_LINES, WINDOW_MS
 from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
 from headrace.settings import StartError
@@ -171,6 +173,25 @@ def test_a_client_whose_certificate_is_refused_is_told_so(
     with_it.minimum_version = with_it.maximum_version = version
     with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
         handshake(server.listeners["SSL"], with_it)
+
+
+def test_a_flood_of_bad_handshakes_is_told_of_in_few_lines(own: Made, foreign: Made) -> None:
+    settings: dict[str, Any] = {"ssl_truststore_location": own.authority, "ssl_client_auth": "required"}
+    with (
+        InProcessServer(listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, **settings) as running,
+        capture_logs() as lines,
+    ):
+
+        def told(event: str) -> int:
+            return sum(line["event"] == event for line in lines)
+
+        for _ in range(MOST_LINES + 15):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                handshake(running.kafka, context(own, foreign.client))
+        wait_for(lambda: told("handshake failed") == MOST_LINES, "the first lines")
+        running.clock.advance(seconds=WINDOW_MS // 1000 + 1)
+        wait_for(lambda: told("handshake failed, more of the same") > 0, "the count")
+        assert told("handshake failed") == MOST_LINES
 
 
 def test_old_versions_of_tls_are_refused(server: InProcessServer, own: Made) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
+from headrace.access.principal import ANONYMOUS
 from headrace.broker.clock import Clock
 
 WINDOW_MS = 60_000
@@ -18,6 +19,7 @@ _MANY = "many"
 _MOST_TOLD = 300
 """Characters of what a client sent."""
 REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
+HANDSHAKE_FAILED = "handshake failed"
 """Events."""
 _log = structlog.get_logger("headrace.audit")
 
@@ -58,6 +60,18 @@ class Audit:
     def login_refused(self, principal: str, host: str, by: str, why: str, **more: object) -> None:
         """Somebody has not; `principal` is who they say they are, as far as they have. `why` has no secret in it."""
         self._tell(_log.warning, LOGIN_REFUSED, principal, host, by, why, more)
+
+    def handshake_failed(self, host: str, listener: str, reason: str) -> None:
+        """Somebody's TLS handshake failed at a listener; strangers can have that happen as often as they like."""
+        self._tell(
+            _log.warning,
+            HANDSHAKE_FAILED,
+            str(ANONYMOUS),
+            host,
+            f"{listener}: {reason}",
+            reason,
+            {"listener": listener},
+        )
 
     def changed(self, principal: str, host: str, operation: str, what: str, **more: object) -> None:
         """Somebody has changed something that others depend on: topics, rules, users and the like."""

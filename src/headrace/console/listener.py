@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from headrace.access.principal import ANONYMOUS, Principal
+from headrace.broker.audit import Audit
 from headrace.broker.clock import Clock, SystemClock, Timer
 from headrace.broker.connections import ConnectionLimits
 from headrace.console.connection import Connection
@@ -85,7 +86,9 @@ class HttpListener:
             # As uvicorn makes its protocols.
             server = self._server
             made = partial(self._protocol, config=server.config, server_state=server.server_state, app_state={})
-            self._acceptor = TlsAcceptor(self._tls.contexts, self._limits, "HTTP", made)
+            self._acceptor = TlsAcceptor(
+                self._tls.contexts, self._limits, "HTTP", made, Audit(self._clock).handshake_failed
+            )
             self._acceptor.start(self._sock)
         self._running = asyncio.create_task(self._server.main_loop(), name="http listener")
         self._look_later()

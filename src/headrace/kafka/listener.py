@@ -122,6 +122,7 @@ class KafkaListener:
                 self._limits,
                 self.name,
                 lambda: Connection(self),
+                self.broker.access.audit.handshake_failed,
                 self.broker.quotas.connecting,
                 self.broker.quotas.arriving,
             )

@@ -48,6 +48,7 @@ class TlsAcceptor:
         limits: Limits,
         listener: str,
         protocol: Callable[[], asyncio.BaseProtocol],
+        failed: Callable[[str, str, str], None],
         late: Callable[[str], int] = lambda host: 0,
         turn: Callable[[], int | None] = lambda: 0,
     ) -> None:
@@ -58,6 +59,7 @@ class TlsAcceptor:
             limits: count a connection while its handshake lasts; then its own protocol does, which calls `through`.
             listener: the name that the log has.
             protocol: makes the protocol of one connection.
+            failed: told of a handshake that failed: the address, the listener's name, and why.
             late: told an address that connects: for how many ms it is kept waiting, and then refused; 0: it is not.
             turn: for how many ms a connection waits for its turn, before its handshake; None: it is refused.
         """
@@ -65,6 +67,7 @@ class TlsAcceptor:
         self._limits = limits
         self._listener = listener
         self._protocol = protocol
+        self._failed = failed
         self._late = late
         self._turn = turn
         self._handshakes: set[asyncio.Task[None]] = set()
@@ -150,7 +153,7 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=_GOODBYE_S,
             )
         except (OSError, TimeoutError) as error:
-            _log.warning("handshake failed", client=peer[0], listener=self._listener, reason=_reason(error))
+            self._failed(peer[0], self._listener, _reason(error))
         finally:
             self._release(peer)
 
