@@ -1,6 +1,5 @@
 """Who is let in: the SDK's signers against each of the server's modes."""
 
-import datetime as dt
 import json
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 import oci
 from headrace.testing import InProcessServer
 from headrace.testing.oci import OciClients
-from headrace.tls.files import create
 
 LISTING = "/20180418/streampools?compartmentId=ocid1.compartment.oc1..x"
 REFUSED = {
@@ -76,36 +74,6 @@ def test_verify_takes_the_key_that_it_knows(tmp_path: Path) -> None:
         for key in keys.rglob("*.pem"):
             key.unlink()
         assert refused(client.list_stream_pools, "ocid1.x.oc1..x") == (401, "NotAuthenticated")
-
-
-def test_signed_requests_go_over_tls_to_no_other_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = tmp_path / "keys"
-    known, stranger = configuration(tmp_path / "known", "--keys", str(keys)), configuration(tmp_path / "stranger")
-    now = dt.datetime.now(dt.UTC)
-    own, foreign = (create(tmp_path / name, (), "client", now) for name in ("own", "foreign"))
-    old = create(tmp_path / "old", (), "client", now - dt.timedelta(days=430))
-
-    def trusting(client: Any, authority: Path) -> Any:
-        # Of an environment that has it, this counts more than what the client says.
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
-        return client
-
-    def serving(server: Path) -> InProcessServer:
-        return InProcessServer(oci_auth="verify", oci_auth_keys=str(keys), https=True, ssl_keystore_location=server)
-
-    with serving(own.server) as started:
-        assert started.http.startswith("https://")
-        streams = oci.streaming.StreamClient(known, started.http, retry_strategy=oci.retry.NoneRetryStrategy())
-        assert make_and_fill(trusting(admin(known, started), own.authority), trusting(streams, own.authority)) == 0
-        unknown = trusting(admin(stranger, started), own.authority)
-        assert refused(unknown.list_stream_pools, "ocid1.x.oc1..x") == (401, "NotAuthenticated")
-        with pytest.raises(oci.exceptions.RequestException, match="CERTIFICATE_VERIFY_FAILED"):
-            trusting(admin(known, started), foreign.authority).list_stream_pools("ocid1.x.oc1..x")
-    with (
-        serving(old.server) as started,
-        pytest.raises(oci.exceptions.RequestException, match="certificate has expired"),
-    ):
-        trusting(admin(known, started), old.authority).list_stream_pools("ocid1.x.oc1..x")
 
 
 def test_parse_takes_any_key_but_wants_one(headrace_oci: OciClients) -> None:
