@@ -132,6 +132,8 @@ test-demo-cluster: $(VENV)/.dev ## Run the demo on three brokers over a Redis Cl
 	$(PYTEST) -m demo_cluster tests/demo $(ARGS)
 
 test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
+	@command -v ip >/dev/null || { echo "Installing iproute2 with apt-get"; apt-get update --quiet --quiet && \
+	  env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends iproute2; }
 	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides

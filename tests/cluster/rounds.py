@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -99,24 +98,11 @@ class Round:
 
     def _happen(self, ledger: Ledger, accidents: Accidents) -> None:
         """All accidents, while the ledger is written."""
-        stop = threading.Event()
-
-        def write() -> None:
-            while not stop.is_set():
-                ledger.send(60)
-                ledger.wait_for(ledger.acknowledged_count)
-                time.sleep(0.01)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with ledger.writing():
             for _ in range(ACCIDENTS):
                 time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
                 self.happened.append(self._random.choice(accidents.acts)())
             accidents.mend()
-        finally:
-            stop.set()
-            writing.join()
 
 
 @contextlib.contextmanager

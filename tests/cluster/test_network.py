@@ -4,8 +4,6 @@
 """
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import uuid4
@@ -86,28 +84,14 @@ def written(site: Site) -> Iterator[tuple[Ledger, str]]:
     topic = f"topic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": site.brokers.kafka})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    stop = threading.Event()
     with Ledger(site.brokers.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
-
-        def write() -> None:
-            while not stop.is_set():
-                if sum(ledger.sent) - ledger.acknowledged_count < 20_000:
-                    ledger.send(60)
-                ledger.wait_for(ledger.acknowledged_count)
-                time.sleep(0.005)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with ledger.writing():
             wait_for(lambda: ledger.acknowledged_count > 500, "records")
             yield ledger, topic
             site.network.heal()
             site.cluster.agree()
             before = ledger.acknowledged_count
             wait_for(lambda: ledger.acknowledged_count > before + 500, "records after it")
-        finally:
-            stop.set()
-            writing.join()
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(site.brokers.kafka)
@@ -152,3 +136,13 @@ def test_a_primary_that_is_cut_off_is_replaced_and_nothing_it_acknowledged_is_lo
         replica = whole.cluster.replica_of(primary)
         cut(whole, primary)
         wait_for(partial(getattr, replica, "is_primary"), "the replica to be promoted")
+
+
+def test_a_primary_that_its_brokers_do_not_reach_is_waited_for(whole: Site) -> None:
+    """The cluster sees it, so nobody is promoted."""
+    with written(whole) as (_, topic):
+        primary = whole.cluster.primary_of(stream_of(whole.cluster, topic))
+        whole.network.cut([whole.host_of(primary)], list(whole.hosts.values()))
+        for each in whole.brokers.servers.values():
+            each.logged("connection to Redis")
+        assert primary.is_primary

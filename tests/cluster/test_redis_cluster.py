@@ -4,7 +4,6 @@
 """
 
 import itertools
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -132,28 +131,16 @@ def kill_a_broker(_cluster: RedisCluster, three: Brokers, _stream: str) -> None:
 def test_nothing_is_lost_doubled_or_out_of_order(
     cluster: RedisCluster, three: Brokers, topic: str, accident: Callable[[RedisCluster, Brokers, str], None]
 ) -> None:
-    stop, history = threading.Event(), History()
+    history = History()
     with (
         Ledger(three.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger,
         KafkaGroup(three.kafka, topic, topic, history.audience("group")),
     ):
-
-        def write() -> None:
-            while not stop.is_set():
-                ledger.send(60)
-                ledger.wait_for(ledger.acknowledged_count)
-                time.sleep(0.005)
-
-        writing = threading.Thread(target=write)
-        writing.start()
-        try:
+        with ledger.writing():
             wait_for(lambda: ledger.acknowledged_count > 1_000, "records")
             accident(cluster, three, stream_of(cluster, topic))
             before = ledger.acknowledged_count
             wait_for(lambda: ledger.acknowledged_count > before + 1_000, "records after it")
-        finally:
-            stop.set()
-            writing.join()
         ledger.settle()
         assert ledger.refused == {}
         wait_for(lambda: history.unseen(ledger.acknowledged) == 0, "the group to have been given everything")

@@ -9,8 +9,10 @@
 Every record's value begins with its number, counted per partition from 0.
 """
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from struct import Struct
 from types import TracebackType
@@ -24,6 +26,7 @@ _POLL_EVERY = 500
 _QUEUE_BYTES = 64 << 20
 _QUEUE_RECORDS = 100_000
 _READ_AT_ONCE = 10_000
+_UNDER_WAY = 20_000
 
 
 class LedgerBroken(AssertionError):
@@ -97,6 +100,25 @@ class Ledger:
                 producer.produce(topic, key + filling, key, partition, report)
             self.sent[partition] = number + 1
             self._turn = (partition + 1) % self.partitions
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """A thread sends records and takes their reports until the body has ended; few wait where none is taken."""
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.wait(0.005):
+                self._producer.poll(0)
+                if len(self._producer) < _UNDER_WAY:
+                    self.send(60)
+
+        thread = threading.Thread(target=write, name="ledger")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def _report(self, error: object, message: Message) -> None:
         if error is not None:

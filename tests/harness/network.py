@@ -7,7 +7,9 @@
         network.cut([one], [two])
         network.heal()
 
-The tests' own process is on the bridge too, and is cut from nobody.
+The bridge, too, is in a namespace of its own, and so is the thread that makes it, with all threads and processes that
+it starts meanwhile: from there no way leads to the machine's own network, whatever a client goes on asking for. That
+thread is cut from nobody.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ from typing import Self
 _NOBODY = "02:00:00:00:00:01"
 _CLONE_NEWNET = 0x40000000
 _HERE = Path("/proc/thread-self/ns/net")
+_NEEDED = "These tests make network namespaces: they need root with CAP_NET_ADMIN and CAP_SYS_ADMIN, and iproute2"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -62,9 +65,16 @@ class Network:
         self._subnet = f"10.{random.randrange(64, 192)}.{random.randrange(256)}"
         self.hosts: list[Host] = []
         self._cuts: list[tuple[Host, str]] = []
+        self._outside: int | None = None
+        """The namespace that the thread came from, as an open file."""
 
     def __enter__(self) -> Self:
+        self._outside = os.open(_HERE, os.O_RDONLY)
+        if _libc.unshare(_CLONE_NEWNET):
+            os.close(self._outside)
+            raise NotPermitted(f"no network namespace: {os.strerror(ctypes.get_errno())}. {_NEEDED}")
         try:
+            _ip("link", "set", "lo", "up")
             _ip("link", "add", self._id, "type", "bridge")
             _ip("address", "add", f"{self._subnet}.254/24", "dev", self._id)
             _ip("link", "set", self._id, "up")
@@ -84,6 +94,10 @@ class Network:
             *(["link", "delete", link] for link in (*links, self._id)),
         ):
             subprocess.run(["ip", *command], check=False, capture_output=True)
+        if self._outside is not None:
+            _enter(self._outside)
+            os.close(self._outside)
+            self._outside = None
 
     def host(self) -> Host:
         """One more host. Raises NotPermitted."""
@@ -123,7 +137,4 @@ class Network:
 def _ip(*arguments: str) -> None:
     done = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise NotPermitted(
-            f"`ip {' '.join(arguments)}` says: {done.stderr.strip()}. These tests make network namespaces: they need "
-            "root with CAP_NET_ADMIN and CAP_SYS_ADMIN, and iproute2"
-        )
+        raise NotPermitted(f"`ip {' '.join(arguments)}` says: {done.stderr.strip()}. {_NEEDED}")
