@@ -18,7 +18,7 @@ from headrace.groups.model import (
     StoredStart,
 )
 from headrace.keyspace import LAYOUT_VERSION, entries
-from headrace.keyspace.keys import Keyspace, foreign_of
+from headrace.keyspace.keys import Keyspace, barrier_of, foreign_of
 from headrace.topics.model import Topic
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keyspace.md").read_text()
@@ -52,7 +52,7 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
     }
     used = {
         name
-        for key in (*GOLDEN, *SHARED, Keyspace().deleted, foreign_of("headrace:flights:0"))
+        for key in (*GOLDEN, *SHARED, Keyspace().deleted, *(of("headrace:flights:0") for of in (foreign_of, barrier_of)))
         for name in pattern
         if pattern[name].fullmatch(key)
     }

@@ -25,7 +25,6 @@ def lean(*uninvited: str) -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
         if collecting:
             gc.enable()
         for name in hidden:

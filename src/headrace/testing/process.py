@@ -253,11 +253,12 @@ class Server:
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
+        written = select.poll()  # select() knows no descriptor above 1023
+        written.register(descriptor, select.POLLIN)
         received = bytearray()
         deadline = time.monotonic() + _READY_S
         while b"\n" not in received:
-            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
+            if not written.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise ServerFailed(self._explain(f"was not ready after {_READY_S} s"))
             chunk = os.read(descriptor, 4096)
             if not chunk:
