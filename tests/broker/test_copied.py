@@ -4,6 +4,7 @@ import pytest
 from tests.broker.test_log import batch, sent
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
 from headrace.topics.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader
 from headrace.topics.model import Appended
@@ -106,3 +107,28 @@ async def test_whoever_waits_is_told_when_another_broker_takes_over(
     storage.logs.copies.answer()
     assert results[1:] == [Appended(0, duplicate=True)]
     assert partition.log_end == 1
+
+
+async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+) -> None:
+    """Who sent it may have its answer, or be gone: it is held all the same."""
+    budget.most_held = 1
+    results: list[Appended | Exception] = []
+    partition.append(batch(3), results.append, 2, 0)
+    storage.logs.answer()
+    for copies, wait_ms in ((2, 0), (2, 1_000), (1, 0)):
+        with pytest.raises(NotEnoughReplicas, match="wait for the replicas of Redis, which lag behind"):
+            partition.append(batch(3), results.append, copies, wait_ms)
+    assert results == [Appended(0)]
+
+    storage.logs.copies.answer()
+    partition.append(batch(2), results.append, 2, 0)
+    storage.logs.answer()
+    assert results[1:] == [Appended(3)]
+
+    # What another broker has now is not held here.
+    partition.release(7, None)
+    partition.lead(8)
+    await partition.open()
+    partition.append(batch(2), results.append, 2, 0)

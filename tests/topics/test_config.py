@@ -48,6 +48,7 @@ def test_an_unknown_key_is_refused_by_name_with_a_near_one() -> None:
         ("cleanup.policy", "compact,delete", "does not compact"),
         ("compression.type", "zstd", "as the producer sent them"),
         ("min.insync.replicas", "0", "at least 1"),
+        ("min.insync.replicas", "17", "at most 16"),
         ("retention.ms", "-2", "at least -1"),
         ("retention.ms", "week", "whole number"),
         ("max.message.bytes", "4294967296", "expected a number from"),

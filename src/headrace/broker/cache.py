@@ -13,6 +13,7 @@ ENTRY_OVERHEAD = 256
 """Bytes charged for each batch beside its own: list slots and Python objects."""
 
 LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
+MOST_HELD = 256 << 20
 _MEMORY_SHARE = 16
 _COMPACT_AFTER = 512
 _MOST_BATCHES = 8_192
@@ -27,12 +28,15 @@ def default_bytes(memory: int) -> int:
 class CacheBudget:
     """Bytes that all tails together may hold."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most_held: int = MOST_HELD) -> None:
         """Nothing is held yet.
 
         Args:
             limit: bytes; negative where nobody knows the machine: the least default.
+            most_held: bytes of batches that wait for replicas, beside them: nobody can read those, so none can go.
         """
+        self.most_held = most_held
+        self.held = 0
         self.limit = limit if limit >= 0 else LEAST_BYTES
         self.used = 0
         self.order: deque[Tail] = deque()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from headrace.broker.cache import CacheBudget
 from headrace.broker.ports import AppendDone, Copies
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.errors import InvalidConfig, NotEnoughReplicas
@@ -34,21 +35,28 @@ class _Held:
 class Copied:
     """Those of one partition, in order."""
 
-    __slots__ = ("_copies", "_held", "_placed", "_stream")
+    __slots__ = ("_budget", "_copies", "_held", "_placed", "_stream")
 
-    def __init__(self, copies: Copies, stream: str, placed: Placed) -> None:
+    def __init__(self, copies: Copies, stream: str, budget: CacheBudget, placed: Placed) -> None:
         """Hold nothing yet.
 
         Args:
             copies: waits for replicas.
             stream: the partition's.
+            budget: of the batches that all partitions hold.
             placed: makes a batch readable and then tells whoever appended it, or only tells of an error; called in the
                 order of the log.
         """
         self._held: deque[_Held] = deque()
         self._copies = copies
         self._stream = stream
+        self._budget = budget
         self._placed = placed
+
+    @property
+    def holds(self) -> bool:
+        """Whether a batch waits: all that come behind it wait, too."""
+        return bool(self._held)
 
     def hold(
         self, append: Append, placed: Appended, done: AppendDone, wanted: int, wait_ms: int, error: Exception | None
@@ -68,6 +76,7 @@ class Copied:
             return
         held = _Held(append, placed, done if wait_ms else None)
         self._held.append(held)
+        self._budget.held += _size(held)
         if not wait_ms:
             done(placed)
         if wanted == 1:
@@ -80,16 +89,24 @@ class Copied:
         waiting = self._held
         while waiting and waiting[0].result is not None:
             first = waiting.popleft()
+            self._budget.held -= _size(first)
             self._placed(first.append, first.placed, partial(_tell, first.done, first.result), None)
 
     def fail(self, error: Exception) -> None:
         """The log is to be opened anew, or is another's: whoever opens it shows what is in it."""
         waiting, self._held = self._held, deque()
         for held in waiting:
+            self._budget.held -= _size(held)
             if held.done is not None:
                 held.done(error)
 
 
+def _size(held: _Held) -> int:
+    return len(held.append.batch) + _HELD_OVERHEAD
+
+
+_HELD_OVERHEAD = 1_024
+"""Bytes charged for each batch beside its own: Python objects of the batch, and of whoever waits for it."""
 _LONGEST_MS = 2**31 - 1
 """`replica.lag.time.max.ms` bounds it."""
 
@@ -121,6 +138,15 @@ def check_copies(copies: Copies, stream: str, wanted: int) -> None:
     why = copies.short(stream, wanted)
     if why:
         raise NotEnoughReplicas(why)
+
+
+def check_held(budget: CacheBudget) -> None:
+    """Raise NotEnoughReplicas where as many batches as there is memory for wait for replicas already.
+
+    Also for those who do not wait themselves and those whose clients are gone: what they sent is held all the same.
+    """
+    if budget.held >= budget.most_held:
+        raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
 
 
 def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:

@@ -14,7 +14,7 @@ from headrace.broker.backoff import Backoff
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.clock import Clock
-from headrace.broker.copied import Copied, check_copies, confirmed
+from headrace.broker.copied import Copied, check_copies, check_held, confirmed
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
@@ -109,6 +109,7 @@ class LogPartition:
         self._clock = clock
         self._snapshots = snapshots
         self._unsaved = False
+        self._budget = budget
         self._tail = Tail(budget, 0)
         self._watchers = Watchers()
         self._index = LogIndex(0)
@@ -269,8 +270,8 @@ class LogPartition:
         if self._doubt is not None or self.paused or self.deleted:
             self._owner.refuse(append)
             raise self._refusal()
-        if copies > 1 and wait_ms:
-            self._check_copies(append, copies)
+        if copies > 1 or (self._copied is not None and self._copied.holds):
+            self._check_copies(append, copies if wait_ms else 1)
         placed = self._owner.place(append, self._clock.now_ms())
         base_offset = placed.base_offset
         if placed.duplicate:
@@ -290,13 +291,15 @@ class LogPartition:
         if copies == 1 and self._copied is None:
             then = partial(self._placed, append, placed, done)
         else:
-            self._copied = self._copied or Copied(self._storage.copies, self.stream, self._placed)
+            self._copied = self._copied or Copied(self._storage.copies, self.stream, self._budget, self._placed)
             then = partial(self._copied.hold, append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
 
     def _check_copies(self, append: Append, copies: int) -> None:
         try:
-            check_copies(self._storage.copies, self.stream, copies)
+            check_held(self._budget)
+            if copies > 1:
+                check_copies(self._storage.copies, self.stream, copies)
         except NotEnoughReplicas:
             self._owner.refuse(append)
             raise

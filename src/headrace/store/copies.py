@@ -157,9 +157,8 @@ class _Barrier:
                 asked.append(asked.pop(0))
                 stream = asked[-1].stream
             reached = attached = None
-            deadline = min((each.deadline for each in asked), default=inf)
             try:
-                reached, attached = await self._round(stream, deadline)
+                reached, attached = await self._round(stream)
             except _Deposed as error:
                 self._waiting = [*asked, *self._waiting]
                 self._batches.give_up(str(error))
@@ -198,11 +197,12 @@ class _Barrier:
         have = "it is not known how many have" if reached is None else f"{reached} have"
         return f"min.insync.replicas={self._copies}: {have} what Redis has acknowledged"
 
-    async def _round(self, stream: str, deadline: float) -> tuple[int, int]:
+    async def _round(self, stream: str) -> tuple[int, int]:
         """How many servers have all that the primary had acknowledged, and how many replicas are attached."""
         own = self._own
         try:
-            async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + ANSWER_S) + _SLICE_S):
+            # As long for those whose time is short or over: a round that is cut off costs everybody the connection.
+            async with asyncio.timeout(_SLICE_S + ANSWER_S):
                 if not own.made:
                     await own.open()
                 await own.ready()

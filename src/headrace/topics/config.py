@@ -16,6 +16,8 @@ _UNUSED = "Accepted because clients send it; without effect: a log in Redis has 
 MAX_LONG = 2**63 - 1
 _AS_RETENTION = -2
 MIN_INSYNC = "min.insync.replicas"
+_MOST_COPIES = 16
+"""A broker has a connection to each primary for each number that topics ask for; whoever makes topics chooses it."""
 
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
@@ -107,6 +109,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.INT,
         default="1",
         minimum=1,
+        maximum=_MOST_COPIES,
         doc="How many servers must have a batch before acks=all is answered: the Redis primary, and beyond 1 its "
         "replicas. Not above 1 with the embedded Valkey, which has none.",
     ),

@@ -1,0 +1,23 @@
+"""The barrier of `min.insync.replicas` over a primary without replicas; with replicas: tests/cluster/test_copies.py."""
+
+import asyncio
+
+from tests.harness.valkey import running_valkey
+
+from headrace.store.connection import Connection
+from headrace.store.copies import Copies
+
+
+async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -> None:
+    """Whoever asks for a millisecond has waited for longer than that when a round that is under way is over."""
+    async with running_valkey() as valkey:
+        batches = Connection(valkey.url, standing=True)
+        await batches.open()
+        copies = Copies(batches, 60_000)
+        told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        try:
+            copies.confirm("headrace:t:0", 2, -60_000, told.set_result)
+            assert str(await told) == "min.insync.replicas=2: 1 have what Redis has acknowledged"
+        finally:
+            await copies.close()
+            await batches.close()
