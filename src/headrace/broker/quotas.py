@@ -171,6 +171,8 @@ class ClusterQuotas:
         self._entities: dict[Entity, dict[Key, float]] = {}
         self._known: dict[tuple[str, str, str], ClientLimits | None] = {}
         self._meters = Meters[Meter](forgot=self._look_again)
+        # Of their own: strangers with many addresses take no meters away from those who have logged in.
+        self._addresses = Meters[Meter]()
         self._mutations = Meters[Mutations](forgot=self._look_again)
 
     def limits(self, user: str, client_id: str, host: str = "") -> ClientLimits | None:
@@ -196,7 +198,7 @@ class ClusterQuotas:
     def _find(self, user: str, client_id: str, host: str) -> ClientLimits | None:
         maker = (user, host)
         produce, fetch, requests = (
-            self._meter(key, held(self._entities, key, user, client_id), maker)
+            self._meter(self._meters, key, held(self._entities, key, user, client_id), maker)
             for key in (Key.PRODUCE, Key.FETCH, Key.REQUESTS)
         )
         mutations = self._mutated(held(self._entities, Key.MUTATIONS, user, client_id), maker)
@@ -204,12 +206,12 @@ class ClusterQuotas:
             return None
         return ClientLimits(produce, fetch, requests, mutations)
 
-    def _meter(self, key: Key, holds: Held | None, maker: Maker) -> Meter | None:
+    def _meter(self, meters: Meters[Meter], key: Key, holds: Held | None, maker: Maker) -> Meter | None:
         if holds is None:
             return None
         ticks_ms = self._quotas.clock.ticks_ms()
         make = partial(Meter, holds.limit, self._quotas.windows, self._quotas.throttled[key], ticks_ms)
-        meter = self._meters.found(key, holds, maker, make, ticks_ms)
+        meter = meters.found(key, holds, maker, make, ticks_ms)
         meter.limit = holds.limit
         return meter
 
@@ -228,7 +230,8 @@ class ClusterQuotas:
             return 0
         address = _address(host)
         limit = held_by_address(self._entities, address)
-        meter = self._meter(Key.CONNECTIONS, None if limit is None else Held(limit, (address, None)), ("", address))
+        holds = None if limit is None else Held(limit, (address, None))
+        meter = self._meter(self._addresses, Key.CONNECTIONS, holds, ("", address))
         if meter is None:
             return 0
         wait_ms, let_in = meter.charge_unless_late(1, self._quotas.clock.ticks_ms(), meter.window_ms)
