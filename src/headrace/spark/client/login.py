@@ -8,8 +8,9 @@ from collections.abc import Generator
 
 from headrace.spark.errors import LoginRefused
 
-_MOST_ITERATIONS = 1_000_000
-"""A server that asks for more wants our time, not our password."""
+_LEAST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
+"""A server that asks for fewer (RFC 7677, section 4) wants a proof from which the password is soon guessed; one that
+asks for more wants our time."""
 
 
 def conversation(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
@@ -28,21 +29,26 @@ def _scram(digest: str, username: str, password: str) -> Generator[bytes, bytes,
     nonce = secrets.token_hex(16)
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
-    answer = (yield f"n,,{first}".encode()).decode()
+    said = yield f"n,,{first}".encode()
     try:
+        answer = said.decode()
         told = dict(part.split("=", 1) for part in answer.split(","))
         salt, iterations, joint = base64.b64decode(told["s"]), int(told["i"]), told["r"]
     except (KeyError, ValueError):
-        raise LoginRefused(f"the server answered SCRAM with {answer[:80]!r}") from None
-    if not joint.startswith(nonce) or not 0 < iterations <= _MOST_ITERATIONS:
+        raise LoginRefused(f"the server answered SCRAM with {said[:80]!r}") from None
+    if not joint.startswith(nonce):
         raise LoginRefused("the server's SCRAM challenge does not fit what was asked")
+    if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+        raise LoginRefused(
+            f"the server asks for {iterations} iterations by SCRAM: {_LEAST_ITERATIONS} to {_MOST_ITERATIONS} are given"
+        )
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", digest)
     final = f"c=biws,r={joint}"
     signed = f"{first},{answer},{final}".encode()
     signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
     proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
-    verdict = (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode()
+    verdict = yield f"{final},p={base64.b64encode(proof).decode()}".encode()
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
-    if verdict != f"v={base64.b64encode(expected).decode()}":
+    if verdict != b"v=" + base64.b64encode(expected):
         raise LoginRefused("the server does not know the password it asked for (SCRAM signature)")
