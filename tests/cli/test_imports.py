@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from headrace.cli import main
 from headrace.cli.imports import lean
 
 
@@ -25,3 +26,9 @@ def test_an_error_leaves_nothing_behind() -> None:
         raise ZeroDivisionError
     assert gc.isenabled()
     assert "turtle" not in sys.modules
+
+
+def test_a_command_keeps_no_garbage_of_the_process_that_it_runs_in() -> None:
+    kept = gc.get_freeze_count()
+    assert main.run(["topics", "--help"]) == 0
+    assert gc.get_freeze_count() == kept

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import select
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -84,7 +83,7 @@ def is_silent(wire: Wire, admin: Wire) -> bool:
     """Whether a connection has no answer, though somebody else who asked later has."""
     for _ in range(3):
         admin.ask(METADATA, 9)
-    return not select.select([wire.socket], [], [], 0)[0]
+    return wire.is_silent(0.001)
 
 
 @pytest.mark.parametrize("partitions", [1, 2], ids=["shortcut", "tables"])

@@ -24,7 +24,7 @@ from headrace.testing.clock import MovableClock
 from headrace.testing.guard import Guard
 from headrace.testing.process import ServerFailed, texts_of
 
-_STOP_S = 20
+_STOP_S = 60
 _ANY_PORT = "127.0.0.1:0"
 
 

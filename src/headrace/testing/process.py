@@ -29,7 +29,7 @@ from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 60
 _STOP_S = 60
-_LOGGED_S = 20
+_LOGGED_S = 60
 _LOOK_S = 0.005
 _LOG_TAIL = 4_000
 
