@@ -1,12 +1,18 @@
 """`min.insync.replicas` above 1 in one partition: who is told when, and what can be read meanwhile."""
 
+import asyncio
+
 import pytest
 from tests.broker.test_log import batch, sent
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
-from headrace.topics.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener
+from headrace.broker.opening import Openings
+from headrace.broker.snapshots import Snapshots
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader, StorageUnavailable
 from headrace.topics.model import Appended
 
 TOO_FEW = NotEnoughReplicasAfterAppend("1 has it")
@@ -132,3 +138,70 @@ async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
     partition.lead(8)
     await partition.open()
     partition.append(batch(2), results.append, 2, 0)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1_000])
+async def test_nobody_reads_what_the_next_primary_may_lack(
+    partition: LogPartition, storage: MemoryStorage, wait_ms: int
+) -> None:
+    results: list[Appended | Exception] = []
+    told: list[int] = []
+    partition.append(sent(0, 3), results.append, 2, wait_ms)
+    storage.logs.answer()
+    partition.watch(told.append)
+    # What a replica that takes over has.
+    log = storage.logs.logs[partition.stream]
+    log.batches.clear()
+    log.producers.clear()
+
+    storage.logs.copies.answer(StorageUnavailable("it is not the primary that it was"))
+
+    assert (partition.log_end, told) == (0, [])
+    assert [type(result) for result in results] == [StorageUnavailable if wait_ms else Appended]
+    with pytest.raises(StorageUnavailable):
+        partition.append(sent(0, 3), results.append, 2, 1_000)
+    async with asyncio.timeout(10):
+        while partition.leader_epoch == 1:
+            await asyncio.sleep(0)
+    partition.append(sent(0, 3), results.append, 2, 1_000)
+    storage.logs.answer()
+    storage.logs.copies.answer()
+    assert results[1:] == [Appended(0)]
+    assert (partition.log_end, told) == (3, [len(log.batches[0].batch)])
+
+
+async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
+    storage: MemoryStorage, clock: ManualClock
+) -> None:
+    partition = LogPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, Snapshots())
+    await partition.open(create=True)
+    partition.append(batch(3, timestamp=1_000), lambda _: None)
+    storage.logs.answer()
+    # Whoever opens a log knows nothing of what is in it.
+    await partition.open()
+    partition.append(batch(2, timestamp=2_000), lambda _: None, 2, 1_000)
+    storage.logs.answer()
+
+    stored = await partition.read_range(0, 1 << 20)
+    assert [each.base_offset for each in stored] == [0]
+    assert await partition.find_offset(2_000, Opener(Openings())) == NOT_FOUND
+
+    storage.logs.copies.answer()
+
+    stored = await partition.read_range(0, 1 << 20)
+    assert [each.base_offset for each in stored] == [0, 3]
+    assert await partition.find_offset(2_000, Opener(Openings())) == FoundOffset(3, 2_000)
+
+
+async def test_what_waits_for_its_copies_is_not_trimmed(partition: LogPartition, storage: MemoryStorage) -> None:
+    for _ in range(3):
+        partition.append(batch(3), lambda _: None, 2, 1_000)
+    storage.logs.answer()
+    storage.logs.copies.answer()
+
+    await partition.trim(before_ms=5_000, max_bytes=0)
+    assert (partition.log_start, partition.log_end) == (3, 3)
+
+    storage.logs.copies.answer()
+    await partition.trim(before_ms=5_000, max_bytes=0)
+    assert (partition.log_start, partition.log_end) == (6, 6)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.ports import AppendDone, Copies
+from headrace.broker.ports import AppendDone, Copies, Lost
 from headrace.topics.config import MIN_INSYNC, TopicConfig
-from headrace.topics.errors import InvalidConfig, NotEnoughReplicas
+from headrace.topics.errors import InvalidConfig, NotEnoughReplicas, StorageUnavailable
 from headrace.topics.model import Append, Appended
 
 Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
@@ -35,9 +35,9 @@ class _Held:
 class Copied:
     """Those of one partition, in order."""
 
-    __slots__ = ("_budget", "_copies", "_held", "_placed", "_stream")
+    __slots__ = ("_budget", "_copies", "_held", "_lost", "_placed", "_stream")
 
-    def __init__(self, copies: Copies, stream: str, budget: CacheBudget, placed: Placed) -> None:
+    def __init__(self, copies: Copies, stream: str, budget: CacheBudget, placed: Placed, lost: Lost) -> None:
         """Hold nothing yet.
 
         Args:
@@ -46,12 +46,14 @@ class Copied:
             budget: of the batches that all partitions hold.
             placed: makes a batch readable and then tells whoever appended it, or only tells of an error; called in the
                 order of the log.
+            lost: told that the primary may be another one by now: the log is to be opened anew.
         """
         self._held: deque[_Held] = deque()
         self._copies = copies
         self._stream = stream
         self._budget = budget
         self._placed = placed
+        self._lost = lost
 
     @property
     def holds(self) -> bool:
@@ -85,6 +87,13 @@ class Copied:
             self._copies.confirm(self._stream, wanted, wait_ms or _LONGEST_MS, partial(self._confirmed, held))
 
     def _confirmed(self, held: _Held, error: Exception | None) -> None:
+        if held.result is not None:
+            # The log was opened anew meanwhile.
+            return
+        if isinstance(error, StorageUnavailable):
+            # A replica that takes over may lack it, so nobody reads it before an opening has told what there is.
+            self._lost(error)
+            return
         held.result = error or held.placed
         waiting = self._held
         while waiting and waiting[0].result is not None:
@@ -97,6 +106,8 @@ class Copied:
         waiting, self._held = self._held, deque()
         for held in waiting:
             self._budget.held -= _size(held)
+            held.result = error
+        for held in waiting:
             if held.done is not None:
                 held.done(error)
 

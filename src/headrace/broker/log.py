@@ -18,7 +18,7 @@ from headrace.broker.copied import Copied, check_copies, check_held, confirmed
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
-from headrace.broker.reading import first_readable, fitting
+from headrace.broker.reading import first_readable, fitting, readable
 from headrace.broker.snapshots import Snapshots
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
@@ -144,6 +144,8 @@ class LogPartition:
             self._take_over(opened)
 
     def _take_over(self, opened: OpenedLog) -> None:
+        # Placed while the log was in doubt: whoever sends it again finds it.
+        self._fail_waiting(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
         self._saved_to = 0
@@ -291,7 +293,9 @@ class LogPartition:
         if copies == 1 and self._copied is None:
             then = partial(self._placed, append, placed, done)
         else:
-            self._copied = self._copied or Copied(self._storage.copies, self.stream, self._budget, self._placed)
+            self._copied = self._copied or Copied(
+                self._storage.copies, self.stream, self._budget, self._placed, self._lost
+            )
             then = partial(self._copied.hold, append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
 
@@ -411,20 +415,22 @@ class LogPartition:
     async def _read(self, offset: int, limit: int) -> list[StoredBatch]:
         """About `limit` bytes of batches from Redis."""
         if self._index.covers(offset):
-            return await self._storage.read(self.stream, offset, _MOST_BATCHES, self._index.end_of(offset, limit))
-        asked = self._cold.count
-        stored = await self._storage.read(self.stream, offset, asked)
-        self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
-        return stored
+            stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, self._index.end_of(offset, limit))
+        else:
+            asked = self._cold.count
+            stored = await self._storage.read(self.stream, offset, asked)
+            self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
+        return readable(stored, self.log_end)
 
     async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
         """About `limit` bytes of batches from Redis."""
         return await self._read(offset, limit)
 
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
-        """See `broker.offsets.find`."""
+        """See `broker.offsets.find`. By time, as in Kafka, nothing is found that cannot be read yet."""
         self.check_led()
-        return await offsets.find(self._storage, self, timestamp, opener, self.cold)
+        found = await offsets.find(self._storage, self, timestamp, opener, self.cold)
+        return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none."""
@@ -447,10 +453,12 @@ class LogPartition:
     # Removing, and what lies beside
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Retention; what the producers of trimmed batches sent last is written down first."""
+        """Retention; what producers of trimmed batches sent last is written down first, what waits for copies stays."""
         if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
             return
         await self.save_producers()
+        if self._copied is not None:
+            up_to = self.log_end if up_to is None else min(up_to, self.log_end)
         trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
         self._trimmed(trimmed)
 

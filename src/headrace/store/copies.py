@@ -85,16 +85,20 @@ class Copies:
         return barriers[copies]
 
     def _lost(self, connection: Connection) -> None:
+        self._end(connection, StorageUnavailable("the connection to Redis was lost before its replicas had all"))
+
+    def _end(self, connection: Connection, error: Exception) -> None:
         for barrier in self._barriers.pop(connection, {}).values():
-            barrier.stop(StorageUnavailable("the connection to Redis was lost before its replicas had all"))
-            task = asyncio.get_running_loop().create_task(barrier.close())
+            barrier.stop(error)
+            task = asyncio.get_running_loop().create_task(barrier.close(error))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """Close the connections."""
         for connection in tuple(self._barriers):
-            self._lost(connection)
+            # The primary is what it was: no log has to be opened anew.
+            self._end(connection, NotEnoughReplicasAfterAppend("the server ends before the replicas have all"))
         await asyncio.gather(*self._ending)
 
 
@@ -234,12 +238,12 @@ class _Barrier:
         for each in asked:
             _tell(each, error)
 
-    async def close(self) -> None:
-        """Close the connection; after `stop`."""
+    async def close(self, error: Exception) -> None:
+        """Close the connection; after `stop`, with the same error."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         # What the last round had taken with it.
-        self.stop(StorageUnavailable("the connection to Redis was lost before its replicas had all"))
+        self.stop(error)
         await self._own.close()
 
 
