@@ -190,6 +190,8 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
     if one is None:
         return None
     version, correlation_id, topic, index, batch, header, wait_ms = one
+    if owned:
+        batch = _without_the_rest(batch, stop - start)
     return _OneBatch(
         outlet,
         PRODUCE,
@@ -311,6 +313,16 @@ async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceRe
     return None if request.acks == 0 else response
 
 
+def _without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
+    """A batch out of a request of so many bytes, all of which what is kept of it would keep.
+
+    Where most of them are others', or nobody's, it gets memory of its own: caches count the batch alone.
+    """
+    if type(batch) is bytearray or 2 * len(batch) >= size:
+        return batch
+    return bytearray(batch)
+
+
 def _append_or_refuse(
     request: ProduceRequest,
     name: str,
@@ -344,7 +356,7 @@ def _append(
         pending.settle(name, answer, -1, InvalidRecord("no record batch"))
         return
     # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
-    batch = records if exchange.owned else bytearray(records)
+    batch = _without_the_rest(records, exchange.size) if exchange.owned else bytearray(records)
     try:
         live = broker.topics.get(name)
         index = data.index
