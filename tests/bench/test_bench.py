@@ -121,7 +121,8 @@ def test_several_brokers() -> None:
         "30 groups, one broker of three is killed", "30 groups, it comes back",
         "300 partitions in 100 topics",
     ]  # fmt: skip
-    assert "-" not in [cell for row in found[:6] for cell in row]
+    # So little may take less than a tick of the processor, of which there is no ratio.
+    assert "-" not in [cell for row in found[:6] for cell in row[:-1]]
 
 
 @pytest.mark.long
