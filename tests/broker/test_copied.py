@@ -205,3 +205,17 @@ async def test_what_waits_for_its_copies_is_not_trimmed(partition: LogPartition,
     storage.logs.copies.answer()
     await partition.trim(before_ms=5_000, max_bytes=0)
     assert (partition.log_start, partition.log_end) == (6, 6)
+
+
+async def test_whoever_waits_is_told_when_the_topic_and_the_primary_are_gone(
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(batch(3), results.append, 2, 1_000)
+    partition.close()
+    storage.logs.answer()
+
+    storage.logs.copies.answer(StorageUnavailable("it is not the primary that it was"))
+
+    assert [type(result) for result in results] == [StorageUnavailable]
+    assert budget.held == 0

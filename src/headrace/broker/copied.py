@@ -93,6 +93,8 @@ class Copied:
         if isinstance(error, StorageUnavailable):
             # A replica that takes over may lack it, so nobody reads it before an opening has told what there is.
             self._lost(error)
+            # A log that is deleted, or in doubt already, tells nobody.
+            self.fail(error)
             return
         held.result = error or held.placed
         waiting = self._held
