@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.store.embedded import program
 from headrace.testing import Server, server
 from tests.harness.ledger import Ledger
+from tests.harness.ports import free_ports
 from tests.harness.wire import Wire, batch, produce_request
 
 KEPT = ("--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")
@@ -39,8 +39,7 @@ class External:
     """A Valkey of the user's own on a TCP port, started as it pleases him."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        [self.port] = free_ports(1)
         self.url = f"redis://127.0.0.1:{self.port}/3"
         self._command = [os.fspath(program()), "--port", str(self.port), "--dir", os.fspath(folder), *arguments]
         self.start()

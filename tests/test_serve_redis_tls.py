@@ -2,7 +2,6 @@
 
 import datetime as dt
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import redis
 from headrace.kafka.errors import Code
 from headrace.testing import ServerFailed, server
 from headrace.tls.files import create
+from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.redis_cluster import wait_for
 from tests.harness.wire import Wire, batch
@@ -22,8 +22,7 @@ pytestmark = pytest.mark.apt
 def test_tls_to_a_redis_with_a_user_and_a_password_from_a_file(tmp_path: Path) -> None:
     made = create(tmp_path / "certificates", (), "headrace", dt.datetime.now(dt.UTC))
     foreign = create(tmp_path / "foreign", (), "headrace", dt.datetime.now(dt.UTC))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     options = {
         "tls-port": str(port),
         "tls-cert-file": str(made.server),
@@ -55,11 +54,10 @@ def test_tls_to_a_redis_with_a_user_and_a_password_from_a_file(tmp_path: Path) -
 
 def test_tls_to_a_redis_cluster_with_the_user_of_the_guide(tmp_path: Path) -> None:
     made = create(tmp_path / "certificates", (), "headrace", dt.datetime.now(dt.UTC))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port, bus = free_ports(2)
     options = {
         "cluster-enabled": "yes",
-        "cluster-port": str(port - 10_000 if port > 20_000 else port + 10_000),
+        "cluster-port": str(bus),
         "tls-cluster": "yes",
         "tls-port": str(port),
         "tls-cert-file": str(made.server),

@@ -75,6 +75,8 @@ def test_a_replica_that_hangs_is_missed(broker: Server, replicated: Replicated, 
     replica.send(signal.SIGSTOP)
     try:
         after = produced(broker, topic)
+        while "it is not known how many" in (after.error_message or ""):
+            after = produced(broker, topic)  # on a busy machine Redis has not answered in time either
         assert after.error_code == Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert after.error_message == "min.insync.replicas=2: 1 have what Redis has acknowledged"
         # It is known now.

@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from tests.harness.ports import free_ports
+
 USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
@@ -89,7 +91,7 @@ def apache_kafka(home: Path) -> Iterator[ApacheKafka]:
     java = shutil.which("java")
     if java is None or shutil.which("mvn") is None:
         raise RuntimeError("java or mvn is not installed")
-    plain, secure, controller = _free_ports(3)
+    plain, secure, controller = free_ports(3)
     (home / "log4j2.properties").write_text(_LOG4J)
     _make_certificate(home)
     config = home / "server.properties"
@@ -124,14 +126,6 @@ def _wait_for(port: int, broker: "subprocess.Popen[bytes]", log: Path) -> None:
         if broker.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(log.read_text()[-4_000:])
         time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def _make_certificate(home: Path) -> None:

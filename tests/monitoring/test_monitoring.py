@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
+from tests.harness.ports import free_ports
 from tests.harness.wire import Wire, batch
 from tests.oci.conftest import COMPARTMENT, Api
 
@@ -120,8 +120,7 @@ def prometheus(running: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
     text = (MONITORING / "prometheus.yml").read_text().replace("15s", "1s")
     (home / "prometheus.yml").write_text(text.replace("127.0.0.1:8080", running.http.removeprefix("http://")))
     shutil.copy(MONITORING / "headrace.rules.yml", home)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "{}:{}".format(*free.getsockname())
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [
         "prometheus", f"--config.file={home / 'prometheus.yml'}", f"--storage.tsdb.path={home / 'data'}",
         f"--web.listen-address={address}",
