@@ -238,8 +238,8 @@ async def _clusters(
         brokers: Brokers | None = None
         if options.redis:
             lost = partial(stop.ask, status=1)
-            among = joined(storage, options.redis, settings, clock, listening.told, listening.http_url(options), lost)
-            brokers = await stack.enter_async_context(among)
+            reached = listening.told, listening.http_url(options), listening.towards_peers
+            brokers = await stack.enter_async_context(joined(storage, options.redis, settings, clock, *reached, lost))
         clusters = Clusters(
             storage,
             settings,

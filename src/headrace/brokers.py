@@ -15,6 +15,8 @@ from headrace.broker.membership import Membership, NodeIdTaken
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
 from headrace.membership.view import Member, View
+from headrace.peers.connections import Connections, Tls
+from headrace.peers.neighbours import Neighbours
 from headrace.redis_clients import asynchronous
 from headrace.settings import StartError
 from headrace.storage_urls import without_password
@@ -30,11 +32,19 @@ _EVERYWHERE = ("0.0.0.0", "::")
 class Brokers:
     """This server's part."""
 
-    def __init__(self, storage: RedisMembership, membership: Membership, ownership: Ownership, last: str) -> None:
+    def __init__(
+        self,
+        storage: RedisMembership,
+        membership: Membership,
+        ownership: Ownership,
+        neighbours: Neighbours,
+        last: str,
+    ) -> None:
         """Use `joined`. `last`: a change from before anything is loaded."""
         self.storage = storage
         self.ownership = ownership
         self._membership = membership
+        self._neighbours = neighbours
         self._clusters: Clusters | None = None
         self._follower: Follower | None = None
         self._last = last
@@ -58,8 +68,10 @@ class Brokers:
         self._follower.start(self._last)
         self._membership.on_view = self._adopt
         view = self._membership.view
-        if view is not None and view.number != self.ownership.number:
-            self._adopt(view, self._membership.is_member)
+        if view is not None:
+            self._neighbours.go_by(view)
+            if view.number != self.ownership.number:
+                self._adopt(view, self._membership.is_member)
 
     def _adopt(self, view: View, inside: bool) -> None:
         assert self._clusters is not None
@@ -69,6 +81,7 @@ class Brokers:
             self._follower.load_everything()
         self.ownership.adopt(view, inside=inside)
         self._clusters.view_changed()
+        self._neighbours.go_by(view)
 
     async def catch_up(self) -> bool:
         """Take over what other brokers have changed so far; whether there was something. Raises StorageUnavailable."""
@@ -83,6 +96,7 @@ class Brokers:
 
     async def stop_following(self) -> None:
         """Take nothing over any more."""
+        await self._neighbours.close()
         if self._follower is not None:
             await self._follower.stop()
 
@@ -100,6 +114,7 @@ async def joined(
     clock: Clock,
     advertised: Mapping[str, tuple[str, int]],
     http: str,
+    tls: Tls,
     lost: Callable[[str], None],
 ) -> AsyncIterator[Brokers]:
     """This server in the view of its keyspace, until the end of the context.
@@ -111,6 +126,7 @@ async def joined(
         clock: tells how long.
         advertised: where the clients of each Kafka listener reach this server, the first listener first.
         http: where the other brokers reach its HTTP listener, a URL.
+        tls: what those that serve HTTPS are reached with.
         lost: called with why this server can be no member any more.
 
     Raises:
@@ -152,7 +168,8 @@ async def joined(
         ownership.adopt(view, inside=True)
         membership.start()
         storage.fence.hurry = membership.wake
-        brokers = Brokers(beside, membership, ownership, await beside.last_change())
+        neighbours = Neighbours(me.node_id, Connections(tls).open, membership.ended)
+        brokers = Brokers(beside, membership, ownership, neighbours, await beside.last_change())
         try:
             yield brokers
         finally:

@@ -128,6 +128,17 @@ def test_two_with_one_node_id_are_told(three: OverOneRedis) -> None:
 
 
 @pytest.mark.crash
+def test_one_that_is_killed_is_missed_before_its_session_is_over() -> None:
+    """Its neighbours see its connections end."""
+    with brokers(3, broker_session_timeout_ms=3_600_000) as running:
+        for node in (2, 3):
+            running.servers[node].kill()
+            running.agree([each for each in (1, 3) if each != node and running.servers[each].running])
+        running.start(2)
+        running.agree([1, 2])
+
+
+@pytest.mark.crash
 def test_clients_go_on_while_brokers_die_sleep_leave_and_come_back(three: Brokers, topic: str) -> None:
     """An idempotent producer loses and doubles nothing, and a member keeps its place in its group."""
     # A request to a broker that sleeps is given up after this.

@@ -1,8 +1,8 @@
 """Brokers that come, go, sleep and disagree over one Redis, from a seed, on a manual clock.
 
 Each broker has a monotonic clock of its own, and its heartbeats, proposals, loads and saves take their time on the way.
-Brokers are killed, stopped for a while (SIGSTOP), leave and join; Redis is slow for everybody, or comes back with less
-than it had; its clock jumps. What must hold:
+Brokers are killed, stopped for a while (SIGSTOP), leave and join; neighbours hear of a death, or believe in one that
+was none; Redis is slow for everybody, or comes back with less than it had; its clock jumps. What must hold:
 
 - no two brokers ever persist a group under one epoch, and nobody persists under an epoch that is over;
 - when all has been quiet for a while every broker goes by one view, which has exactly those that are alive, and every
@@ -217,6 +217,9 @@ class Broker:
         if epoch is not None and self.running and self.world.now_ms >= self.stopped_until_ms:
             self._ask(lambda: self.redis.save(group, epoch, self.name), lambda _: None)
 
+    def hear_of_an_end(self, member: Member) -> None:
+        self._do(self.world.delay_ms(), lambda: self.mind.ended(member))
+
     def leave(self) -> None:
         proposal = self.mind.leave()
         self.held = {}
@@ -259,13 +262,36 @@ class Simulation:
         self.settle()
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        acts = [self.kill, self.stop, self.start, self.leave, self.slow, self.jump, self.fail_over, self.twin]
+        acts = [
+            self.kill,
+            self.stop,
+            self.start,
+            self.leave,
+            self.slow,
+            self.jump,
+            self.fail_over,
+            self.twin,
+            self.mistake,
+        ]
         for _ in range(25):
             yield self.random.choice(acts)
 
     def kill(self) -> None:
         if self.alive():
-            self.random.choice(self.alive()).running = False
+            killed = self.random.choice(self.alive())
+            killed.running = False
+            if self.random.random() < 0.5:
+                self._tell_of_an_end(killed)
+
+    def mistake(self) -> None:
+        """A connection was lost, and no other could be made, though its broker lives."""
+        if self.alive():
+            self._tell_of_an_end(self.random.choice(self.alive()))
+
+    def _tell_of_an_end(self, ended: Broker) -> None:
+        for broker in self.alive():
+            if broker is not ended and self.random.random() < 0.7:
+                broker.hear_of_an_end(ended.mind.me)
 
     def stop(self) -> None:
         if self.alive():

@@ -106,6 +106,12 @@ class Membership:
         """Keep the heartbeats going from now on."""
         self._beating = asyncio.get_running_loop().create_task(self._run(), name="heartbeats")
 
+    def ended(self, member: Member) -> None:
+        """The process of another broker has ended, as far as a neighbour can tell: look at once."""
+        _log.warning("a broker has ended: it closed its connection, and takes no other", node=member.node_id)
+        self._participant.ended(member)
+        self.wake()
+
     def wake(self) -> None:
         """The view has changed, as somebody says: look at once."""
         self._woken.set()

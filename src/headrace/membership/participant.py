@@ -3,7 +3,7 @@
 Heartbeats are counters. Only the own monotonic clock counts; Redis' clock, which jumps in a failover, does not. A
 broker whose counter has not moved for a session timeout is missed. That is believed only by who had prompt heartbeats
 itself meanwhile: where Redis was slow, or this process was stopped, everybody else is watched anew. So neither expires
-everybody at once.
+everybody at once. Of one whose process has ended a neighbour may know sooner: it is missed at once.
 """
 
 from collections.abc import Mapping
@@ -62,6 +62,7 @@ class Participant:
         self._prompt = 0
         self._seen: dict[tuple[int, str], tuple[int, int]] = {}
         """Broker -> its last counter, and when that was first seen."""
+        self._ended: set[tuple[int, str]] = set()
         self._was_in = False
         self._rival: tuple[str, int] | None = None
         """The process that has this broker's id in the view: its incarnation and its first counter that was seen."""
@@ -71,6 +72,10 @@ class Participant:
     def is_member(self) -> bool:
         """Whether the adopted view has this process."""
         return self.view is not None and self.view.has(self.me)
+
+    def ended(self, member: Member) -> None:
+        """The process of a broker has ended, as far as a neighbour can tell. Where it has not, it joins again."""
+        self._ended.add((member.node_id, member.incarnation))
 
     def sent(self, now_ms: int) -> None:
         """A heartbeat leaves."""
@@ -129,6 +134,7 @@ class Participant:
 
     def changed(self, view: View) -> Step:
         """A proposal was taken, or another one was before it: `view` is what Redis has now."""
+        self._forget(view)
         known = 0 if self.view is None else self.view.number
         if view.number <= known:
             return Step()
@@ -147,10 +153,15 @@ class Participant:
         else:
             self._prompt += 1
 
+    def _forget(self, view: View) -> None:
+        """Whoever is out of the view is watched anew when it comes back."""
+        present = {(each.node_id, each.incarnation) for each in view.members}
+        self._seen = {place: seen for place, seen in self._seen.items() if place in present}
+        self._ended &= present
+
     def _watch(self, now_ms: int, found: View, counters: Counters) -> list[Member]:
         """Those whose counter has stood still for too long."""
-        present = {(each.node_id, each.incarnation) for each in found.members}
-        self._seen = {place: seen for place, seen in self._seen.items() if place in present}
+        self._forget(found)
         missed = []
         for member in found.members:
             place = (member.node_id, member.incarnation)
@@ -159,8 +170,9 @@ class Participant:
             counter = counters.get(place, 0)
             before = self._seen.get(place)
             if before is None or before[0] != counter:
-                self._seen[place] = (counter, now_ms)
-            elif now_ms - before[1] >= self._session_ms and self._prompt >= PROMPT_BEATS:
+                before = self._seen[place] = (counter, now_ms)
+            over = place in self._ended or now_ms - before[1] >= self._session_ms
+            if over and self._prompt >= PROMPT_BEATS:
                 missed.append(member)
         return missed
 

@@ -75,6 +75,10 @@ class Connections:
             if not (reader.at_eof() or writer.is_closing()):
                 return reader, writer
             writer.close()
+        return await self.open(url)
+
+    async def open(self, url: str) -> Streams:
+        """A new connection. Raises OSError, TimeoutError."""
         place = urlsplit(url)
         if not place.hostname:
             raise OSError("no URL")

@@ -1,0 +1,110 @@
+"""Neighbours notice that a broker's process has ended: its connection is closed, and its port refuses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace.membership.view import Member, View
+from headrace.peers.connections import Connections
+from headrace.peers.neighbours import Neighbours, after
+
+
+def member(node_id: int, port: int = 1) -> Member:
+    return Member(
+        node_id=node_id,
+        incarnation=f"{node_id}.0",
+        process="pid 1",
+        host="127.0.0.1",
+        port=9092,
+        http=f"http://127.0.0.1:{port}",
+    )
+
+
+class Listener:
+    """Of a broker that says nothing."""
+
+    def __init__(self) -> None:
+        self.accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def open(self, port: int = 0) -> Member:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        return member(2, self._server.sockets[0].getsockname()[1])
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self.accepted.put_nowait((reader, writer))
+
+    def end(self) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def neighbours() -> AsyncIterator[tuple[Neighbours, asyncio.Queue[Member]]]:
+    ended: asyncio.Queue[Member] = asyncio.Queue()
+    watching = Neighbours(1, Connections(lambda: pytest.fail("nobody serves HTTPS")).open, ended.put_nowait)
+    try:
+        yield watching, ended
+    finally:
+        await watching.close()
+
+
+async def test_one_that_ends_is_told_of_once() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        await listener.accepted.get()
+        listener.end()
+        assert await ended.get() == other
+        assert ended.empty()
+
+
+async def test_one_that_closes_connections_and_takes_others_is_alive() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        for _ in range(3):
+            (await listener.accepted.get())[1].close()
+        await listener.accepted.get()
+        assert ended.empty()
+        listener.end()
+
+
+async def test_where_there_never_was_a_connection_nothing_is_known() -> None:
+    listener = Listener()
+    other = await listener.open()
+    listener.end()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        again = Listener()
+        await again.open(int(other.http.rpartition(":")[2]))
+        await again.accepted.get()
+        assert ended.empty()
+        again.end()
+        assert await ended.get() == other
+
+
+async def test_whoever_is_out_of_the_view_is_not_watched() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        reader, _ = await listener.accepted.get()
+        watching.go_by(View(8, (member(1),)))
+        assert await reader.read() == b""
+        assert ended.empty()
+    listener.end()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "others"), [(1, [2, 3]), (2, [3, 4]), (3, [4, 1]), (4, [1, 2]), (9, [1, 2])], ids=str
+)
+def test_everybody_watches_the_next_ones_in_the_ring(node_id: int, others: list[int]) -> None:
+    view = View(7, tuple(member(each) for each in (1, 2, 3, 4)))
+    assert [each.node_id for each in after(node_id, view)] == others
