@@ -58,11 +58,11 @@ from headrace.oci.peering import api as oci_api
 from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
+from headrace.own_valkey import embedded_valkey, show_valkey_loading
 from headrace.redis_clients import ERRORS, asynchronous
-from headrace.settings import Address, ServerOptions, StartError, check_embedded
+from headrace.settings import Address, ServerOptions, StartError
 from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
-from headrace.store.embedded import EmbeddedValkey
 from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
 from headrace.store.journal import Journal
@@ -409,15 +409,7 @@ async def _embedded(
     stack: contextlib.AsyncExitStack,
     counted: StoreCounters,
 ) -> RedisStorage:
-    check_embedded(settings)
-    valkey = EmbeddedValkey(
-        options.data,
-        fsync=options.fsync,
-        maxmemory=options.maxmemory,
-        valkey=options.valkey,
-        guarded=bool(settings.authorizer_class_name),
-    )
-    valkey.on_exit = lambda reason: stop.ask(reason, status=1)
+    valkey = embedded_valkey(options, settings, stop)
     url = await valkey.start(show_valkey_loading)
     stack.push_async_callback(valkey.stop)
     try:
@@ -476,11 +468,6 @@ async def _external(
     if settings.authorizer_class_name and not has_password(url):
         _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
     return opened
-
-
-def show_valkey_loading(fraction: float) -> None:
-    """One line of the log for how far it is."""
-    _log.info("loading", done=f"{fraction:.0%}")
 
 
 def _show_partitions(opened: int, total: int) -> None:

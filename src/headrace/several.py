@@ -19,15 +19,16 @@ import structlog
 from headrace import redis_clients
 from headrace.access.listeners import Listener
 from headrace.addresses import Address
-from headrace.app import Ready, over_valkey, show_valkey_loading
+from headrace.app import Ready, over_valkey
 from headrace.broker.cache import default_bytes
 from headrace.broker.settings import BrokerSettings
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.oci.settings import OciSettings
-from headrace.settings import ServerOptions, StartError, check_embedded
+from headrace.own_valkey import embedded_valkey, show_valkey_loading
+from headrace.settings import ServerOptions, StartError
 from headrace.stop import Stop
-from headrace.store.embedded import EmbeddedValkey, machine_memory
+from headrace.store.embedded import machine_memory
 from headrace.store.errors import StoreError
 from headrace.store.membership import forget_view
 from headrace.tasks import end
@@ -183,15 +184,7 @@ async def _valkey(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
 ) -> str:
     """Start the Valkey, and put into it what only the journal of an earlier server has. Raises StartError."""
-    check_embedded(settings)
-    valkey = EmbeddedValkey(
-        options.data,
-        fsync=options.fsync,
-        maxmemory=options.maxmemory,
-        valkey=options.valkey,
-        guarded=bool(settings.authorizer_class_name),
-    )
-    valkey.on_exit = lambda reason: stop.ask(reason, status=1)
+    valkey = embedded_valkey(options, settings, stop)
     try:
         url = await valkey.start(show_valkey_loading)
         stack.push_async_callback(valkey.stop)

@@ -1,0 +1,29 @@
+"""The Valkey that a server starts for itself, as its options and settings want it."""
+
+import structlog
+
+from headrace.broker.settings import BrokerSettings
+from headrace.settings import ServerOptions, check_embedded
+from headrace.stop import Stop
+from headrace.store.embedded import EmbeddedValkey
+
+_log = structlog.get_logger("headrace")
+
+
+def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop) -> EmbeddedValkey:
+    """The server's own Valkey, not started; when it ends, so does the server. Raises StartError."""
+    check_embedded(settings)
+    valkey = EmbeddedValkey(
+        options.data,
+        fsync=options.fsync,
+        maxmemory=options.maxmemory,
+        valkey=options.valkey,
+        guarded=bool(settings.authorizer_class_name),
+    )
+    valkey.on_exit = lambda reason: stop.ask(reason, status=1)
+    return valkey
+
+
+def show_valkey_loading(fraction: float) -> None:
+    """One line of the log for how far it is."""
+    _log.info("loading", done=f"{fraction:.0%}")
