@@ -102,6 +102,16 @@ async def test_whoever_is_out_of_the_view_is_not_watched() -> None:
     listener.end()
 
 
+async def test_a_view_that_comes_after_the_end_is_not_gone_by() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, _):
+        await watching.close()
+        watching.go_by(View(7, (member(1), other)))
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == f"broker {other.node_id}"]
+    listener.end()
+
+
 @pytest.mark.parametrize(
     ("node_id", "others"), [(1, [2, 3]), (2, [3, 4]), (3, [4, 1]), (4, [1, 2]), (9, [1, 2])], ids=str
 )

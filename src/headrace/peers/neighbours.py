@@ -37,9 +37,12 @@ class Neighbours:
         self._connect = connect
         self._ended = ended
         self._watched: dict[Member, asyncio.Task[None]] = {}
+        self._closed = False
 
     def go_by(self, view: View) -> None:
-        """Watch the neighbours in this view, and nobody else."""
+        """Watch the neighbours in this view, and nobody else; nobody at all after `close`."""
+        if self._closed:
+            return
         wanted = after(self._node_id, view)
         for member in self._watched.keys() - set(wanted):
             self._watched.pop(member).cancel()
@@ -51,6 +54,7 @@ class Neighbours:
 
     async def close(self) -> None:
         """Watch nobody any more."""
+        self._closed = True
         watched, self._watched = self._watched, {}
         for task in watched.values():
             await end(task)
