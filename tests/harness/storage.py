@@ -40,6 +40,18 @@ class BareStorage:
         """Stream -> its term and its log end."""
         self._bytes: dict[str, int] = {}
 
+    def wait_for_start(self, process: "subprocess.Popen[bytes]") -> None:
+        """Until Valkey answers: its socket's file is there before it listens."""
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                self._redis.ping()
+                return
+            except redis.ConnectionError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("Valkey did not start") from None
+                time.sleep(0.005)
+
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> Topic:
         """A new topic with empty logs; its configuration with underscores for dots."""
         topic_id = uuid4()
@@ -137,16 +149,8 @@ def bare_storage() -> Iterator[BareStorage]:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             storage = BareStorage(f"unix://{socket}")
             try:
-                _wait_for(socket, process)
+                storage.wait_for_start(process)
                 yield storage
             finally:
                 storage.close()
                 process.kill()
-
-
-def _wait_for(socket: Path, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + _START_S
-    while not socket.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("Valkey did not start")
-        time.sleep(0.005)
