@@ -81,7 +81,7 @@ def _two(target: Target, group: str) -> float:
     ]
     try:
         for consumer in consumers:
-            consumer.list_topics(TOPIC, timeout=10)
+            consumer.list_topics(TOPIC, timeout=60)
         began = time.monotonic()
         for consumer in consumers:
             consumer.subscribe([TOPIC])

@@ -173,7 +173,7 @@ def _producer(servers: str, settings: dict[str, str], topic: str) -> Any:
             **settings,
         }
     )
-    found.list_topics(topic, timeout=10)
+    found.list_topics(topic, timeout=60)
     return found
 
 
@@ -192,7 +192,7 @@ def _consumer(servers: str, topic: str, security: Mapping[str, str] = MappingPro
             **security,
         }
     )
-    found.list_topics(topic, timeout=10)
+    found.list_topics(topic, timeout=60)
     return found
 
 
@@ -229,7 +229,7 @@ def _log_ends(servers: str, topic: str, partitions: Sequence[int], security: Map
     consumer = _consumer(servers, topic, security)
     try:
         places = (TopicPartition(topic, partition) for partition in partitions)
-        return [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
+        return [consumer.get_watermark_offsets(place, timeout=60)[1] for place in places]
     finally:
         consumer.close()
 

@@ -66,7 +66,7 @@ def _round(started: Server, records: int) -> list[tuple[str, float | None]]:
     for storage in ("native", "log"):
         topic = f"bench-{storage}-{uuid.uuid4().hex[:6]}"
         admin = AdminClient({"bootstrap.servers": started.kafka})
-        admin.create_topics([NewTopic(topic, 1, config={"headrace.storage": storage})])[topic].result(10)
+        admin.create_topics([NewTopic(topic, 1, config={"headrace.storage": storage})])[topic].result(60)
         found.append(
             (f"{storage} produce", _rate(records, lambda topic=topic: _produce(started.kafka, topic, records)))
         )

@@ -33,7 +33,7 @@ RANDOM = 64
 
 def create(broker: Server, name: str, partitions: int = 2) -> str:
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, partitions)])[name].result(10)
+    admin.create_topics([NewTopic(name, partitions)])[name].result(60)
     return name
 
 
@@ -55,7 +55,7 @@ def writing(spark: SparkSession, broker: Server, count: int, size: int, rounds: 
         name = create(broker, f"written-{size}-{next(numbers)}")
         options = {"kafka.bootstrap.servers": broker.kafka, "topic": name}
         frame.write.format("headrace").options(**options).mode("append").save()
-        admin.delete_topics([name])[name].result(10)
+        admin.delete_topics([name])[name].result(60)
 
     def folder(write: Callable[[str], Any]) -> Callable[[], None]:
         def into() -> None:

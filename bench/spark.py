@@ -150,7 +150,7 @@ def visible(broker: Server, count: int) -> list[Cell]:
     """How long it takes from a record's sending until `foreachBatch` has it: p50 and p95."""
     name = "bench-visible"
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(name, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1)])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 0})
     spark = session.create("headrace bench", master="local[2]", memory="2g")
     waited: list[float] = []
@@ -169,7 +169,7 @@ def visible(broker: Server, count: int) -> list[Cell]:
         try:
             for number in range(count + WARMING):
                 producer.produce(name, b"%f" % (time.time() * 1000))
-                producer.flush(10)
+                producer.flush(60)
                 if not number:
                     looked.wait(60)
                 time.sleep(EVERY_S)

@@ -38,7 +38,7 @@ def test_an_offset_out_of_range_is_an_error_where_that_is_wanted(client: Client,
     wire.create(topic)
     fill(wire, topic, 5)
     with pytest.raises(ClientFailed):
-        client.read(topic, 5, offset=1_000, reset="error", seconds=10)
+        client.read(topic, 5, offset=1_000, reset="error", seconds=60)
 
 
 def test_a_new_group_begins_where_it_is_told(client: Client, wire: Wire, topic: str) -> None:

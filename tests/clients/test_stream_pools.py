@@ -52,7 +52,7 @@ class Confluent:
     def send(self, value: bytes) -> None:
         producer = Producer(self._settings)
         producer.produce(TOPIC, value)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def read(self, count: int) -> list[bytes | None]:
         consumer = Consumer(self._settings | {"group.id": "readers", "auto.offset.reset": "earliest"})
@@ -235,7 +235,7 @@ def test_the_default_pool_is_the_cluster_of_clients_that_do_not_log_in(running: 
     logged_in = Confluent(running.kafka, f"{USER}/{stream.stream_pool_id}", TOKEN)
     anonymous = AdminClient({"bootstrap.servers": running.kafka})
     assert "in-the-default-pool" in logged_in.topics()
-    assert logged_in.topics() == sorted(anonymous.list_topics(timeout=10).topics)
+    assert logged_in.topics() == sorted(anonymous.list_topics(timeout=60).topics)
 
 
 @LIBRARIES

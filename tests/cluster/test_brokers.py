@@ -90,13 +90,13 @@ def test_a_topic_that_is_changed_here_is_changed_there(three: Brokers, topic: st
             resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
             asked += admin.incremental_alter_configs([resource]).values()
         for each in asked:
-            each.result(10)
+            each.result(60)
         for node in three.running:
             admin = AdminClient({"bootstrap.servers": three.addresses[node]})
 
             def told(admin: AdminClient = admin) -> list[str]:
                 (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-                config = found.result(10)
+                config = found.result(60)
                 return [config[name].value for name in ("retention.ms", "max.message.bytes")]
 
             wait_for(lambda told=told, round_=round_: told() == [str(100_000 + round_)] * 2, "both changes")  # type: ignore[misc]

@@ -100,7 +100,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         found = Secured(started, made, config)
         for each in found.servers:
             admin = AdminClient(found.kafka(each))
-            wait_for(lambda admin=admin: len(admin.list_topics(timeout=20).brokers) == 3, "all three")  # type: ignore[misc]
+            wait_for(lambda admin=admin: len(admin.list_topics(timeout=60).brokers) == 3, "all three")  # type: ignore[misc]
         yield found
 
 

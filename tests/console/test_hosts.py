@@ -97,7 +97,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[InProcessServer]:
 
 
 def asked(server: InProcessServer, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=60)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -134,7 +134,7 @@ def test_what_a_proxy_would_say_is_not_believed() -> None:
         assert asked(server, "GET", "/healthz", forged)[0] == 200
         assert asked(server, "GET", "/healthz", {**forged, "host": EVIL})[0] == 403
         made = {"name": "s", "partitions": 1, "compartmentId": "ocid1.compartment.oc1..x"}
-        connection = http.client.HTTPConnection(address, timeout=10)
+        connection = http.client.HTTPConnection(address, timeout=60)
         connection.request("POST", "/20180418/streams", json.dumps(made), forged)
         told = json.loads(connection.getresponse().read())
         connection.close()

@@ -68,7 +68,7 @@ class Browser:
         body = None if fields is None else urlencode(fields).encode()
         request = urllib.request.Request(self.url + path, body, sent)
         try:
-            with self._opener.open(request, timeout=20) as answer:
+            with self._opener.open(request, timeout=60) as answer:
                 return Answer(answer.status, answer.headers.items(), html.unescape(answer.read().decode()))
         except HTTPError as error:
             with error:

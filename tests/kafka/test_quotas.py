@@ -119,7 +119,7 @@ def test_librdkafka_tells_its_user_the_time_it_was_given(limited: InProcessServe
     settings: dict[str, Any] = {"bootstrap.servers": limited.kafka, "client.id": "app", "throttle_cb": told.append}
     producer = Producer(settings)
     producer.produce("throttled", bytes(30_000))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
     def heard() -> bool:
         producer.poll(0.01)

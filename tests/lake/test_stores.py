@@ -23,7 +23,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         try:
             assert store.stderr is not None
             endpoint = next(found[1] for line in store.stderr if (found := re.search(r"Running on (http://\S+)", line)))
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT"), timeout=20).close()
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT"), timeout=60).close()
             for name, value in {
                 "AWS_ENDPOINT_URL": endpoint,
                 "AWS_ALLOW_HTTP": "true",

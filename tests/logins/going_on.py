@@ -18,5 +18,5 @@ def goes_on_when_a_login_ends(running: InProcessServer, settings: dict[str, Any]
     assert producer.flush(60) == 0
     consumer = Consumer(settings | {"group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
-    assert [each.value() for each in consumer.consume(2, 20)] == [b"1", b"2"]
+    assert [each.value() for each in consumer.consume(2, 60)] == [b"1", b"2"]
     consumer.close()

@@ -146,7 +146,7 @@ def test_the_first_user_is_made_once_and_survives(tmp_path: Path) -> None:
         with InProcessServer(data, bootstrap_user=file) as running:
             client = AdminClient({"bootstrap.servers": running.kafka})
             told = client.describe_user_scram_credentials()
-            assert set(told.result(20)) == {"jane"}  # type: ignore[union-attr]
+            assert set(told.result(60)) == {"jane"}  # type: ignore[union-attr]
 
 
 def test_the_first_user_is_a_super_user_for_good(tmp_path: Path) -> None:
@@ -173,18 +173,18 @@ def test_the_first_user_is_a_super_user_for_good(tmp_path: Path) -> None:
 
     with InProcessServer(tmp_path / "d", bootstrap_user=first, **given) as running:
         jane = admin(running, "jane")
-        jane.create_topics([NewTopic("first", 1)])["first"].result(20)
+        jane.create_topics([NewTopic("first", 1)])["first"].result(60)
         joe = UserScramCredentialUpsertion("joe", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
-        jane.alter_user_scram_credentials([joe])["joe"].result(20)
+        jane.alter_user_scram_credentials([joe])["joe"].result(60)
         other = admin(running, "joe")
         with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-            other.create_topics([NewTopic("second", 1)])["second"].result(20)
+            other.create_topics([NewTopic("second", 1)])["second"].result(60)
     # As the guide says, the file is gone by then.
     with InProcessServer(tmp_path / "d", **given) as running:
         jane, other = admin(running, "jane"), admin(running, "joe")
-        jane.create_topics([NewTopic("third", 1)])["third"].result(20)
+        jane.create_topics([NewTopic("third", 1)])["third"].result(60)
         with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-            other.create_topics([NewTopic("fourth", 1)])["fourth"].result(20)
+            other.create_topics([NewTopic("fourth", 1)])["fourth"].result(60)
 
 
 @pytest.mark.parametrize("text", ["", "jane", ":secret", "jane:", "jane:secret\njoe:secret", "ANONYMOUS:secret"])

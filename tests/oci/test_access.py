@@ -49,7 +49,7 @@ def admin(server: InProcessServer, config: dict[str, Any], suffix: str = "") -> 
 
 def bare(server: InProcessServer, method: str, target: str, **headers: str) -> tuple[int, Any]:
     """A request without the SDK; status and body."""
-    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=60)
     try:
         connection.request(method, target, headers={name.replace("_", "-"): text for name, text in headers.items()})
         answer = connection.getresponse()
@@ -122,7 +122,7 @@ def test_without_a_signature_nobody_is_let_in(
 
 
 def test_a_stranger_is_refused_before_the_body_is_taken_in(verifying: InProcessServer) -> None:
-    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=60)
     try:
         connection.putrequest("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages")
         connection.putheader("content-length", str(30 << 20))
@@ -133,7 +133,7 @@ def test_a_stranger_is_refused_before_the_body_is_taken_in(verifying: InProcessS
     finally:
         connection.close()
     # Who sends it all and reads only then gets the same answer, and may go on with the connection.
-    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(verifying.http.removeprefix("http://"), timeout=60)
     try:
         for _ in range(2):
             connection.request("POST", "/20180418/streams/ocid1.stream.oc1.local.x/messages", body=bytes(3 << 20))

@@ -325,7 +325,7 @@ def test_what_is_put_is_consumed_through_kafka(api: Api, consumer: Consumer) -> 
     stream, name = new_stream(api)
     entries = api.put(stream, (b"k", b"first"), (None, b"second"))["entries"]
     consumer.assign([TopicPartition(name, 0, 0)])
-    found = consumer.consume(2, 10)
+    found = consumer.consume(2, 60)
     assert [(message.key(), message.value(), message.offset()) for message in found] == [
         (b"k", b"first", 0), (None, b"second", 1),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ def raw(server: InProcessServer, sent: bytes, enough: bytes = b"\r\n\r\n") -> by
     """What a server answers to bytes, up to `enough` or its end."""
     host, _, port = server.http.removeprefix("http://").partition(":")
     received = b""
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(sent)
         while enough not in received and (chunk := connection.recv(65536)):
             received += chunk

@@ -148,7 +148,7 @@ def create(broker: Server, name: str, partitions: int) -> None:
 
 def everything(broker: Server, topic: str) -> list[Message]:
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "check"})
-    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    partitions = consumer.list_topics(topic, 60).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     rest = sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 60)[1] for number in partitions)
     found: list[Message] = []

@@ -129,7 +129,7 @@ def test_aborted_transactions_and_control_batches_are_left_out(
         producer.begin_transaction()
         for record in range(10):
             producer.produce(name, b"%d" % (number * 10 + record))
-        producer.flush(20)
+        producer.flush(60)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
     options = {"kafka__bootstrap__servers": kafka.plain, "subscribe": name, "startingOffsets": "earliest"}
     committed = Query(spark, tmp_path / "one", **options, kafka__isolation__level="read_committed").run()

@@ -72,7 +72,7 @@ def test_the_same_names_again(number, headrace_kafka, headrace_oci):
         assert GroupReader(client, stream.id, "g", "A").values() == ["v"]
     consumer = Consumer({"bootstrap.servers": headrace_kafka, "group.id": "h", "auto.offset.reset": "earliest"})
     consumer.subscribe(["one"])
-    assert consumer.consume(1, timeout=20)
+    assert consumer.consume(1, timeout=60)
     kept.append(consumer)
 
 

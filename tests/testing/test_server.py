@@ -10,7 +10,7 @@ from headrace.testing import Server, ServerFailed, server
 
 def send(started: Server, value: bytes) -> None:
     """One record, acknowledged."""
-    producer = Producer({"bootstrap.servers": started.kafka, "message.timeout.ms": 20_000})
+    producer = Producer({"bootstrap.servers": started.kafka, "message.timeout.ms": 60_000})
     failures: list[object] = []
     producer.produce("kept", value, on_delivery=lambda error, _: failures.append(error) if error else None)
     producer.flush(30)

@@ -141,7 +141,7 @@ def test_each_listener_tells_its_own_address(server: InProcessServer, own: Made)
 
 def test_pages_are_served_with_tls_too(server: InProcessServer, own: Made) -> None:
     assert server.http.startswith("https://")
-    with urllib.request.urlopen(server.http + "/healthz", context=context(own), timeout=10) as answer:
+    with urllib.request.urlopen(server.http + "/healthz", context=context(own), timeout=60) as answer:
         assert answer.status == 200
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
         urllib.request.urlopen(server.http + "/healthz", timeout=60)

@@ -288,7 +288,7 @@ def _end_storage(url: str, data: Path) -> None:
     without_retries = Retry(NoBackoff(), 0)
     with (
         contextlib.suppress(redis.RedisError),
-        redis.Redis.from_url(url, password=_password(data), socket_timeout=2, retry=without_retries) as link,
+        redis.Redis.from_url(url, password=_password(data), socket_timeout=30, retry=without_retries) as link,
     ):
         link.shutdown(nosave=True)
 

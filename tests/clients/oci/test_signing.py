@@ -48,7 +48,7 @@ def make_and_fill(client: Any, stream_client: Any) -> int:
 
 def status_of(url: str) -> tuple[int, dict[str, str]]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, {}
     except urllib.error.HTTPError as error:
         with error:

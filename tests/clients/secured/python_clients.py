@@ -25,7 +25,7 @@ with warnings.catch_warnings():
 
     from kafka import KafkaConsumer, KafkaProducer
 
-_MOST_S = 30
+_MOST_S = 60
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 
 

@@ -29,7 +29,7 @@ SLOW = {("kafka-python", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", 
 """What CI does not run of Python's clients: refused, kafka-python tries again until its time is over."""
 VALUES = ["one", "zwei", "trois"]
 WORDS_OF_A_REFUSAL = r"(?i)authent|oauth|certificate|ssl|tls|handshake|connectionerror"
-PATIENCE_S = 5
+PATIENCE_S = 10
 _numbers = itertools.count()
 
 

@@ -139,7 +139,7 @@ class AioKafka(Client):
         partition: int = 0,
         offset: int = 0,
         reset: Reset = "error",
-        seconds: float = 20,
+        seconds: float = 60,
     ) -> list[Received]:
         """See Client."""
 

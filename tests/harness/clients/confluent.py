@@ -102,7 +102,7 @@ class Confluent(Client):
             "enable.idempotence": idempotent,
             "message.max.bytes": largest,
             "linger.ms": 20,
-            "message.timeout.ms": 20_000,
+            "message.timeout.ms": 60_000,
             **self._settings,
         })  # fmt: skip
         failures: list[KafkaError] = []
@@ -135,7 +135,7 @@ class Confluent(Client):
         partition: int = 0,
         offset: int = 0,
         reset: Reset = "error",
-        seconds: float = 20,
+        seconds: float = 60,
     ) -> list[Received]:
         """See Client."""
         consumer = Consumer({

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tests.harness.clients.admin import Admin, Group, Place, Spec
 from tests.harness.clients.interface import ClientFailed
 
-_WAIT_S = 15
+_WAIT_S = 60
 _SPECS: dict[str, Any] = {
     "earliest": OffsetSpec.earliest,
     "latest": OffsetSpec.latest,

@@ -118,7 +118,7 @@ class Client(ABC):
         partition: int = 0,
         offset: int = 0,
         reset: Reset = "error",
-        seconds: float = 20,
+        seconds: float = 60,
     ) -> list[Received]:
         """`count` records of a partition from an offset on, without a group; fewer when the time is over.
 

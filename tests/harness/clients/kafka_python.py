@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     import kafka.codec
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-_WAIT_S = 30
+_WAIT_S = 60
 _OPTIONAL: dict[Codec, Any] = {
     "snappy": kafka.codec.has_snappy,
     "lz4": kafka.codec.has_lz4,
@@ -146,7 +146,7 @@ class KafkaPython(Client):
         partition: int = 0,
         offset: int = 0,
         reset: Reset = "error",
-        seconds: float = 20,
+        seconds: float = 60,
     ) -> list[Received]:
         """See Client."""
         consumer = KafkaConsumer(

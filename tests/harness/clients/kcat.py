@@ -18,7 +18,7 @@ _BETWEEN = "\x1e\x02\x1e"
 """Between records on its input; tests do not use it inside values."""
 _AFTER_KEY = "\x1f\x02\x1f"
 _FORMAT = "%p %o %T %K %S\n%k%s%h\n"
-_STOP_S = 15
+_STOP_S = 60
 _AWAY = b"Local: Broker transport failure"
 _OWNED = re.compile(r"rebalanced .*: (assigned|revoked): (.*)")
 _PARTITION = re.compile(r"\[(\d+)\]")
@@ -138,7 +138,7 @@ class Kcat(Client):
         base = self._command(
             "-P", "-t", topic, "-p", str(partition), "-z", codec, "-D", _BETWEEN, "-K", _AFTER_KEY,
             acks=acks, enable_idempotence=str(idempotent).lower(), message_max_bytes=largest, linger_ms=20,
-            message_timeout_ms=20_000,
+            message_timeout_ms=60_000,
         )  # fmt: skip
         for (headers, is_null), alike in itertools.groupby(records, lambda one: (one.headers, one.value is None)):
             named = [part for name, value in headers for part in ("-H", _header(name, value))]
@@ -163,7 +163,7 @@ class Kcat(Client):
         partition: int = 0,
         offset: int = 0,
         reset: Reset = "error",
-        seconds: float = 20,
+        seconds: float = 60,
     ) -> list[Received]:
         """See Client."""
         command = self._command(
