@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from structlog.testing import capture_logs
 
 from headrace.console.app import Health, create
 from headrace.console.listener import HttpListener
@@ -96,6 +98,29 @@ async def test_stopped_it_answers_no_more_and_closes_idle_connections() -> None:
     writer.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_an_answer_that_does_not_come_is_given_up_in_the_end() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def never(_: Request) -> PlainTextResponse:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("it ended by itself")
+
+    with capture_logs() as lines:
+        async with listening(WELL, Route("/20180418/never", never)) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /20180418/never HTTP/1.1\r\nHost: x\r\n\r\n")
+            await begun.wait()
+        assert ended.is_set()
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+    assert [line["connections"] for line in lines if line["event"] == "answers under way were given up"] == [1]
 
 
 async def test_a_listener_that_never_started_can_be_stopped() -> None:

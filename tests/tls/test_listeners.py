@@ -147,6 +147,29 @@ def test_pages_are_served_with_tls_too(server: InProcessServer, own: Made) -> No
         urllib.request.urlopen(server.http + "/healthz", timeout=60)
 
 
+def test_clients_that_rest_do_not_hold_up_the_end(own: Made) -> None:
+    with contextlib.ExitStack() as stack, capture_logs() as lines:
+        running = stack.enter_context(
+            InProcessServer(listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, https=True)
+        )
+        resting = []
+        for address in (running.kafka, *[running.http.removeprefix("https://")] * 3):
+            host, port = address.rsplit(":", 1)
+            raw = socket.create_connection((host, int(port)), 10)
+            secured = context(own).wrap_socket(raw, server_hostname="localhost", suppress_ragged_eofs=False)
+            resting.append(stack.enter_context(secured))
+        for secured in resting[2:]:
+            secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while b"reachable" not in answer:
+                answer += (more := secured.recv(4096))
+                assert more, answer
+        running.close()
+        # Each is told, and none is waited for, though nobody has answered that yet.
+        assert [secured.recv(1) for secured in resting] == [b""] * 4
+    assert not [line for line in lines if line["event"] == "answers under way were given up"]
+
+
 def test_a_client_sees_through_a_server_of_another_authority(server: InProcessServer, foreign: Made) -> None:
     with pytest.raises(KafkaException):
         AdminClient(configuration(server.listeners["SSL"], foreign)).list_topics(timeout=2)

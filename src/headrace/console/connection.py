@@ -94,6 +94,8 @@ class Connection(HttpToolsProtocol):
         """Since when no fewer are left."""
         self._leaving_ms = 0
         """Since when there have been any."""
+        self._ending_ms = 0
+        """Since when it has been closed with nothing left, as far as the transport tells."""
 
     # Coming and going
 
@@ -136,7 +138,8 @@ class Connection(HttpToolsProtocol):
         """
         if self.transport.is_closing():
             # What is left to be sent may never be taken.
-            self._check_leaving(ticks_ms, pressed=pressed)
+            if not self._check_leaving(ticks_ms, pressed=pressed):
+                self._check_ending(ticks_ms)
             return
         if self._check_leaving(ticks_ms, pressed=pressed):
             return
@@ -171,6 +174,13 @@ class Connection(HttpToolsProtocol):
             _log.info("connection closed", client=self._host, reason=f"{left} bytes of an answer were not taken")
             self.transport.abort()
         return True
+
+    def _check_ending(self, ticks_ms: int) -> None:
+        """End a closed connection whose client takes nothing: with TLS nobody tells what has not left the socket."""
+        if not self._ending_ms:
+            self._ending_ms = ticks_ms
+        elif ticks_ms - self._ending_ms >= UNTAKEN_MS:
+            self.transport.abort()
 
     def _time_out(self, what: str, limit_ms: int) -> None:
         _log.info("connection closed", client=self._host, reason=f"a request's {what} did not come in time")

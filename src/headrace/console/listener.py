@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -26,6 +27,7 @@ _LOOK_MS = 1_000
 """How often connections are looked at that may take too long."""
 _NEVER_S = 1 << 30
 _MOST = 1 << 31
+_log = structlog.get_logger("headrace.http")
 
 
 class HttpListener:
@@ -55,6 +57,8 @@ class HttpListener:
         self.pressed: Callable[[], bool] = lambda: False
         """Whether somebody waits for the memory that answers have."""
         self._connections: set[Connection] = set()
+        self._empty = asyncio.Event()
+        """Set when the last connection is gone."""
         self._look: Timer | None = None
         self.ticks_ms = self._clock.ticks_ms
         self._tls = tls
@@ -72,7 +76,6 @@ class HttpListener:
                 # Who says in a header where a request came from is not believed: there is no proxy known to us.
                 proxy_headers=False,
                 timeout_keep_alive=_NEVER_S,  # see Connection.look
-                timeout_graceful_shutdown=_GRACE_S,
             )
         )
         self._running: asyncio.Task[None] | None = None
@@ -114,6 +117,8 @@ class HttpListener:
         if connection in self._connections:
             self._connections.discard(connection)
             self._limits.forget(host)
+            if not self._connections:
+                self._empty.set()
 
     def _look_later(self) -> None:
         self._look = self._clock.call_at(self._clock.ticks_ms() + _LOOK_MS, self._look_at_all)
@@ -138,4 +143,28 @@ class HttpListener:
         self._running = None
         if self._acceptor is not None:
             await self._acceptor.stop()
-        await self._server.shutdown(sockets=[self._sock])
+        for server in self._server.servers:
+            server.close()
+        self._sock.close()
+        await self._end_connections()
+
+    async def _end_connections(self) -> None:
+        """Close those that wait for nothing at once, the others when they are answered; in the end all of them."""
+        tasks = self._server.server_state.tasks
+        for connection in tuple(self._connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                while self._connections:
+                    self._empty.clear()
+                    await self._empty.wait()
+                if tasks:
+                    await asyncio.wait(tuple(tasks))
+        except TimeoutError:
+            _log.info("answers under way were given up", connections=len(self._connections), within_s=_GRACE_S)
+        for connection in tuple(self._connections):
+            connection.transport.abort()
+        for task in tuple(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tuple(tasks), timeout=_GRACE_S)

@@ -1,7 +1,10 @@
-"""Handshakes that fail tell the client why, by TLS' own alert (RFC 8446, section 6.2).
+"""TLS' own alerts: why a handshake fails, and that a connection ends (RFC 8446, section 6).
 
 Event loops close a connection whose handshake fails without a word, and drop the alert that OpenSSL has ready. A client
 with a certificate that is not taken sees a connection that ends, and many clients try again for ever.
+
+They say that a connection ends (close_notify), but then wait for the client to say so, too. Clients with idle
+connections are not listening: a server would stop only when that wait is over. The RFC asks nobody to wait.
 """
 
 import contextlib
@@ -14,7 +17,7 @@ ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
 """The socket of the connection whose handshake begins, where the context is a `TellingContext`."""
 
 
-class _Handshake(ssl.SSLObject):
+class _Secured(ssl.SSLObject):
     """The TLS of one connection."""
 
     accepted: socket.socket | None
@@ -33,14 +36,24 @@ class _Handshake(ssl.SSLObject):
                     self.accepted.send(self.outgoing.read())
             raise
 
+    def unwrap(self) -> None:
+        """Tell the client that the connection ends; what the client says to that is not waited for."""
+        waiting = self.outgoing.pending
+        try:
+            super().unwrap()
+        except ssl.SSLWantReadError:
+            # What has not gone to the socket yet would be lost: event loops close it now.
+            if waiting:
+                raise
+
 
 class TellingContext(ssl.SSLContext):
-    """A context whose connections tell why their handshakes fail."""
+    """A context whose connections tell why their handshakes fail, and end without the client's consent."""
 
-    sslobject_class = _Handshake
+    sslobject_class = _Secured
 
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **more: Any) -> _Handshake:
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **more: Any) -> _Secured:
         """See `ssl.SSLContext`: event loops begin a connection so."""
-        made = cast("_Handshake", super().wrap_bio(incoming, outgoing, *given, **more))
+        made = cast("_Secured", super().wrap_bio(incoming, outgoing, *given, **more))
         made.accepted, made.outgoing = ACCEPTED.get(None), outgoing
         return made

@@ -1,9 +1,10 @@
 """Oracle's TypeScript, Java and Go SDKs: one program in each language does the same, and must have seen the same.
 
-The server verifies every signature. Dependencies come from the languages' own registries, in the versions that are
-pinned beside the programs.
+The server verifies every signature, once without and once with TLS. Dependencies come from the languages' own
+registries, in the versions that are pinned beside the programs.
 """
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import msgspec
 import pytest
 
 from headrace.testing import InProcessServer
+from headrace.tls.files import Made, create
 
 HERE = Path(__file__).parent
 BUILD_S = 900
@@ -80,18 +82,41 @@ def built(sdk: Sdk, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def verifying(tmp_path: Path) -> Iterator[InProcessServer]:
+def made(tmp_path: Path) -> Made:
+    """Certificates of an authority of our own."""
+    return create(tmp_path / "certificates", (), "jane", dt.datetime.now(dt.UTC))
+
+
+@pytest.fixture(params=[False, True], ids=["http", "https"])
+def verifying(request: pytest.FixtureRequest, tmp_path: Path, made: Made) -> Iterator[InProcessServer]:
     keys = tmp_path / "keys"
     configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
     subprocess.run(configure, check=True, capture_output=True)
-    with InProcessServer(oci_auth="verify", oci_auth_keys=str(keys)) as started:
+    with InProcessServer(
+        https=request.param, ssl_keystore_location=made.server, oci_auth="verify", oci_auth_keys=str(keys)
+    ) as started:
         yield started
 
 
-def run(sdk: Sdk, built: Path, *arguments: str) -> dict[str, Any]:
+def trusting(authority: Path) -> dict[str, str]:
+    """The environment in which each language's programs believe an authority."""
+    store = authority.with_suffix(".p12")
+    password = ("-storetype", "PKCS12", "-storepass", "changeit")
+    if shutil.which("keytool") is not None:
+        imported = ["keytool", "-importcert", "-noprompt", "-alias", "own", "-file", str(authority)]
+        subprocess.run([*imported, "-keystore", str(store), *password], check=True, capture_output=True)
+    java = f"-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"
+    return {
+        "NODE_EXTRA_CA_CERTS": str(authority),
+        "SSL_CERT_FILE": str(authority),
+        "JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {java}",
+    }
+
+
+def run(sdk: Sdk, built: Path, environment: dict[str, str], *arguments: str) -> dict[str, Any]:
     """What the program printed."""
     command = [*sdk.run, *arguments]
-    environment = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    environment = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"} | environment
     ended = subprocess.run(
         command, cwd=built, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False
     )
@@ -101,8 +126,9 @@ def run(sdk: Sdk, built: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)
-def test_every_sdk_sees_the_same(sdk: Sdk, built: Path, verifying: InProcessServer, tmp_path: Path) -> None:
-    report = run(sdk, built, verifying.http, str(tmp_path / "config"), COMPARTMENT)
+def test_every_sdk_sees_the_same(sdk: Sdk, built: Path, verifying: InProcessServer, made: Made, tmp_path: Path) -> None:
+    environment = trusting(made.authority) if verifying.http.startswith("https:") else {}
+    report = run(sdk, built, environment, verifying.http, str(tmp_path / "config"), COMPARTMENT)
 
     reservations = sorted(report["group"].pop("reservations"))
     errors = report.pop("errors")
