@@ -68,7 +68,7 @@ test-lake: $(VENV)/.dev ## Read the archive's tables with Delta's own reader for
 
 test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
-	$(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
+	$(short_java) $(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
 
 test-security: $(VENV)/.dev ## Log in with every client by every mechanism, and compare access rules with Apache Kafka's: needs a JDK 17, Maven, Go 1.26, npm and Debian's kcat
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
@@ -138,7 +138,7 @@ test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a h
 	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
-	$(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
+	$(short_java) $(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them

@@ -26,7 +26,7 @@ from headrace.testing import Server, server
 TARGET = 800_000
 FLOOR_MS = 200
 PER_BATCH = 1_000
-WARMING = 10
+WARMING, QUICK_WARMING = 10, 2
 RANDOM = 64
 """Of a value's bytes; the rest is one letter, so that it shrinks to about two thirds."""
 
@@ -78,15 +78,15 @@ def line(what: str, size: int, count: int, result: Result, target: int | None) -
     return [what, f"{size} B", rate, rate * size / 1e6, result.cpu_s, target, ratio(rate, target)]
 
 
-def micro_batches(spark: SparkSession, broker: Server, batches: int) -> Iterator[list[Cell]]:
-    """The time of batches of 1 000 rows, one right after the other."""
+def micro_batches(spark: SparkSession, broker: Server, batches: int, warming: int) -> Iterator[list[Cell]]:
+    """The time of batches of 1 000 rows, one right after the other; the first `warming` of them do not count."""
     source = create(broker, "small-batches")
-    filled = spark.range(0, PER_BATCH * (batches + WARMING), 1, 2).selectExpr("repeat('x', 100) AS value")
+    filled = spark.range(0, PER_BATCH * (batches + warming), 1, 2).selectExpr("repeat('x', 100) AS value")
     options = {"kafka.bootstrap.servers": broker.kafka}
     filled.write.format("headrace").options(**options, topic=source).mode("append").save()
     reading = {**options, "subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(PER_BATCH)}
     frame = spark.readStream.format("headrace").options(**reading).load().select("value")
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + WARMING))
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + warming))
     sinks = (
         ("topic", "headrace"),
         ("Delta table", "headrace.delta"),
@@ -102,7 +102,7 @@ def micro_batches(spark: SparkSession, broker: Server, batches: int) -> Iterator
             query = query.option("checkpointLocation", str(Path(place) / "c"))
             running = query.trigger(availableNow=True).start()
             running.awaitTermination()
-            times = [one.durationMs["triggerExecution"] for one in running.recentProgress][WARMING:]
+            times = [one.durationMs["triggerExecution"] for one in running.recentProgress][warming:]
         taken = statistics.quantiles(times, n=20)
         yield [f"micro-batch to: {what}", len(times), statistics.median(times), taken[-1], FLOOR_MS]
 
@@ -122,5 +122,6 @@ def run(options: argparse.Namespace) -> None:
         found = [*writing(spark, broker, count, 100, rounds), *writing(spark, broker, count // 5, 1024, rounds)]
         head = ["Spark", "value", "rows/s", "MB/s", "CPU s", "asked for", "of that"]
         print(table(head, found), end="\n\n", flush=True)
-        small = list(micro_batches(spark, broker, options.batches or (10 if options.quick else 100)))
+        batches, warming = (10, QUICK_WARMING) if options.quick else (100, WARMING)
+        small = list(micro_batches(spark, broker, options.batches or batches, warming))
         print(table(["of 1 000 rows", "batches", "p50 ms", "p95 ms", "asked for"], small))
