@@ -1,8 +1,15 @@
 """Several brokers: what they cost, and how long clients wait when a broker or a shard goes.
 
 `cost` produces and consumes at 1, 2 and 4 brokers over one Redis and over a Redis Cluster of three shards, beside a
-single server with its embedded Valkey. `broker` kills one of three under a steady load, and ends one in order; `shard`
-kills a primary of the cluster; `groups` has a broker's share of many groups move; `metadata` asks for everything.
+single server with its embedded Valkey. What counts is what each broker costs with the *same load and the same number
+of partitions for each*: brokers are added for more work. Sharing one load out as fast as it goes is measured too, and
+says something else: a broker at its limit finds many requests at each wake-up and is cheapest per GB, four with a
+quarter of that load find fewer, and wake up four times as often. Everything is at rest before it is measured (a broker
+compiles the console's templates 3 s after its start, 0.15 CPU s, which was 4 s/GB of a short row), and no Redis
+rewrites its file meanwhile, which comes at sizes of its own.
+
+`broker` kills one of three under a steady load, and ends one in order; `shard` kills a primary of the cluster; `groups`
+has a broker's share of many groups move; `metadata` asks for everything.
 All processes share this machine: with more of them than cores, MB/s says little here and CPU s/GB is what counts.
 """
 
@@ -23,16 +30,25 @@ from tests.harness.wire import Wire
 from bench.kafka import Shape
 from bench.load import Consume, Produce
 from bench.machine import client_library, describe
-from bench.processes import cpu_s
+from bench.processes import age_s, cpu_s
 from bench.table import Cell, table
 from bench.targets import Run, Target, headrace, load
 from headrace.kafka.codec.messages import MetadataRequest, OffsetCommitRequest, OffsetFetchRequest
 
 PARTS = ("cost", "broker", "shard", "groups", "metadata")
 PARTITIONS = 12
-TOPIC = "bench"
+TOPIC, EACH = "bench", "bench-each"
+"""Of so many partitions altogether, and for each broker."""
 _BROKERS, _STORAGE = "broker", "storage"
 _SHAPE = Shape(1_024, "16KB", "none")
+_EACH_BYTES_S = 5e6
+"""What each broker gets where all get the same: little enough for four, six Redis and a client on two cores."""
+_EACH_PART = 4
+"""Of the payload of a row, so much less for each broker there."""
+_STARTED_S = 5.0
+_AT_REST = 0.03
+"""Of a core: what a process at rest takes less than."""
+_NO_REWRITING = {"auto-aof-rewrite-percentage": "0"}
 _TOPICS = 100
 _METADATA_VERSION = 12
 _PAUSE_S, _SERVED_S, _SHARD_S, _METADATA_MS, _WITHIN = 1.0, 5.0, 1.0, 20.0, 0.15
@@ -42,7 +58,7 @@ _PAUSE_S, _SERVED_S, _SHARD_S, _METADATA_MS, _WITHIN = 1.0, 5.0, 1.0, 20.0, 0.15
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--counts", type=lambda text: [int(word) for word in text.split(",")], help="brokers (1,2,4)")
-    parser.add_argument("--megabytes", type=float, help="payload of a row of cost (200; quick: 2)")
+    parser.add_argument("--megabytes", type=float, help="payload of cost as fast as it goes (200; quick: 2)")
     parser.add_argument("--rounds", type=int, help="rounds whose median counts (3; quick: 1)")
     parser.add_argument("--groups", type=int, help="groups that have committed (1 000; quick: 30)")
     parser.add_argument("--partitions", type=int, help="of all topics together, for Metadata (10 000; quick: 300)")
@@ -83,13 +99,15 @@ class Storage(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def _one_redis() -> Iterator[Storage]:
-    with RedisServer(None, KEPT) as redis:
+    with RedisServer(None, KEPT | _NO_REWRITING) as redis:
         yield Storage(redis.url, lambda: [redis.pid])
 
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[Storage]:
     with RedisCluster() as cluster:
+        for node in cluster.nodes:
+            node.ask("CONFIG", "SET", *next(iter(_NO_REWRITING.items())))
         yield Storage(cluster.url, lambda: [node.pid for node in cluster.nodes])
 
 
@@ -97,6 +115,7 @@ def _cluster() -> Iterator[Storage]:
 def _over(storage: Storage, count: int) -> Iterator[Target]:
     with brokers_at(storage.url, count) as over:
         _create(over, TOPIC, PARTITIONS)
+        _create(over, EACH, PARTITIONS * count)
         pids = {f"{_BROKERS} {node}": each.pid for node, each in over.servers.items()}
         yield Target(over.kafka, lambda: pids | {f"{_STORAGE} {pid}": pid for pid in storage.pids()})
 
@@ -104,6 +123,8 @@ def _over(storage: Storage, count: int) -> Iterator[Target]:
 @contextlib.contextmanager
 def _embedded() -> Iterator[Target]:
     with headrace(TOPIC, PARTITIONS) as (target, server):
+        with Wire(server.kafka) as client:
+            client.create(EACH, PARTITIONS)
         yield Target(
             target.address,
             lambda: {f"{_BROKERS} 1": server.pid, f"{_STORAGE} {server.storage_pid}": server.storage_pid},
@@ -111,7 +132,7 @@ def _embedded() -> Iterator[Target]:
 
 
 def _cost(counts: list[int], total_bytes: int, rounds: int) -> str:
-    ways: dict[tuple[str, int], list[list[Run]]] = {("embedded", 1): []}
+    ways: dict[tuple[str, int], list[dict[str, Run]]] = {("embedded", 1): []}
     ways |= {(storage, count): [] for storage in ("one Redis", "cluster of 3 + 3") for count in counts}
     for number in range(rounds):
         # Turned round every other time: what the machine does meanwhile is to hit each of them.
@@ -122,13 +143,12 @@ def _cost(counts: list[int], total_bytes: int, rounds: int) -> str:
                 else:
                     kept = stack.enter_context(_one_redis() if storage == "one Redis" else _cluster())
                     target = stack.enter_context(_over(kept, count))
-                found.append(_moved(target, total_bytes))
+                found.append(_moved(target, count, total_bytes))
     rows: list[list[Cell]] = []
-    alone: dict[tuple[str, str], float] = {}
-    for place, what in enumerate(("produce", "consume")):
+    for what in next(iter(ways.values()))[0]:
         for (storage, count), turns in ways.items():
-            runs = [each[place] for each in turns]
-            gigabytes = total_bytes / 1e9
+            runs = [each[what] for each in turns]
+            gigabytes = statistics.median(each.records for each in runs) * _SHAPE.size / 1e9
             brokers_s, storage_s = (_median_cpu(runs, name) / gigabytes for name in (_BROKERS, _STORAGE))
             mb_s = statistics.median(each.rate for each in runs) * _SHAPE.size / 1e6
             alone = next((row for row in rows if row[:2] == [what, storage]), None)
@@ -136,20 +156,48 @@ def _cost(counts: list[int], total_bytes: int, rounds: int) -> str:
             both = brokers_s + storage_s
             rows.append([what, storage, count, mb_s, brokers_s, storage_s, both, both / first if first else None])
     head = ["", "storage", "brokers", "MB/s", "brokers CPU s/GB", "storage CPU s/GB", "both", "of one broker"]
-    return table(head, rows) + f"\n\nAsked for: 2 and 4 brokers within {_WITHIN:.0%} of one."
+    asked = f"Asked for: 2 and 4 brokers within {_WITHIN:.0%} of one, at the same load for each."
+    return table(head, rows) + "\n\n" + asked
 
 
-def _moved(target: Target, total_bytes: int) -> list[Run]:
-    produce = Produce(
+def _moved(target: Target, count: int, total_bytes: int) -> dict[str, Run]:
+    """What is measured -> what was."""
+    each_bytes = total_bytes // _EACH_PART * count
+    each, together = PARTITIONS * count, PARTITIONS
+    return {
+        f"produce, {_EACH_BYTES_S / 1e6:g} MB/s each": _run(
+            target, _produce(target, EACH, each, each_bytes, _EACH_BYTES_S * count)
+        ),
+        "produce, all there is": _run(target, _produce(target, TOPIC, together, total_bytes)),
+        "consume": _run(target, Consume(servers=target.address, topic=EACH, partitions=list(range(each)))),
+    }
+
+
+def _produce(target: Target, topic: str, partitions: int, total_bytes: int, bytes_s: float | None = None) -> Produce:
+    return Produce(
         servers=target.address,
-        topic=TOPIC,
-        partitions=PARTITIONS,
+        topic=topic,
+        partitions=partitions,
         records=total_bytes // _SHAPE.size,
         size=_SHAPE.size,
         settings=_SHAPE.settings,
+        bytes_s=bytes_s,
     )
-    consume = Consume(servers=target.address, topic=TOPIC, partitions=list(range(PARTITIONS)))
-    return [load(target, [produce]), load(target, [consume])]
+
+
+def _run(target: Target, task: Produce | Consume) -> Run:
+    _rest(target)
+    return load(target, [task])
+
+
+def _rest(target: Target) -> None:
+    """Wait until what was started has done what it does at its start, and nobody does anything."""
+    while True:
+        before = {pid: cpu_s(pid) for pid in target.processes().values()}
+        time.sleep(1)
+        started = min(age_s(pid) for pid in before) > _STARTED_S
+        if started and all(cpu_s(pid) - was <= _AT_REST for pid, was in before.items()):
+            return
 
 
 def _median_cpu(runs: list[Run], prefix: str) -> float:

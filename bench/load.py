@@ -32,7 +32,7 @@ class LoadFailed(Exception):
 
 
 class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """As fast as it goes, partitions in turns; `settings` are librdkafka's."""
+    """As fast as it goes or may, partitions in turns; `settings` are librdkafka's."""
 
     servers: str
     topic: str
@@ -42,6 +42,8 @@ class Produce(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     settings: dict[str, str]
     security: dict[str, str] = {}
     """How to connect (`security.protocol` and the like)."""
+    bytes_s: float | None = None
+    """Of values, at most; None: as fast as it goes."""
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -210,6 +212,8 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
         while len(producer) > backlog:
             producer.poll(0.001)
             clock.check(f"{len(producer)} records were not acknowledged")
+        if task.bytes_s is not None:
+            _wait_until(began + int(sent * task.size / task.bytes_s * 1e9), producer)
         chunk = chunks[turn % len(chunks)][: task.records - sent]
         sent += producer.produce_batch(task.topic, chunk, partition=turn % task.partitions)
         turn += 1
@@ -221,6 +225,13 @@ def _produce(task: Produce, begin: Callable[[], int]) -> Span:
     if found < sent:
         raise LoadFailed(f"the log holds {found} of {sent} records")
     return span
+
+
+def _wait_until(due: int, producer: Any) -> None:
+    """Take answers until it is this time, in ns of the monotonic clock."""
+    while (left := due - time.monotonic_ns()) > 0:
+        producer.poll(0)
+        time.sleep(min(left / 1e9, _POLL_S))
 
 
 def _log_ends(servers: str, topic: str, partitions: Sequence[int], security: Mapping[str, str]) -> list[int]:

@@ -14,6 +14,12 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS_PER_S
 
 
+def age_s(pid: int) -> float:
+    """How long ago it was started."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return float(Path("/proc/uptime").read_text().split()[0]) - int(fields[19]) / _TICKS_PER_S
+
+
 def tree_cpu_s(root: int, *, without: str) -> float:
     """`cpu_s` of a process and all its living descendants, but for those with `without` in their name."""
     total = 0.0
