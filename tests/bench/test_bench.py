@@ -115,14 +115,15 @@ def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
 def test_several_brokers() -> None:
     found = rows(bench("cluster", "--quick", "--parts", "cost,groups,metadata", "--counts", "2"))
     cost = [["embedded", "1"], ["one Redis", "2"], ["cluster of 3 + 3", "2"]]
-    assert [row[:3] for row in found[:6]] == [[what, *each] for what in ("produce", "consume") for each in cost]
-    assert [row[0] for row in found[6:]] == [
+    loads = ("produce, 5 MB/s each", "produce, all there is", "consume")
+    assert [row[:3] for row in found[:9]] == [[what, *each] for what in loads for each in cost]
+    assert [row[0] for row in found[9:]] == [
         "30 groups, one broker of three ends in order", "30 groups, it comes back",
         "30 groups, one broker of three is killed", "30 groups, it comes back",
-        "300 partitions in 100 topics",
+        "300 partitions in 100 topics, first answers", "300 partitions in 100 topics, answers",
     ]  # fmt: skip
     # So little may take less than a tick of the processor, of which there is no ratio.
-    assert "-" not in [cell for row in found[:6] for cell in row[:-1]]
+    assert "-" not in [cell for row in found[:9] for cell in row[:-1]]
 
 
 @pytest.mark.long

@@ -3,7 +3,12 @@
 import pytest
 from tests.harness.wire import Wire, batch
 
-from headrace.kafka.codec.messages import CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest
+from headrace.kafka.codec.messages import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    MetadataRequest,
+)
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
@@ -56,6 +61,19 @@ def test_a_topic_id_is_stable_and_new_when_the_topic_is_created_again(wire: Wire
     assert wire.metadata(topic).topics[0].topic_id != first
     assert wire.offset(topic, -1).offset == 0, "none of the old records"
     assert wire.produce(topic, batch(b"new")).base_offset == 0
+
+
+def test_a_topic_that_grows_is_described_as_it_is_now(wire: Wire, topic: str) -> None:
+    """Also in versions that it was described in before."""
+    wire.create(topic, partitions=2)
+    for _ in range(2):
+        assert [described(wire, topic, version) for version in range(13)] == [(0, 2)] * 13
+    more = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=700, assignments=None)
+    assert wire.ask(CreatePartitionsRequest(topics=[more], timeout_ms=30_000), 2).results[0].error_code == 0
+    for _ in range(2):
+        assert [described(wire, topic, version) for version in range(13)] == [(0, 700)] * 13
+    wire.delete(topic)
+    assert described(wire, topic) == (Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
 
 
 def test_topic_ids_survive_a_restart(topic: str) -> None:

@@ -1,5 +1,7 @@
 """A topic while the server runs."""
 
+from typing import Any
+
 import msgspec
 
 from headrace.broker.native.partition import NativePartition
@@ -28,6 +30,8 @@ class LiveTopic(msgspec.Struct):
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
     tracer: BatchTracer | None = None
     """Who is told of the batches that go in and out; None: nobody."""
+    described: Any = None
+    """What Metadata keeps of what it answered."""
 
     def partition(self, index: int) -> Partition:
         """Raises UnknownTopic when there is no such partition."""

@@ -1,7 +1,10 @@
 """Chunks, defaults, and values that cannot be written."""
 
+from typing import Any
+
 import pytest
 
+from headrace.kafka.codec.encoder import Encoded
 from headrace.kafka.codec.errors import EncodeError
 from headrace.kafka.codec.messages import (
     ApiVersionsRequest,
@@ -88,3 +91,22 @@ def test_writes_tagged_fields_only_when_they_say_something() -> None:
 def test_refuses_what_does_not_fit(request_: HeartbeatRequest) -> None:
     with pytest.raises(EncodeError, match="HeartbeatRequest v3"):
         request_.encode(3)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_what_is_encoded_already_stands_among_what_is_not(version: int) -> None:
+    """Whole or in pieces, the message is the same as without."""
+    place = MetadataResponse.MetadataResponsePartition(leader_id=3, leader_epoch=1, replica_nodes=[3], isr_nodes=[3])
+    first, second = (
+        MetadataResponse.MetadataResponseTopic(name=name, partitions=[place] * 3) for name in ("first", "second")
+    )
+    expected = b"".join(MetadataResponse(topics=[first, second, first]).encode(version))
+    part: list[Chunk] = []
+    for _ in MetadataResponse.encode_part(first, version, part):
+        pass
+    kept: Any = Encoded(first, b"".join(part))
+    message = MetadataResponse(topics=[kept, second, kept])
+    pieces: list[Chunk] = []
+    for _ in message.encode_in_pieces(version, pieces):
+        pass
+    assert b"".join(message.encode(version)) == b"".join(pieces) == expected

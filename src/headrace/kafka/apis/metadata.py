@@ -13,8 +13,11 @@ Version notes
 - 7: leader epochs. 9: flexible. 10: topic ids. 12: topics may be asked for by id alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar, cast
 from uuid import UUID
+
+import msgspec
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.authorizing import Grants
@@ -22,7 +25,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Pace
 from headrace.kafka.authorized import UNASKED, authorized, authorized_on_cluster
-from headrace.kafka.codec.messages import MetadataRequest, MetadataResponse
+from headrace.kafka.codec.encoder import Encoded
+from headrace.kafka.codec.messages import Chunk, MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import names_of, topics
@@ -35,6 +39,9 @@ _PARTITION_BYTES = 400
 """What a partition takes while the answer is made of it, and then in the answer."""
 _MOST_CREATED = 1_000
 """Topics that one request creates; those beyond are created by the next, which clients send for what is missing."""
+
+_AT_ONCE = 512
+T = TypeVar("T")
 
 
 def _names(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
@@ -90,13 +97,13 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
         await exchange.reserve(sum(len(live.partitions) for live in broker.topics) * _PARTITION_BYTES)
-        found = [await _described(live, broker, pace) async for live in pace.each(broker.topics.in_order())]
+        one = _Described(exchange, pace, request)
+        found = [await one.described(live) async for live in pace.each(broker.topics.in_order())]
     else:
-        may_create = exchange.version < 4 or request.allow_auto_topic_creation
         # Each topic once, however often it is named, as in Kafka.
         named = {(topic.name, topic.topic_id): None for topic in asked}
         await exchange.reserve(_size(broker, named))
-        one = _Described(exchange, pace, may_create=may_create)
+        one = _Described(exchange, pace, request)
         found = [await one.topic(name, topic_id) async for name, topic_id in pace.each(named)]
     nodes = [
         MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
@@ -122,14 +129,30 @@ def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
     return sum(len(live.partitions) for live in found if live is not None) * _PARTITION_BYTES
 
 
+class _Kept(msgspec.Struct, gc=False):
+    """What was answered of a topic, for as long as it is so."""
+
+    leaders: list[int]
+    epochs: list[int]
+    encoded: dict[int, Topic] = {}
+    """By version."""
+
+
+def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """All of them, a few at a time: such that they take less than a slice of the loop's time."""
+    return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
+
+
 class _Described:
     """Describes the topics of one request, and creates those that are missing, as far as it may."""
 
-    def __init__(self, exchange: Exchange, pace: Pace, *, may_create: bool) -> None:
+    def __init__(self, exchange: Exchange, pace: Pace, request: MetadataRequest) -> None:
         self._exchange = exchange
         self._broker = exchange.broker
         self._pace = pace
-        self._may_create = may_create
+        self._may_create = exchange.version < 4 or request.allow_auto_topic_creation
+        self._plain = request.include_topic_authorized_operations
+        """Whether something is added to each topic that is not the same for everybody."""
         self._created = 0
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
@@ -143,7 +166,52 @@ class _Described:
             return MetadataResponse.MetadataResponseTopic(
                 error_code=code_of(error), name=name, topic_id=_NO_ID, partitions=[]
             )
-        return await _described(live, self._broker, self._pace)
+        return await self.described(live)
+
+    async def described(self, live: LiveTopic) -> Topic:
+        """A topic that is there, encoded where it can be: as it was last time, unless a leader has changed since."""
+        pace, own = self._pace, self._broker.node_id
+        leaders: list[int] = []
+        epochs: list[int] = []
+        for some in _slices(live.partitions):
+            leaders += [own if each.leader is None else each.leader for each in some]
+            epochs += [each.leader_epoch for each in some]
+            if pace.over:
+                await pace.rest()
+        kept: _Kept | None = live.described
+        if kept is None or kept.leaders != leaders or kept.epochs != epochs:
+            kept = live.described = _Kept(leaders, epochs)
+        version = self._exchange.version
+        if version in kept.encoded and not self._plain:
+            return kept.encoded[version]
+        topic = Topic(name=live.topic.name, topic_id=live.topic.id, partitions=await self._partitions(kept))
+        if self._plain:
+            return topic
+        chunks: list[Chunk] = []
+        await pace.drain(MetadataResponse.encode_part(topic, version, chunks))
+        topic.partitions = []
+        encoded = kept.encoded[version] = cast("Topic", Encoded(topic, b"".join(chunks)))
+        return encoded
+
+    async def _partitions(self, kept: _Kept) -> list[MetadataResponse.MetadataResponsePartition]:
+        alone = {node: [node] for node in kept.leaders}
+        none: list[int] = []
+        made: list[MetadataResponse.MetadataResponsePartition] = []
+        for some in _slices(list(zip(kept.leaders, kept.epochs, strict=True))):
+            made += [
+                MetadataResponse.MetadataResponsePartition(
+                    partition_index=index,
+                    leader_id=node,
+                    leader_epoch=epoch,
+                    replica_nodes=alone[node],
+                    isr_nodes=alone[node],
+                    offline_replicas=none,
+                )
+                for index, (node, epoch) in enumerate(some, len(made))
+            ]
+            if self._pace.over:
+                await self._pace.rest()
+        return made
 
     async def _get(self, name: str) -> LiveTopic:
         may_create = self._may_create and self._created < _MOST_CREATED
@@ -153,23 +221,3 @@ class _Described:
         live = await self._broker.topic_or_create(name, may_create=may_create)
         self._exchange.count_change(len(live.partitions), strict_from=None)
         return live
-
-
-async def _described(live: LiveTopic, broker: Broker, pace: Pace) -> MetadataResponse.MetadataResponseTopic:
-    own = broker.node_id
-    return MetadataResponse.MetadataResponseTopic(
-        name=live.topic.name,
-        topic_id=live.topic.id,
-        partitions=[
-            MetadataResponse.MetadataResponsePartition(
-                partition_index=partition.index,
-                leader_id=node,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                offline_replicas=[],
-            )
-            async for partition in pace.each(live.partitions)
-            for node in (own if partition.leader is None else partition.leader,)
-        ],
-    )

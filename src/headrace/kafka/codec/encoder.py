@@ -16,6 +16,21 @@ Encode = Callable[[Any, list[Any]], None]
 EncodePieces = Callable[[Any, list[Any]], Iterator[None]]
 Classes = dict[str, type[Any]]
 
+
+class Encoded:
+    """An element of one of a message's own arrays that is encoded already, in the version that the message will be."""
+
+    __slots__ = ("_element", "data")
+
+    def __init__(self, element: Any, data: bytes) -> None:
+        """Keep `element` for those who look into the message; what it has in arrays of its own it may lack by now."""
+        self._element = element
+        self.data = data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._element, name)
+
+
 _JOINED_AT_ONCE = 10_000
 """Small pieces that are joined in one step where a message is encoded in many."""
 
@@ -28,12 +43,18 @@ def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode
     return encode
 
 
-def build_pieces_encoder(table: MessageTable, version: int, classes: Classes) -> EncodePieces:
-    """As `build_encoder`, but a generator that stops after each element of an array, however deep it lies."""
+def build_pieces_encoder(
+    table: MessageTable, version: int, classes: Classes, part: Structure | None = None
+) -> EncodePieces:
+    """As `build_encoder`, but a generator that stops after each element of an array, however deep it lies.
+
+    `part`: of the message, and nothing else of it.
+    """
+    structure = part or table.root
     emitter = _Encoder(version, version >= table.flexible_from, classes, in_pieces=True)
-    emitter.message(table.root)
+    emitter.message(structure)
     encode: EncodePieces = emitter.source.compile(
-        "def encode(m, out):", f"encode {table.root.name} v{version} in pieces"
+        "def encode(m, out):", f"encode {structure.name} v{version} in pieces"
     )
     return encode
 
@@ -47,6 +68,9 @@ class _Encoder:
         self._classes = classes
         self._pending: list[tuple[str, str]] = []
         self._write = "w"
+        self._depth = 0
+        """In how many arrays of structures."""
+        self.source.bind("Encoded", Encoded)
         self.source.bind("varint", wire.varint)
         self.source.bind("VARINTS", tuple(wire.varint(value) for value in range(128)))
 
@@ -198,7 +222,11 @@ class _Encoder:
         item = source.local("e")
         source.indent(f"for {item} in {value}:")
         if field.struct is not None:
+            if self._depth == 0:
+                self._encoded(item)
+            self._depth += 1
             self._struct(field.struct, item)
+            self._depth -= 1
         else:
             self._field(field.element(), item)
         self._flush()
@@ -209,6 +237,15 @@ class _Encoder:
                 source.line('out.append(b"".join(parts))')
                 source.line("parts.clear()")
                 source.dedent()
+        source.dedent()
+
+    def _encoded(self, item: str) -> None:
+        source = self.source
+        source.indent(f"if type({item}) is Encoded:")
+        source.line(f"{self._write}({item}.data)")
+        if self._in_pieces:
+            source.line("yield")
+        source.line("continue")
         source.dedent()
 
     # Tagged fields are written only when they differ from their defaults.

@@ -35,6 +35,7 @@ class Message(msgspec.Struct, gc=False):
     _decoders: ClassVar["_Codecs[Decode]"]
     _encoders: ClassVar["_Codecs[Encode]"]
     _pieces_encoders: ClassVar["_Codecs[EncodePieces]"]
+    _part_encoders: ClassVar["_PartEncoders"]
 
     @classmethod
     def decode(cls, buffer: Buffer, position: int, version: int, most: int = NO_LIMIT) -> Self:
@@ -71,6 +72,29 @@ class Message(msgspec.Struct, gc=False):
             yield from self._pieces_encoders[version](self, chunks)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
             raise EncodeError(f"{type(self).__name__} v{version}: {error}") from error
+
+    @classmethod
+    def encode_part(cls, part: Any, version: int, chunks: list[Chunk]) -> Iterator[None]:
+        """As `encode_in_pieces`, of one structure of the message alone: for `codec.encoder.Encoded`."""
+        try:
+            yield from cls._part_encoders[type(part).__name__, version](part, chunks)
+        except (struct.error, TypeError, ValueError, AttributeError) as error:
+            raise EncodeError(f"{type(part).__name__} v{version}: {error}") from error
+
+
+class _PartEncoders(dict[tuple[str, int], EncodePieces]):
+    """Name of a structure and version -> its encoder, compiled when first asked for."""
+
+    def __init__(self, table: MessageTable, classes: Classes) -> None:
+        super().__init__()
+        self._table = table
+        self._classes = classes
+
+    def __missing__(self, key: tuple[str, int]) -> EncodePieces:
+        name, version = key
+        [part] = [each for each in self._table.root.nested() if each.name == name]
+        encoder = self[key] = build_pieces_encoder(self._table, version, self._classes, part)
+        return encoder
 
 
 class _Codecs(dict[int, T]):
@@ -118,6 +142,7 @@ def build_message(table: MessageTable, module: str) -> type[Message]:
     message._decoders = _Codecs(table, build_decoder, classes)
     message._encoders = _Codecs(table, build_encoder, classes)
     message._pieces_encoders = _Codecs(table, build_pieces_encoder, classes)
+    message._part_encoders = _PartEncoders(table, classes)
     finished: type[Message] = message
     return finished
 
