@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from headrace.access.needs import told
+from headrace.broker.listener_settings import PER_LISTENER
 from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.cli.commands import Status
@@ -39,6 +40,7 @@ NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it th
 def settings_page() -> str:
     """Options of the server, broker settings and topic configuration."""
     idle = ", ".join(_code(key.name) for key in TOPIC_KEYS if not key.effective)
+    own = ", ".join(_code(key) for key in PER_LISTENER)
     return "\n".join(
         [
             "# Settings",
@@ -78,6 +80,11 @@ def settings_page() -> str:
             "Names and defaults are Kafka's where the description does not say otherwise.",
             "",
             *_keys(BROKER_KEYS),
+            "",
+            "### Settings of one listener",
+            "",
+            "`listener.name.NAME.KEY` goes over `KEY` at the listener NAME, which is written in lower case; so",
+            f"{own} may be given. `https` goes by those without a prefix.",
             "",
             "## Settings of the OCI API",
             "",

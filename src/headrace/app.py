@@ -159,8 +159,8 @@ async def serve(
                     name=bound.listener.name,
                     counters=counters,
                     limits=limits,
-                    logins=logins_at(bound, settings, oci, clusters, known.tokens, service.catalog.pools.cluster_of),
-                    tls=listening.tls if bound.listener.protocol.encrypted else None,
+                    logins=logins_at(bound, oci, clusters, known.tokens, service.catalog.pools.cluster_of),
+                    tls=bound.tls,
                 )
                 for bound in listening.kafka
             )

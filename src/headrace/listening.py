@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from headrace.access.exposure import Exposed, refusal
 from headrace.access.listeners import Listener
 from headrace.access.mapping import Mapping
 from headrace.addresses import Address
+from headrace.broker.listener_settings import PREFIX, passes_over_client_auth, settings_at
 from headrace.broker.settings import BrokerSettings
 from headrace.kafka.listener import KafkaListener
 from headrace.oci import exposure
@@ -22,6 +24,7 @@ from headrace.sockets import address_of, bind
 from headrace.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
 from headrace.tls.peers import Tls
 
+_log = structlog.get_logger("headrace.tls")
 _OCI_LOGINS = "require a login with --set oci.auth=verify --set oci.auth.keys=DIR"
 
 
@@ -30,6 +33,10 @@ class Bound(msgspec.Struct, frozen=True):
 
     listener: Listener
     socket: socket.socket
+    settings: BrokerSettings
+    """As they are for this listener."""
+    tls: Tls | None
+    """What its connections begin with; None: it has no TLS."""
 
     @property
     def host(self) -> str:
@@ -51,6 +58,7 @@ class Listening(msgspec.Struct, frozen=True):
     http: socket.socket
     https: bool
     tls: Tls | None
+    """What HTTPS takes, and what other brokers are asked with; None: no listener has TLS."""
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -86,11 +94,12 @@ def open_listeners(
 ) -> Listening:
     """Bind every socket; raises StartError, also for one that would let everybody in from elsewhere."""
     where = "listeners" if settings.listeners else "--kafka HOST:PORT"
-    kafka = tuple(Bound(each, bind(each.address, where, stack)) for each in options.listeners)
+    sockets = [(each, bind(each.address, where, stack)) for each in options.listeners]
     http = bind(options.http, "--http HOST:PORT", stack)
     https = options.http_tls
-    encrypted = [each.listener.name for each in kafka if each.listener.protocol.encrypted]
-    tls = _tls(settings, encrypted, https=https)
+    certificates = _Certificates()
+    kafka = tuple(_bound(each, sock, settings, certificates) for each, sock in sockets)
+    tls = certificates.needed_by("--http https://", settings) if https else certificates.first
     plain = [each.host for each in kafka if not (each.listener.protocol.login or each.listener.protocol.encrypted)]
     refused = exposure.missing(oci, plain)
     if refused is not None:
@@ -109,37 +118,59 @@ def open_listeners(
         raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
         raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
-    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, settings, oci) for each in kafka)]
+    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, oci) for each in kafka)]
     refused = refusal(exposed, insecure=settings.headrace_insecure)
     if refused is not None:
         raise StartError(refused)
     return Listening(kafka, http, https, tls)
 
 
-def _tls(settings: BrokerSettings, encrypted: Iterable[str], *, https: bool) -> Tls | None:
-    """Certificates and names for them, where a listener needs them."""
-    needed_by = [*encrypted, *(["--http https://"] if https else [])]
-    if not needed_by:
-        return None
-    if not settings.ssl_keystore_location:
-        raise StartError(
-            f"{needed_by[0]} needs a certificate: headrace tls create DIR makes one; "
-            "add --set ssl.keystore.location=DIR/server.pem"
+def _bound(listener: Listener, sock: socket.socket, settings: BrokerSettings, certificates: "_Certificates") -> Bound:
+    own = settings_at(listener, settings)
+    if passes_over_client_auth(listener, settings):
+        _log.warning(
+            f"ssl.client.auth is not for listeners with SASL_SSL: say {PREFIX}{listener.name.lower()}.ssl.client.auth",
+            listener=listener.name,
         )
-    if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
-        raise StartError(
-            f"ssl.client.auth={settings.ssl_client_auth} needs the authorities whose certificates clients may have: "
-            "add --set ssl.truststore.location=FILE"
+    tls = certificates.needed_by(listener.name, own) if listener.protocol.encrypted else None
+    return Bound(listener, sock, own, tls)
+
+
+class _Certificates:
+    """Certificates and names for them; listeners with the same files share what is made of these."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[TlsFiles, str], Tls] = {}
+
+    @property
+    def first(self) -> Tls | None:
+        """Those that were asked for first."""
+        return next(iter(self._made.values()), None)
+
+    def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
+        """Those of a listener, with its settings; raises StartError."""
+        if not settings.ssl_keystore_location:
+            raise StartError(
+                f"{listener} needs a certificate: headrace tls create DIR makes one; "
+                "add --set ssl.keystore.location=DIR/server.pem"
+            )
+        if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
+            raise StartError(
+                f"ssl.client.auth={settings.ssl_client_auth} needs the authorities whose certificates clients may "
+                f"have at {listener}: add --set ssl.truststore.location=FILE"
+            )
+        files = TlsFiles(
+            Path(settings.ssl_keystore_location),
+            Path(settings.ssl_truststore_location) if settings.ssl_truststore_location else None,
+            settings.ssl_client_auth,
         )
-    files = TlsFiles(
-        Path(settings.ssl_keystore_location),
-        Path(settings.ssl_truststore_location) if settings.ssl_truststore_location else None,
-        settings.ssl_client_auth,
-    )
-    try:
-        return Tls(TlsContexts(files), Mapping(settings.ssl_principal_mapping_rules))
-    except ValueError as error:
-        raise StartError(str(error)) from None
+        rules = settings.ssl_principal_mapping_rules
+        if (files, rules) not in self._made:
+            try:
+                self._made[files, rules] = Tls(TlsContexts(files), Mapping(rules))
+            except ValueError as error:
+                raise StartError(str(error)) from None
+        return self._made[files, rules]
 
 
 def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, https: bool) -> Exposed:
@@ -156,8 +187,8 @@ def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, h
     )
 
 
-def _kafka(bound: Bound, settings: BrokerSettings, oci: OciSettings) -> Exposed:
-    listener, host = bound.listener, bound.host
+def _kafka(bound: Bound, oci: OciSettings) -> Exposed:
+    listener, host, settings = bound.listener, bound.host, bound.settings
     protocol = listener.protocol
     certified = protocol.encrypted and settings.ssl_client_auth == "required"
     signed = not protocol.encrypted and oci.auth == "verify" and exposure.kafka_login_required(oci, host)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from headrace.logins.tokens import Tokens
 
 _OAUTHBEARER = "OAUTHBEARER"
+_NO_KEYS = (
+    "sasl.enabled.mechanisms has OAUTHBEARER, which needs the keys that tokens are signed with: "
+    "add --set sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or file:///PATH"
+)
 _log = structlog.get_logger("headrace.logins")
 
 
@@ -88,10 +92,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
     url = settings.sasl_oauthbearer_jwks_endpoint_url
     if not url:
         if _OAUTHBEARER in _mechanisms(settings):
-            raise StartError(
-                "sasl.enabled.mechanisms has OAUTHBEARER, which needs the keys that tokens are signed with: "
-                "add --set sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or file:///PATH"
-            )
+            raise StartError(_NO_KEYS)
         return None
     try:
         # An extra, and slow to import.
@@ -133,16 +134,17 @@ def _mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
 
 def logins_at(
     bound: Bound,
-    settings: BrokerSettings,
     oci: OciSettings,
     clusters: Clusters,
     tokens: Check | None,
     cluster_of_pool: Callable[[str], Broker | None],
 ) -> Logins | None:
-    """Who may log in at a listener; None: nobody, and nobody has to."""
-    protocol = bound.listener.protocol
+    """Who may log in at a listener; None: nobody, and nobody has to. Raises StartError."""
+    protocol, settings = bound.listener.protocol, bound.settings
     if protocol is Protocol.SSL:
         return None
+    if protocol.login and tokens is None and _OAUTHBEARER in _mechanisms(settings):
+        raise StartError(_NO_KEYS)
     # Any token will do for a pool unless tokens are verified: nothing to rely on where a login is asked for.
     pools = PoolLogins(oci, cluster_of_pool).admit if not protocol.login or oci.auth == "verify" else None
     return ListenerLogins(

@@ -17,6 +17,7 @@ from headrace import profiles
 from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
 from headrace.addresses import Address
+from headrace.broker import listener_settings
 from headrace.broker.settings import BROKER_KEYS, BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
@@ -122,6 +123,15 @@ def load(
 
 def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
     """The options with the Kafka listeners that they and the settings ask for; raises SettingsError."""
+    found = _listeners(options, given, settings)
+    for name, listener in listener_settings.named(settings.given):
+        if all(each.name != listener for each in found.listeners):
+            there = ", ".join(each.name for each in found.listeners)
+            raise SettingsError(f"{name}: there is no listener {listener}; listeners has {there}")
+    return found
+
+
+def _listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
     if not settings.listeners:
         for name in ("advertised.listeners", "listener.security.protocol.map"):
             if name in settings.given:

@@ -86,6 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl_keystore_location": made.server,
         "ssl_truststore_location": made.authority,
         "ssl_client_auth": "required",
+        "listener.name.sasl_ssl.ssl.client.auth": "required",
         "authorizer_class_name": STANDARD_AUTHORIZER,
         "super_users": f"User:{config['user']}",
         "oci_auth": "verify",

@@ -57,7 +57,8 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.STRING,
         default="none",
         choices=("none", "requested", "required"),
-        doc="Whether clients need a certificate of their own at listeners with TLS; requested: they may have one.",
+        doc="Whether clients need a certificate of their own at listeners with SSL, and at https; requested: they may "
+        "have one. At listeners with SASL_SSL only listener.name.NAME.ssl.client.auth counts.",
     ),
     ConfigKey(
         name="ssl.principal.mapping.rules",

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from headrace.broker import listener_settings
 from headrace.broker.access_settings import ACCESS_KEYS, principals
 from headrace.broker.quota_settings import QUOTA_KEYS
 from headrace.broker.security_settings import SECURITY_KEYS
@@ -24,6 +25,7 @@ def _as_topic(name: str, topic_name: str) -> ConfigKey:
     return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
 
 
+_KIND = "broker setting"
 _PRODUCERS_KEPT = "How long the sequences of an idle producer are remembered."
 _UNTIL_COPIED = "How long acks=all waits for replicas at most, where min.insync.replicas is above 1."
 BROKER_KEYS: tuple[ConfigKey, ...] = (
@@ -449,7 +451,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
-        return plain_text(BROKER_KEY, name, text, "broker setting")
+        of_listener = name.startswith(listener_settings.PREFIX)
+        return listener_settings.checked(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
 
     @property
     def super_principals(self) -> frozenset[str]:

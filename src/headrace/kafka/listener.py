@@ -161,7 +161,7 @@ class KafkaListener:
             connection.refuse_in(wait_ms, "more connections than its quota (connection_creation_rate)")
         elif self._acceptor is None:
             self._take_turn(connection)
-        elif self._tls is not None:
+        elif self._tls is not None and self.logins is None:
             principal = principal_of(connection.transport, self._tls.mapping)
             if principal is None:
                 connection.close("no rule of ssl.principal.mapping.rules fits the name in its certificate")

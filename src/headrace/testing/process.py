@@ -24,6 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headrace.broker import listener_settings
 from headrace.broker.settings import BROKER_KEYS
 from headrace.oci.settings import OCI_KEYS
 
@@ -326,11 +327,15 @@ def server(
 
 
 def texts_of(settings: Mapping[str, object]) -> list[str]:
-    """Settings as `KEY=VALUE`, from the names of their fields. Raises TypeError for one that does not exist."""
+    """Settings as `KEY=VALUE`, from the names of their fields; those of one listener by their whole name.
+
+    Raises:
+        TypeError: one does not exist.
+    """
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
     for field, value in settings.items():
-        if field not in names:
+        if field not in names and not field.startswith(listener_settings.PREFIX):
             raise TypeError(f"server() got {field!r}, which is neither an argument nor a setting")
-        texts.append(f"{names[field]}={str(value).lower() if isinstance(value, bool) else value}")
+        texts.append(f"{names.get(field, field)}={str(value).lower() if isinstance(value, bool) else value}")
     return texts
