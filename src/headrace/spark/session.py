@@ -16,6 +16,10 @@ from headrace import settings
 from headrace.spark.java import find, write_launcher
 
 _LOCAL: Final = re.compile(r"local(\[|$)")
+_SOCKET_NAME: Final = ".00000000-0000-0000-0000-000000000000.sock"
+"""As Spark names them: a random UUID."""
+_LONGEST_SOCKET: Final = 100
+"""Bytes; 107 on Linux, 103 on macOS."""
 _LOG4J_FILE: Final = "log4j2.properties"
 _LOG4J: Final = """
 status = error
@@ -68,7 +72,10 @@ def create(
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in {**_light_conf(memory, private, optimize=optimize), **(conf or {})}.items():
+    light = _light_conf(memory, private, optimize=optimize)
+    if _LOCAL.match(master):
+        light |= _socket_conf(private)
+    for key, value in {**light, **(conf or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -91,4 +98,19 @@ def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(private / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # Hadoop writes a file of checksums beside each file of a checkpoint, and starts processes for each of both.
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    }
+
+
+def _socket_conf(private: Path) -> dict[str, str]:
+    """Unix sockets between the JVM and the workers: over TCP each task waits 40 ms for a delayed acknowledgement.
+
+    They lie in this session's folder, which nobody else may enter. Where its path is too long for them, TCP stays.
+    """
+    if len(os.fsencode(private / _SOCKET_NAME)) > _LONGEST_SOCKET:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(private),
     }

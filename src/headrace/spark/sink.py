@@ -30,6 +30,7 @@ from headrace.spark.client.options import ClientOptions
 from headrace.spark.client.produce import Producer
 from headrace.spark.errors import OptionError, WriteRefused
 from headrace.spark.plan import TopicPartition
+from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,6 +136,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
     """Write a task's rows; returns when the brokers have acknowledged them."""
+    settle()
     writer = _TaskWriter(options, kept(options.kafka))
     for batch in batches:
         if batch.num_rows:

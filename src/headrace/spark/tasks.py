@@ -17,6 +17,7 @@ from headrace.spark.log import LogReader
 from headrace.spark.logs import Log, Topics, Unreadable
 from headrace.spark.options import ASK, SourceOptions
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
+from headrace.spark.worker import settle
 from headrace.storage_urls import with_password, without_password
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
     """The records of one task as Arrow batches; runs on the executors."""
+    settle()
     options = partition.options
     with open_log(options) as log:
         yield from log.records(

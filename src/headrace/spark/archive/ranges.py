@@ -33,6 +33,7 @@ from headrace.spark.errors import (
 from headrace.spark.plan import Offsets, Range, TopicPartition
 from headrace.spark.stream import StreamReader
 from headrace.spark.tasks import RangePartition
+from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,6 +93,7 @@ class RangeReader(StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row."""
+        settle()
         assert isinstance(partition, RangePartition)
         offsets = partition.offsets
         topic, number = offsets.partition
@@ -120,6 +122,7 @@ def write(frame: DataFrame, destinations: Destinations, fences: Mapping[TopicPar
 def _write_task(
     destinations: Destinations, fences: Mapping[TopicPartition, int], batches: "Iterable[pa.RecordBatch]"
 ) -> Iterator[pa.RecordBatch]:
+    settle()
     for batch in batches:
         results = [_write_one(destinations[row["topic"]], fences, row) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pydict({"result": results}, schema=_RESULT)

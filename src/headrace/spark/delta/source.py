@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from headrace.spark.delta import options as delta_options
 from headrace.spark.delta.options import DeltaOptions
 from headrace.spark.errors import OptionError, TableError
+from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,7 @@ class _Writer:
         """Write a task's rows to files that nobody refers to yet."""
         from headrace.spark.delta.files import FileWriter  # noqa: PLC0415
 
+        settle()
         files = FileWriter(self._options, self._columns())
         try:
             for batch in iterator:
