@@ -201,7 +201,7 @@ async def serve(
             pages = _routes(
                 clusters, counters, kafka, connections, look, data, storage.url, listening.url, visitors, front, stack
             )
-            stack.push_async_callback(end, asyncio.create_task(Watch(storage.ping, data).run(), name="watch"))
+            stack.push_async_callback(end, asyncio.create_task(_watch(storage, options, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
                 ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
@@ -253,6 +253,10 @@ async def _clusters(
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers
+
+
+def _watch(storage: RedisStorage, options: ServerOptions, data: Path | None) -> Watch:
+    return Watch(storage.ping, data, evicting=storage.evicting if options.redis else None)
 
 
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:

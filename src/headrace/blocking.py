@@ -15,7 +15,10 @@ from headrace.kafka.codec.message import Message
 from headrace.kafka.codec.messages import RESPONSES, ProduceRequest
 
 _SIZE: Final = Struct(">i")
-_MOST_FRAME: Final = 1 << 30
+_MOST_FRAME: Final = 256 << 20
+"""More than two of the largest batches that a server takes by its defaults (`socket.request.max.bytes`, 100 MB)."""
+_STEP: Final = 16 << 20
+"""Memory is taken as bytes come, not on a server's word."""
 
 
 class ConnectionEnded(Exception):
@@ -103,18 +106,24 @@ class Connection:
         """One answer's bytes without their length. Raises ConnectionEnded, NotKafka."""
         size: int = _SIZE.unpack(self._exactly(_SIZE.size))[0]
         if not 0 <= size <= _MOST_FRAME:
-            raise NotKafka(f"a frame of {size} bytes")
+            raise NotKafka(f"a frame of {size} bytes, and {_MOST_FRAME} at most are taken")
         return self._exactly(size)
 
     def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, position = memoryview(data), 0
+        data, position = bytearray(min(size, _STEP)), 0
         while position < size:
-            try:
-                got = self.socket.recv_into(view[position:])
-            except ConnectionResetError:
-                got = 0
-            if not got:
-                raise ConnectionEnded(f"after {position} of {size} bytes")
-            position += got
+            if position == len(data):
+                data += bytes(min(size - position, position))
+            with memoryview(data) as view:
+                position += self._some(view[position:], position, size)
         return data
+
+    def _some(self, room: memoryview, position: int, size: int) -> int:
+        """How many bytes have come, one at least; behind `position` of `size`."""
+        try:
+            got = self.socket.recv_into(room)
+        except ConnectionResetError:
+            got = 0
+        if not got:
+            raise ConnectionEnded(f"after {position} of {size} bytes")
+        return got

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from tests.broker.test_log import batch, sent
-from tests.harness.memory import MemoryStorage
+from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.copied import confirmed
 from headrace.broker.log import LogPartition
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener
 from headrace.broker.opening import Openings
@@ -219,3 +220,20 @@ async def test_whoever_waits_is_told_when_the_topic_and_the_primary_are_gone(
 
     assert [type(result) for result in results] == [StorageUnavailable]
     assert budget.held == 0
+
+
+async def test_a_primary_that_took_over_does_not_confirm_what_another_has_acknowledged() -> None:
+    """A native topic is never opened anew: nothing else would tell that its entries may be gone."""
+    copies = MemoryCopies()
+    results: list[Appended | Exception] = []
+    done, other = (confirmed(copies, "headrace:t:0", 2, 1_000, results.append) for _ in range(2))
+    done(Appended(0))
+    copies.answer()
+    assert results == [Appended(0)]
+
+    copies.promoted += 1
+    other(Appended(1))
+
+    assert copies.asked == []
+    assert str(results[1]) == "another primary may have taken over since the records were acknowledged"
+    assert isinstance(results[1], StorageUnavailable)

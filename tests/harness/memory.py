@@ -46,6 +46,11 @@ class MemoryCopies:
         self.asked: list[PlaceDone] = []
         self.why = ""
         """Why there would be too few."""
+        self.promoted = 0
+        """How often another primary has taken over."""
+
+    def way(self, stream: str) -> object:
+        return self.promoted
 
     def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
         self.asked.append(done)

@@ -21,3 +21,21 @@ async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -
         finally:
             await copies.close()
             await batches.close()
+
+
+async def test_a_way_is_another_one_once_its_connection_was_lost() -> None:
+    async with running_valkey() as valkey:
+        batches = Connection(valkey.url, standing=True)
+        await batches.open()
+        copies = Copies(batches, 60_000)
+        try:
+            before = copies.way("headrace:t:0")
+            assert copies.way("headrace:t:0") == before
+            restored = asyncio.Event()
+            batches.on_restored.append(restored.set)
+            batches.give_up("a test says so")
+            await restored.wait()
+            assert copies.way("headrace:t:0") != before
+        finally:
+            await copies.close()
+            await batches.close()

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import redis.asyncio
 import structlog
+from tests.harness.redis import RedisServer
 
+from headrace.store.storage import RedisStorage
 from headrace.store.watch import Watch
 from headrace.topics.errors import StorageUnavailable
 
@@ -50,6 +53,28 @@ async def test_a_redis_that_is_away_is_told_of_by_others() -> None:
     with structlog.testing.capture_logs() as logged:
         await Watch(ping, None).look_at_redis()
     assert logged == []
+
+
+async def test_a_redis_that_is_set_to_evict_is_told_of_once_and_when_it_ends() -> None:
+    with RedisServer() as server:
+        admin = redis.asyncio.from_url(server.url)
+        storage = await RedisStorage.open(server.url, admin, 1)
+        watch = Watch(storage.ping, None, evicting=storage.evicting)
+        try:
+            with structlog.testing.capture_logs() as logged:
+                await watch.look_at_settings()
+                await admin.config_set("maxmemory", 100 * MIB)
+                await admin.config_set("maxmemory-policy", "allkeys-lru")
+                for _ in range(3):
+                    await watch.look_at_settings()
+                assert told(logged) == [("error", "records may vanish, acknowledged ones too")]
+                assert "maxmemory-policy allkeys-lru): whole partitions would vanish; set" in logged[0]["reason"]
+                await admin.config_set("maxmemory-policy", "noeviction")
+                for _ in range(2):
+                    await watch.look_at_settings()
+            assert told(logged)[1:] == [("info", "Redis removes no keys any more when it is full")]
+        finally:
+            await storage.close()
 
 
 def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_when_there_is_room() -> None:

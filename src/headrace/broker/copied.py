@@ -163,11 +163,17 @@ def check_held(budget: CacheBudget) -> None:
 
 
 def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
-    """Tells `done` of a batch that is there once so many servers have it, and of an error at once."""
+    """Tells `done` of a batch that is there once so many servers have it, and of an error at once.
+
+    Use it before the batch is sent: a primary that was promoted meanwhile would answer for replicas of its own.
+    """
+    way = copies.way(stream)
 
     def placed(result: Appended | Exception) -> None:
         if isinstance(result, Exception):
             done(result)
+        elif copies.way(stream) != way:
+            done(StorageUnavailable("another primary may have taken over since the records were acknowledged"))
         else:
             copies.confirm(stream, wanted, wait_ms, lambda error: done(error or result))
 

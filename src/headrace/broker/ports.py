@@ -78,6 +78,9 @@ class Copies(Protocol):
     def possible(self) -> bool:
         """Whether there may be more than one."""
 
+    def way(self, stream: str) -> object:
+        """What writes to a stream take now: equal as long as they reach the same primary over the same connection."""
+
     def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
         """Tell when so many servers have all that was acknowledged of a stream until now.
 

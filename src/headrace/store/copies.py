@@ -67,6 +67,11 @@ class Copies:
         self._ending: set[asyncio.Task[None]] = set()
         shards.on_lost.append(self._lost)
 
+    def way(self, stream: str) -> object:
+        """The connection that a stream's writes leave by, and which one in its place it is."""
+        connection = self._shards.at(stream)
+        return connection, connection.made
+
     def confirm(self, stream: str, copies: int, wait_ms: int, done: ConfirmDone) -> None:
         """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.Copies`."""
         wait_s = min(wait_ms / 1000, self._most_wait_s)
@@ -106,6 +111,10 @@ class NoCopies:
     """Of a server that can have no replicas: the embedded Valkey."""
 
     possible = False
+
+    def way(self, _stream: str) -> object:
+        """There is one."""
+        return None
 
     def confirm(self, stream: str, copies: int, _wait_ms: int, done: ConfirmDone) -> None:
         """Nothing will come."""

@@ -65,13 +65,20 @@ class Durability(msgspec.Struct, frozen=True):
             maxmemory=told.get("maxmemory", "0"),
         )
 
+    @property
+    def evicting(self) -> str:
+        """Why what was acknowledged would go again, record by record, without anybody's being told; empty: it stays."""
+        if not self.eviction.startswith("allkeys-") or self.maxmemory == "0":
+            return ""
+        return (
+            f"this Redis removes keys when its {self.maxmemory} bytes are full (maxmemory-policy "
+            f"{self.eviction}): whole partitions would vanish; set maxmemory-policy noeviction"
+        )
+
     def check(self) -> None:
-        """Raise Evicting where what was acknowledged would go again, record by record, without anybody's being told."""
-        if self.eviction.startswith("allkeys-") and self.maxmemory != "0":
-            raise Evicting(
-                f"this Redis removes keys when its {self.maxmemory} bytes are full (maxmemory-policy "
-                f"{self.eviction}): whole partitions would vanish; set maxmemory-policy noeviction"
-            )
+        """Raise Evicting where it is so."""
+        if self.evicting:
+            raise Evicting(self.evicting)
 
     def warnings(self) -> list[str]:
         """What an operator should know, a sentence each; empty when all is well or nothing is known."""
@@ -221,6 +228,10 @@ class RedisStorage:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
         return await _durability(self._admin)
 
+    async def evicting(self) -> str:
+        """Why Redis may remove what was acknowledged, as it is set now; empty: it does not, or does not tell."""
+        return (await self.durability()).evicting
+
     async def ping(self) -> None:
         """Raises StorageUnavailable when a hot connection is down."""
         await self._shards.ping()
@@ -271,7 +282,7 @@ async def _durability(admin: redis.asyncio.Redis) -> Durability:
     except ERRORS:
         return Durability()
     # Of a cluster's primaries, whose settings should be the same, the weakest.
-    return max(map(Durability.told, asked), key=lambda each: len(each.warnings()))
+    return max(map(Durability.told, asked), key=lambda each: (each.evicting, len(each.warnings())))
 
 
 async def _check_scripts(admin: redis.asyncio.Redis) -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,8 @@ import structlog
 from headrace.topics.errors import TopicError
 
 _LOOK_S: Final = 5.0
+_SETTINGS_EVERY: Final = 6
+"""Looks: what Redis is set to is asked for twice a minute, since CONFIG SET may come, or another server at its URL."""
 _SLOW_S: Final = 0.5
 """A PING that takes longer than this waits behind something: a large script, a fork, swapping, the network."""
 _LOW_BYTES: Final = 1 << 30
@@ -32,6 +35,7 @@ class Watch:
         data: Path | None,
         free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
         slow_s: float = _SLOW_S,
+        evicting: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """Prepare.
 
@@ -40,18 +44,23 @@ class Watch:
             data: the data directory; None: the records lie elsewhere.
             free_bytes: how much room there is on the disk of a path.
             slow_s: from how many seconds on an answer is late.
+            evicting: why Redis removes records when it is full, empty when it does not; None: nobody can have set that.
         """
         self._ping = ping
         self._data = data
         self._free_bytes = free_bytes
         self._slow_s = slow_s
+        self._evicting = evicting
+        self._evicts = False
         self._step = _STEPS
         self._without = 0  # looks in a row that found no descriptor
 
     async def run(self) -> None:
         """Look for ever."""
-        while True:
+        for number in count():
             await self.look_at_redis()
+            if number % _SETTINGS_EVERY == 0:
+                await self.look_at_settings()
             self.look_at_disk()
             self.look_at_descriptors()
             await asyncio.sleep(_LOOK_S)
@@ -73,6 +82,19 @@ class Watch:
         error = None if asked.cancelled() else asked.exception()
         if error is not None and not isinstance(error, TopicError):
             raise error
+
+    async def look_at_settings(self) -> None:
+        """Tell when Redis has come to remove keys since the start, which refuses such a one, and when it has ended."""
+        if self._evicting is None:
+            return
+        why = await self._evicting()
+        if bool(why) == self._evicts:
+            return
+        self._evicts = bool(why)
+        if why:
+            _log.error("records may vanish, acknowledged ones too", reason=why)
+        else:
+            _log.info("Redis removes no keys any more when it is full")
 
     def look_at_disk(self) -> None:
         """Tell when little room is left, again as it gets less, and when there is enough again."""
