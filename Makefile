@@ -13,8 +13,8 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 PYTEST := $(BIN)/python -m pytest
 PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network and not security
-# Half of what tests take is waiting: three processes keep two cores busy.
-WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 5 ? 8 : (cores * 3 + 1) / 2 )))
+# A third of what three processes on two cores take is waiting: four keep both busy.
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 3 ? 8 : cores * 2 )))
 # What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
 define run_tests
 $(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
@@ -58,7 +58,7 @@ test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.j
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
 	$(PYTEST) tests/clients -m npm $(ARGS)
 
-test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK: needs a JDK 17 and Maven, which fetches it
+test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK and of Kafka's Java client: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
 	$(PYTEST) tests/clients -m maven $(ARGS)
 
@@ -77,7 +77,7 @@ test-security: $(VENV)/.dev ## Log in with every client by every mechanism, and 
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
 	$(PYTEST) tests/clients/secured tests/clients/oci/test_over_tls.py tests/clients/oci/test_other_sdks.py tests/access/test_agreement.py tests/access/test_kafka_tools.py $(ARGS)
 
-test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK: needs Go 1.26, which fetches it
+test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK and of franz-go: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
 	$(PYTEST) tests/clients -m go $(ARGS)
 
