@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.harness.brokers import brokers
 
 from headrace.testing import InProcessServer
 from headrace.tls.files import Made, create
@@ -128,8 +129,25 @@ def run(sdk: Sdk, built: Path, environment: dict[str, str], *arguments: str) -> 
 @pytest.mark.timeout(BUILD_S + RUN_S)
 def test_every_sdk_sees_the_same(sdk: Sdk, built: Path, verifying: InProcessServer, made: Made, tmp_path: Path) -> None:
     environment = trusting(made.authority) if verifying.http.startswith("https:") else {}
-    report = run(sdk, built, environment, verifying.http, str(tmp_path / "config"), COMPARTMENT)
+    check(sdk, run(sdk, built, environment, verifying.http, str(tmp_path / "config"), COMPARTMENT))
 
+
+@pytest.mark.timeout(BUILD_S + RUN_S)
+def test_every_sdk_sees_the_same_of_brokers_that_are_left(sdk: Sdk, built: Path, tmp_path: Path) -> None:
+    """Of three, one was killed: what it had is with the others."""
+    keys = tmp_path / "keys"
+    configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
+    subprocess.run(configure, check=True, capture_output=True)
+    with brokers(
+        3, oci_auth="verify", oci_auth_keys=str(keys), broker_session_timeout_ms=1_500, broker_heartbeat_interval_ms=200
+    ) as three:
+        three.servers[2].kill()
+        three.agree([1, 3])
+        check(sdk, run(sdk, built, {}, three.servers[1].http, str(tmp_path / "config"), COMPARTMENT))
+
+
+def check(sdk: Sdk, report: dict[str, Any]) -> None:
+    """What the program of a language must have seen."""
     reservations = sorted(report["group"].pop("reservations"))
     errors = report.pop("errors")
     assert errors["stream"][:2] == [404, "NotAuthorizedOrNotFound"]

@@ -75,9 +75,9 @@ def _write_properties(login: Login, folder: Path) -> Path:
     return file
 
 
-def _java(login: Login, folder: Path, *words: str, sent: str = "") -> tuple[int, str, str]:
+def _java_command(folder: Path, *words: str) -> list[str]:
     token = (folder / "token").as_uri()
-    command = [
+    return [
         "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dfile.encoding=UTF-8",
         # Where tokens may be read from is for who starts the JVM to say (KIP-1139 and before).
         f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token}",
@@ -85,7 +85,10 @@ def _java(login: Login, folder: Path, *words: str, sent: str = "") -> tuple[int,
         f"-Dlog4j2.configurationFile={_HERE / 'java' / 'log4j2.properties'}",
         *words,
     ]  # fmt: skip
-    return _run(command, sent=sent)
+
+
+def _java(folder: Path, *words: str, sent: str = "") -> tuple[int, str, str]:
+    return _run(_java_command(folder, *words), sent=sent)
 
 
 class Java:
@@ -104,7 +107,14 @@ class Java:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             file = str(_write_properties(login, folder))
-            return _values(_java(login, folder, "-cp", f"{self._folder}:{jars()}", "Secured", file, topic, *values))
+            return _values(_java(folder, "-cp", f"{self._folder}:{jars()}", "Secured", file, topic, *values))
+
+    def plainly(self, addresses: str, topic: str, values: Sequence[str]) -> tuple[list[str], str]:
+        """The command that does the same where there are no logins, and its input."""
+        file = self._folder / "plain.properties"
+        file.write_text(f"bootstrap.servers={addresses}\n")
+        words = ("-cp", f"{self._folder}:{jars()}", "Secured", str(file), topic, *values)
+        return _java_command(self._folder, *words), ""
 
 
 class KafkaTools:
@@ -124,7 +134,7 @@ class KafkaTools:
             brings = ["--bootstrap-server", login.address, "--command-config", str(_write_properties(login, folder))]
 
             def tool(main: str, *words: str, sent: str = "") -> tuple[int, str, str]:
-                return _java(login, folder, "-cp", jars(), f"org.apache.kafka.tools.{main}", *brings, *words, sent=sent)
+                return _java(folder, "-cp", jars(), f"org.apache.kafka.tools.{main}", *brings, *words, sent=sent)
 
             status, output, said = tool("TopicCommand", "--create", "--topic", topic)
             if status:
@@ -164,6 +174,10 @@ class FranzGo:
             "certificate": str(login.certificate or ""),
         }
         return _values(_run([self._program, topic, *values], sent=json.dumps(brings)))
+
+    def plainly(self, addresses: str, topic: str, values: Sequence[str]) -> tuple[list[str], str]:
+        """The command that does the same where there are no logins, and its input."""
+        return [self._program, topic, *values], json.dumps({"address": addresses})
 
 
 class Kcat:

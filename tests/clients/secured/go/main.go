@@ -1,6 +1,6 @@
 // Writes records and reads them back as a member of a group: TOPIC VALUE..., with the login as JSON on standard input.
 //
-// It prints the values as a JSON list. Where it is not let in, or does not believe the server, it prints why and ends
+// Without an authority it neither logs in nor asks for TLS. It prints the values as a JSON list. Where it is not let in, or does not believe the server, it prints why and ends
 // with status 3.
 package main
 
@@ -46,19 +46,21 @@ func main() {
 }
 
 func (given login) options() []kgo.Opt {
+	options := []kgo.Opt{
+		kgo.SeedBrokers(strings.Split(given.Address, ",")...),
+		kgo.MaxVersions(kversion.Stable()),
+		kgo.AllowAutoTopicCreation(),
+	}
+	if given.Authority == "" {
+		return options
+	}
 	pem, err := os.ReadFile(given.Authority)
 	must(err)
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(pem)
 	secured := &tls.Config{RootCAs: trusted}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(given.Address),
-		kgo.MaxVersions(kversion.Stable()),
-		kgo.AllowAutoTopicCreation(),
-		// By itself it tries for ever: some failures of a handshake pass.
-		kgo.RecordDeliveryTimeout(5 * time.Second),
-		kgo.RequestRetries(2),
-	}
+	// By itself it tries for ever: some failures of a handshake pass.
+	options = append(options, kgo.RecordDeliveryTimeout(5*time.Second), kgo.RequestRetries(2))
 	if given.Certificate != "" {
 		own, err := tls.LoadX509KeyPair(given.Certificate, given.Certificate)
 		must(err)
