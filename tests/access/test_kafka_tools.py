@@ -1,5 +1,6 @@
 """Kafka's own tools manage access rules and quotas here: `make test-security`; Maven fetches them."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -68,3 +69,21 @@ def test_kafka_configs_sets_lists_and_deletes_quotas() -> None:
         assert "connection_creation_rate=5.0" in kafka_configs("--describe", "--entity-type", "ips")
         kafka_configs("--alter", *jane, "--delete-config", "producer_byte_rate")
         assert "producer_byte_rate" not in kafka_configs("--describe", *jane)
+
+
+def test_kafka_topics_describes_a_page_of_partitions_at_a_time() -> None:
+    with server() as started:
+
+        def kafka_topics(*arguments: str) -> str:
+            command = ["java", "-cp", jars(), "org.apache.kafka.tools.TopicCommand"]
+            command += ["--bootstrap-server", started.kafka, *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        for name in ("first", "second"):
+            kafka_topics("--create", "--topic", name, "--partitions", "5")
+        told = kafka_topics("--describe", "--partition-size-limit-per-response", "2")
+        assert re.findall(r"Topic: (\w+)\s+Partition: (\d)\s+Leader: 1", told) == [
+            (name, str(index)) for name in ("first", "second") for index in range(5)
+        ]

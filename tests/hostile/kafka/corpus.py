@@ -188,6 +188,11 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 include_documentation=True,
             ),
             lambda: m.SaslAuthenticateRequest(auth_bytes=b""),
+            lambda: m.DescribeTopicPartitionsRequest(
+                topics=[m.DescribeTopicPartitionsRequest.TopicRequest(name=WIDE)],
+                response_partition_limit=2_000,
+                cursor=m.DescribeTopicPartitionsRequest.Cursor(topic_name=WIDE, partition_index=0),
+            ),
             lambda: m.DescribeLogDirsRequest(
                 topics=[m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=WIDE, partitions=[0])]
             ),

@@ -793,6 +793,108 @@ class MetadataResponse(Message):
         error_code: int = ...,
     ) -> None: ...
 
+class DescribeTopicPartitionsRequest(Message):
+    API_KEY: ClassVar[int] = 75
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class TopicRequest(msgspec.Struct):
+        name: str
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+        ) -> None: ...
+
+    class Cursor(msgspec.Struct):
+        topic_name: str
+        partition_index: int
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partition_index: int = ...,
+        ) -> None: ...
+
+    topics: list[DescribeTopicPartitionsRequest.TopicRequest]
+    response_partition_limit: int
+    cursor: DescribeTopicPartitionsRequest.Cursor | None
+    def __init__(
+        self,
+        *,
+        topics: list[DescribeTopicPartitionsRequest.TopicRequest] = ...,
+        response_partition_limit: int = ...,
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = ...,
+    ) -> None: ...
+
+class DescribeTopicPartitionsResponse(Message):
+    API_KEY: ClassVar[int] = 75
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class DescribeTopicPartitionsResponsePartition(msgspec.Struct):
+        error_code: int
+        partition_index: int
+        leader_id: int
+        leader_epoch: int
+        replica_nodes: list[int]
+        isr_nodes: list[int]
+        eligible_leader_replicas: list[int] | None
+        last_known_elr: list[int] | None
+        offline_replicas: list[int]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            partition_index: int = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            replica_nodes: list[int] = ...,
+            isr_nodes: list[int] = ...,
+            eligible_leader_replicas: list[int] | None = ...,
+            last_known_elr: list[int] | None = ...,
+            offline_replicas: list[int] = ...,
+        ) -> None: ...
+
+    class DescribeTopicPartitionsResponseTopic(msgspec.Struct):
+        error_code: int
+        name: str | None
+        topic_id: UUID
+        is_internal: bool
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]
+        topic_authorized_operations: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            name: str | None = ...,
+            topic_id: UUID = ...,
+            is_internal: bool = ...,
+            partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = ...,
+            topic_authorized_operations: int = ...,
+        ) -> None: ...
+
+    class Cursor(msgspec.Struct):
+        topic_name: str
+        partition_index: int
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partition_index: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic]
+    next_cursor: DescribeTopicPartitionsResponse.Cursor | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        topics: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic] = ...,
+        next_cursor: DescribeTopicPartitionsResponse.Cursor | None = ...,
+    ) -> None: ...
+
 class DescribeClusterRequest(Message):
     API_KEY: ClassVar[int] = 60
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)

@@ -1,4 +1,4 @@
-"""Finding the way: ApiVersions, Metadata, DescribeCluster, and authentication."""
+"""Finding the way: ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, and authentication."""
 
 TABLE = """
 ApiVersionsRequest key 18 versions 0-4 flexible 3
@@ -56,6 +56,36 @@ MetadataResponse key 3 versions 0-13 flexible 9
     topic_authorized_operations int32 8+ = -2147483648
   cluster_authorized_operations int32 8-10 = -2147483648
   error_code int16 13+
+
+DescribeTopicPartitionsRequest key 75 versions 0-0 flexible 0
+  topics []TopicRequest
+    name string
+  response_partition_limit int32 = 2000
+  cursor Cursor? = null
+    topic_name string
+    partition_index int32
+
+DescribeTopicPartitionsResponse key 75 versions 0-0 flexible 0
+  throttle_time_ms int32
+  topics []DescribeTopicPartitionsResponseTopic
+    error_code int16
+    name string?
+    topic_id uuid
+    is_internal bool
+    partitions []DescribeTopicPartitionsResponsePartition
+      error_code int16
+      partition_index int32
+      leader_id int32
+      leader_epoch int32 = -1
+      replica_nodes []int32
+      isr_nodes []int32
+      eligible_leader_replicas []int32? = null
+      last_known_elr []int32? = null
+      offline_replicas []int32
+    topic_authorized_operations int32 = -2147483648
+  next_cursor Cursor? = null
+    topic_name string
+    partition_index int32
 
 DescribeClusterRequest key 60 versions 0-2 flexible 0
   include_cluster_authorized_operations bool

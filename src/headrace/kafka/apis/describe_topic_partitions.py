@@ -1,0 +1,124 @@
+"""DescribeTopicPartitions (75), version 0 (KIP-966): topics in the order of their names, a page at a time.
+
+Behavior
+- No topics means all that may be described. Nothing is created.
+- A page has `response_partition_limit` partitions at most, and never more than 2 000 (Kafka's default of
+  `max.request.partition.size.limit`); `next_cursor` names the partition where the next one begins.
+- What comes before the cursor is left out. A cursor with a negative partition, or of a topic that is not among those
+  asked for, is INVALID_REQUEST for each topic: the response has no error of its own.
+- Every topic tells the authorized operations. There are no eligible leader replicas: those in sync are the leader.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from headrace.access.needs import Operation, ResourceType
+from headrace.broker.live import LiveTopic
+from headrace.broker.pace import Pace
+from headrace.broker.partition import Partition
+from headrace.kafka.authorized import authorized
+from headrace.kafka.codec.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.needs import each_topic, topics
+from headrace.kafka.refusing import No, parts, topic_named
+from headrace.kafka.registry import register
+from headrace.topics.errors import TopicError, UnknownTopic
+from headrace.topics.names import check_name
+
+MOST_PARTITIONS = 2_000
+"""Partitions in one response."""
+_PARTITION_BYTES = 400
+"""What a partition takes while the answer is made of it, and then in the answer."""
+
+Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+PartitionTold = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+def _no(asked: DescribeTopicPartitionsRequest.TopicRequest, no: No, _: Exchange) -> Topic:
+    return Topic(error_code=no.code, name=asked.name, partitions=[])
+
+
+@register(
+    DescribeTopicPartitionsRequest,
+    0,
+    0,
+    needs=(topics(Operation.DESCRIBE, each_topic),),
+    refusal=parts("topics", topic_named, _no, "topics"),
+)
+async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) -> DescribeTopicPartitionsResponse:
+    """Describe a page of partitions."""
+    cursor = request.cursor
+    named = {topic.name for topic in request.topics}
+    if cursor is not None:
+        # The cursor's topic may be one that was refused, and so taken out.
+        strange = bool(named) and cursor.topic_name not in named and not exchange.taken_out
+        if cursor.partition_index < 0 or strange:
+            wrong = [Topic(error_code=Code.INVALID_REQUEST, name=name, partitions=[]) for name in sorted(named)]
+            return DescribeTopicPartitionsResponse(topics=wrong)
+    pace = exchange.pace()
+    first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
+    await exchange.reserve(left * _PARTITION_BYTES)
+    response = DescribeTopicPartitionsResponse(topics=[])
+    async for name in pace.each(sorted(named) if named else _shown(exchange)):
+        if name < first:
+            continue
+        if not left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        try:
+            live = exchange.broker.topics.get(name)
+        except UnknownTopic as error:
+            response.topics.append(_missing(name, error))
+            continue
+        start = begin if name == first else 0
+        end = min(start + left, len(live.partitions))
+        response.topics.append(await _described(live, range(start, end), exchange, pace))
+        left -= max(0, end - start)
+        if end < len(live.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _shown(exchange: Exchange) -> Iterator[str]:
+    """All that whoever asks may describe: what is hidden is in no page, and no cursor tells its name."""
+    broker = exchange.broker
+    grants = broker.access.grants(exchange.principal, exchange.outlet.client_host, broker.cluster)
+    for live in broker.topics.in_order():
+        name = live.topic.name
+        if grants is None or grants.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            yield name
+
+
+def _missing(name: str, error: UnknownTopic) -> Topic:
+    try:
+        check_name(name)
+    except TopicError as invalid:
+        return Topic(error_code=code_of(invalid), name=name, partitions=[])
+    return Topic(error_code=code_of(error), name=name, partitions=[])
+
+
+async def _described(live: LiveTopic, indexes: Iterable[int], exchange: Exchange, pace: Pace) -> Topic:
+    name, own = live.topic.name, exchange.broker.node_id
+    return Topic(
+        name=name,
+        topic_id=live.topic.id,
+        partitions=[_partition(index, live.partitions[index], own) async for index in pace.each(indexes)],
+        topic_authorized_operations=authorized(exchange, ResourceType.TOPIC, name),
+    )
+
+
+def _partition(index: int, partition: Partition, own: int) -> PartitionTold:
+    leader = own if partition.leader is None else partition.leader
+    return PartitionTold(
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=[leader],
+        isr_nodes=[leader],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[],
+    )
