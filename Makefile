@@ -70,12 +70,12 @@ test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JD
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
 	$(short_java) $(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
 
-test-security: $(VENV)/.dev ## Log in with every client by every mechanism, and compare access rules with Apache Kafka's: needs a JDK 17, Maven, Go 1.26, npm and Debian's kcat
+test-security: $(VENV)/.dev ## Log in with every client by every mechanism, fail to 10 000 times, and compare access rules with Apache Kafka's: needs a JDK 17, Maven, Go 1.26, npm and Debian's kcat
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
 	@command -v kcat >/dev/null || { echo "kcat is missing: apt-get install kcat"; exit 1; }
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
-	$(PYTEST) tests/clients/secured tests/clients/oci/test_over_tls.py tests/clients/oci/test_other_sdks.py tests/access/test_agreement.py tests/access/test_kafka_tools.py $(ARGS)
+	$(PYTEST) tests/clients/secured tests/clients/oci/test_over_tls.py tests/clients/oci/test_other_sdks.py tests/access/test_agreement.py tests/access/test_kafka_tools.py tests/hostile/kafka/test_logins.py $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK and of franz-go: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }

@@ -1,5 +1,6 @@
-"""Where something listens: a host and a port, as text and as a value."""
+"""Where something listens: a host and a port, as text and as a value; and who is behind an address."""
 
+import ipaddress
 import re
 
 import msgspec
@@ -23,3 +24,35 @@ class Address(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_NETWORK_BITS = 64
+"""Of an IPv6 address; the others are its machine's choice (RFC 4291, section 2.5.1)."""
+
+
+def plain(host: str) -> str:
+    """An address as people write it: one of IPv4 that came over IPv6 as itself. What is none stays what it is."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
+def holder(host: str) -> str:
+    """Who has an address, for what is counted by address: of IPv6 the whole network of 64 bits, as `PREFIX/64`.
+
+    A machine may have every address of that network, and so could go on under another one each time.
+    """
+    address = plain(host)
+    if ":" not in address or address == "::1":
+        return address
+    try:
+        known = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    rest = 128 - _NETWORK_BITS
+    prefix = ipaddress.IPv6Address(int(known) >> rest << rest)
+    return f"{prefix}/{_NETWORK_BITS}"

@@ -50,3 +50,16 @@ def test_no_change_hides_among_others() -> None:
         assert len(lines) == 3_000 + MOST_LINES - 1
         clock.advance(WINDOW_MS)
     assert [line["count"] for line in lines if "count" in line] == [1]
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    clock = ManualClock()
+    audit = Audit(clock)
+    with capture_logs() as lines:
+        for number in range(100):
+            audit.login_refused("User:a", f"2001:db8::{number:x}", "PLAIN", "wrong")
+        assert [line["client"] for line in lines] == [f"2001:db8::{number:x}" for number in range(MOST_LINES)]
+        audit.login_refused("User:a", "2001:db8:0:1::1", "PLAIN", "wrong")
+        assert len(lines) == MOST_LINES + 1
+        clock.advance(WINDOW_MS)
+    assert (lines[-1]["client"], lines[-1]["count"]) == ("2001:db8::/64", 100 - MOST_LINES)

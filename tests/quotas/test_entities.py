@@ -51,8 +51,8 @@ def test_an_address_has_its_own_or_everybodys() -> None:
         Entity.of([("ip", "::1")]): {Key.CONNECTIONS: 5.0},
         Entity.of([("ip", None)]): {Key.CONNECTIONS: 9.0},
     }
-    assert held_by_address(quotas, "::1") == 5
-    assert held_by_address(quotas, "10.0.0.1") == 9
+    assert held_by_address(quotas, "::1") == (5, "::1")
+    assert held_by_address(quotas, "10.0.0.1") == (9, None)
     assert held_by_address({}, "10.0.0.1") is None
     assert Entity.of([("ip", "0:0:0:0:0:0:0:1")]) == Entity.of([("ip", "::1")])
 

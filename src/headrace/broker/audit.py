@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from headrace.access.principal import ANONYMOUS
+from headrace.addresses import holder
 from headrace.broker.clock import Clock
 
 WINDOW_MS = 60_000
@@ -94,7 +95,7 @@ class Audit:
 
     def _window(self, event: str, host: str, kind: str) -> _Window:
         """What is counted together; where there are too many of these, all that is beyond them, by its event."""
-        key = (event, host, kind)
+        key = (event, holder(host), kind)
         window = self._windows.get(key)
         shared = window is None and len(self._windows) >= _MOST_WINDOWS
         if shared:

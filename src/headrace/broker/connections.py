@@ -6,6 +6,8 @@ from collections import Counter
 
 import structlog
 
+from headrace.addresses import holder
+
 RESERVED = 64
 """Descriptors that are kept free of clients: for Redis, and for files."""
 _log = structlog.get_logger("headrace")
@@ -24,19 +26,20 @@ class ConnectionLimits:
         self._most = most
         self._most_per_host = most_per_host
         self._count = 0
-        self._by_host: Counter[str] = Counter()
+        self._by_holder: Counter[str] = Counter()
         self._refusing = False
 
     def admit(self, host: str) -> str:
         """Count a connection from an address, until `forget`; why it is to be closed at once, empty: it is not."""
+        whose = holder(host)
         self._count += 1
-        self._by_host[host] += 1
+        self._by_holder[whose] += 1
         most = min(self._most, descriptors() - RESERVED)
         reason = ""
         if self._count > most:
             reason = f"more than {most} connections (max.connections, or the descriptors this process may have)"
-        elif self._by_host[host] > self._most_per_host:
-            reason = f"more than {self._most_per_host} connections from {host} (max.connections.per.ip)"
+        elif self._by_holder[whose] > self._most_per_host:
+            reason = f"more than {self._most_per_host} connections from {whose} (max.connections.per.ip)"
         if reason and not self._refusing:
             # One line for all that are refused in a row.
             _log.error("connections are refused", reason=reason)
@@ -45,10 +48,11 @@ class ConnectionLimits:
 
     def forget(self, host: str) -> None:
         """A connection that was counted is gone."""
+        whose = holder(host)
         self._count -= 1
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+        self._by_holder[whose] -= 1
+        if not self._by_holder[whose]:
+            del self._by_holder[whose]
 
 
 def descriptors() -> int:

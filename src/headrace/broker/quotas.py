@@ -1,12 +1,12 @@
 """Quotas of every virtual cluster: as they are stored, what holds for a client, and what each has used of it."""
 
 import asyncio
-import ipaddress
 from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 
+from headrace.addresses import holder, plain
 from headrace.broker.clock import Clock
 from headrace.broker.meters import Maker, Meters
 from headrace.broker.ports import DocumentStorage
@@ -196,7 +196,7 @@ class ClusterQuotas:
         self._known = {}
 
     def _find(self, user: str, client_id: str, host: str) -> ClientLimits | None:
-        maker = (user, host)
+        maker = (user, holder(host))
         produce, fetch, requests = (
             self._meter(self._meters, key, held(self._entities, key, user, client_id), maker)
             for key in (Key.PRODUCE, Key.FETCH, Key.REQUESTS)
@@ -228,10 +228,11 @@ class ClusterQuotas:
         """Somebody connects; for how many ms they are kept waiting before they are refused, 0: they are let in."""
         if not self.limiting_addresses:
             return 0
-        address = _address(host)
-        limit = held_by_address(self._entities, address)
-        holds = None if limit is None else Held(limit, (address, None))
-        meter = self._meter(self._addresses, Key.CONNECTIONS, holds, ("", address))
+        found = held_by_address(self._entities, plain(host))
+        # Who has no quota of their own shares that of everybody, each network by itself.
+        whose = holder(host) if found is None or found.address is None else found.address
+        holds = None if found is None else Held(found.limit, (whose, None))
+        meter = self._meter(self._addresses, Key.CONNECTIONS, holds, ("", whose))
         if meter is None:
             return 0
         wait_ms, let_in = meter.charge_unless_late(1, self._quotas.clock.ticks_ms(), meter.window_ms)
@@ -280,15 +281,6 @@ class ClusterQuotas:
 
 def _in_order(one: tuple[Entity, object]) -> list[tuple[str, bool, str]]:
     return [(kind, name is not None, name or "") for kind, name in one[0].parts]
-
-
-def _address(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
 
 
 class Quotas:

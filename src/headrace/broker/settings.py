@@ -150,7 +150,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.INT,
         default=str(_MAX_INT),
         minimum=0,
-        doc="The most connections from one address, of both listeners.",
+        doc="The most connections from one address, of both listeners; from one IPv6 network of 64 bits.",
     ),
     ConfigKey(
         name="connections.max.idle.ms",

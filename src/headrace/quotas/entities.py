@@ -8,6 +8,7 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -136,12 +137,20 @@ def held(quotas: Quotas, key: Key, user: str, client_id: str) -> Held | None:
     return None
 
 
-def held_by_address(quotas: Quotas, address: str) -> float | None:
-    """How many connections a second an address may make; None: any number."""
+class HeldByAddress(NamedTuple):
+    """How many connections a second an address may make."""
+
+    limit: float
+    address: str | None
+    """The address that has it for its own; None: it is everybody's."""
+
+
+def held_by_address(quotas: Quotas, address: str) -> HeldByAddress | None:
+    """What holds for an address; None: nothing."""
     for name in (address, None):
         limit = quotas.get(Entity(((IP, name),)), {}).get(Key.CONNECTIONS)
         if limit is not None:
-            return limit
+            return HeldByAddress(limit, name)
     return None
 
 
