@@ -18,7 +18,7 @@ from headrace.kafka.codec.messages import (
     SaslHandshakeRequest,
 )
 from headrace.spark.client.codes import Code
-from headrace.spark.client.login import conversation
+from headrace.spark.client.login import conversation, token_conversation
 from headrace.spark.client.options import ClientOptions
 from headrace.spark.errors import LoginRefused, ServerUnavailable
 
@@ -144,14 +144,18 @@ class Connection:
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "none"
             raise LoginRefused(f"{self.place} does not take SASL {mechanism}; it offers: {offered}")
-        talk = conversation(mechanism, self._options.username, self._options.password)
+        options = self._options
+        if options.token_file is not None:
+            who, talk = f"the token in {options.token_file}", token_conversation(options.token_file)
+        else:
+            who, talk = repr(options.username), conversation(mechanism, options.username, options.password)
         words = next(talk)
         with contextlib.suppress(StopIteration):
             while True:
                 answer = self.ask(SaslAuthenticateRequest(auth_bytes=words))
                 if answer.error_code:
                     reason = answer.error_message or "no reason given"
-                    raise LoginRefused(f"{self.place} refused {self._options.username!r}: {reason}")
+                    raise LoginRefused(f"{self.place} refused {who}: {reason}")
                 words = talk.send(bytes(answer.auth_bytes))
 
     def _gone(self, error: OSError) -> ServerUnavailable:

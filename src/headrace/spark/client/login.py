@@ -1,16 +1,25 @@
-"""What a client says to log in: SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, 7677). No I/O."""
+"""What a client says to log in: SASL PLAIN (RFC 4616), SCRAM (RFC 5802, 7677) and OAUTHBEARER (RFC 7628).
+
+Only a token is read, from its file.
+"""
 
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Generator
+from pathlib import Path
+from typing import Final
 
 from headrace.spark.errors import LoginRefused
 
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
 """A server that asks for fewer (RFC 7677, section 4) wants a proof from which the password is soon guessed; one that
 asks for more wants our time."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+"""RFC 6750, section 2.1."""
 
 
 def conversation(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
@@ -23,6 +32,24 @@ def conversation(mechanism: str, username: str, password: str) -> Generator[byte
         yield f"\0{username}\0{password}".encode()
     else:
         yield from _scram("sha256" if mechanism.endswith("256") else "sha512", username, password)
+
+
+def token_conversation(path: str) -> Generator[bytes, bytes, None]:
+    """The same for OAUTHBEARER, with the token that is in a file now.
+
+    Raises:
+        LoginRefused: there is none. Nothing of what is in the file is told.
+    """
+    try:
+        token = Path(path).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise LoginRefused(f"the token in {path} cannot be read: {reason}") from None
+    if _TOKEN.fullmatch(token) is None:
+        raise LoginRefused(f"{path} holds no token: expected one, and nothing else")
+    if (yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()):
+        # Section 3.2.3: a server that says why waits to hear that it was understood, and then refuses.
+        yield b"\x01"
 
 
 def _scram(digest: str, username: str, password: str) -> Generator[bytes, bytes, None]:

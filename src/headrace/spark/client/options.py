@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from headrace.spark.client import properties
 from headrace.spark.errors import OptionError
@@ -14,7 +15,8 @@ PREFIX: Final = "kafka."
 SERVERS: Final = PREFIX + "bootstrap.servers"
 PROPERTIES: Final = PREFIX + properties.OPTION
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 _USED: Final = frozenset(
@@ -23,6 +25,9 @@ _USED: Final = frozenset(
         "security.protocol",
         "sasl.mechanism",
         "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "sasl.oauthbearer.jwt.retriever.class",
+        TOKEN_URL,
         "ssl.truststore.type",
         "ssl.truststore.location",
         "ssl.truststore.certificates",
@@ -91,10 +96,12 @@ _REFUSED: Final = {
     "key.serializer": "keys are binary or string columns",
     "value.serializer": "values are binary or string columns",
     "interceptor.classes": "there is no JVM client to intercept",
-    "sasl.kerberos.service.name": "Kerberos is not spoken; SASL mechanisms are PLAIN and SCRAM",
+    "sasl.kerberos.service.name": "Kerberos is not spoken; SASL mechanisms are PLAIN, SCRAM and OAUTHBEARER",
     "ssl.keystore.password": "give PEM, whose key may have 'kafka.ssl.key.password'",
     "ssl.truststore.password": "give PEM, which has none, and set kafka.ssl.truststore.type=PEM",
 }
+_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
+_RETRIEVER: Final = "FileJwtRetriever"
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 
@@ -115,6 +122,8 @@ class ClientOptions:
     """SASL; None: no login."""
     username: str = ""
     password: str = field(default="", repr=False)
+    token_file: str | None = None
+    """Where the token of OAUTHBEARER is; read for each connection, where that is made."""
     client_id: str = "headrace-spark"
     read_committed: bool = False
     timeout_s: float = 30.0
@@ -150,7 +159,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
             raise OptionError(f"option 'kafka.{min(kafka)}' needs 'kafka.bootstrap.servers' beside it")
         return None
     protocol = _choice(kafka, "security.protocol", _PROTOCOLS, "PLAINTEXT")
-    mechanism, username, password = _login(kafka) if protocol.startswith("SASL") else (None, "", "")
+    login = _login(kafka) if protocol.startswith("SASL") else {}
     tls = protocol.endswith("SSL")
     isolation = _choice(kafka, "isolation.level", ("READ_UNCOMMITTED", "READ_COMMITTED"), "READ_UNCOMMITTED")
     return ClientOptions(
@@ -160,9 +169,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         authorities=_pem(kafka, "truststore", ("ssl.truststore.certificates",)) if tls else None,
         certificate=_pem(kafka, "keystore", ("ssl.keystore.key", "ssl.keystore.certificate.chain")) if tls else None,
         key_password=kafka.get("ssl.key.password"),
-        mechanism=mechanism,
-        username=username,
-        password=password,
+        **login,
         client_id=kafka.get("client.id", "headrace-spark"),
         read_committed=isolation == "READ_COMMITTED",
         timeout_s=_number(kafka, "request.timeout.ms", 30_000) / 1000,
@@ -214,11 +221,14 @@ def _servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def _login(kafka: Mapping[str, str]) -> tuple[str, str, str]:
+def _login(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Fields of `ClientOptions` that say who logs in, and by what."""
     mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in MECHANISMS:
         raise OptionError(f"option 'kafka.sasl.mechanism' must be one of {', '.join(MECHANISMS)}, not {mechanism}")
     jaas = kafka.get("sasl.jaas.config")
+    if mechanism == "OAUTHBEARER":
+        return {"mechanism": mechanism, "token_file": _token_file(kafka, jaas or "")}
     wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     if not jaas:
         raise OptionError(
@@ -232,7 +242,28 @@ def _login(kafka: Mapping[str, str]) -> tuple[str, str, str]:
     missing = [name for name in ("username", "password") if name not in values]
     if missing:
         raise OptionError(f"option 'kafka.sasl.jaas.config' has no {' and no '.join(missing)}")
-    return mechanism, values["username"], values["password"]
+    return {"mechanism": mechanism, "username": values["username"], "password": values["password"]}
+
+
+def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
+    """The path of a file with a token, as Kafka's FileJwtRetriever takes it (KIP-768, KIP-1139)."""
+    for name, text, class_name in (
+        ("sasl.jaas.config", jaas, "OAuthBearerLoginModule"),
+        ("sasl.login.callback.handler.class", kafka.get("sasl.login.callback.handler.class", ""), _HANDLER),
+        ("sasl.oauthbearer.jwt.retriever.class", kafka.get("sasl.oauthbearer.jwt.retriever.class", ""), _RETRIEVER),
+    ):
+        # None of them says more than that there is a file.
+        if text.strip() and text.split(maxsplit=1)[0].rstrip(";").rpartition(".")[2] != class_name:
+            raise OptionError(f"option 'kafka.{name}' must name {class_name} for OAUTHBEARER: tokens come from a file")
+    if "unsecuredLogin" in jaas:
+        raise OptionError("option 'kafka.sasl.jaas.config': no server takes tokens that nobody has signed")
+    url = urlsplit(kafka.get(TOKEN_URL, "").strip())
+    if url.scheme != "file" or url.netloc not in {"", "localhost"} or not url.path.startswith("/"):
+        raise OptionError(
+            f"OAUTHBEARER needs option 'kafka.{TOKEN_URL}': file:///PATH of a token that somebody keeps fresh; "
+            "no other address is asked for one"
+        )
+    return unquote(url.path)
 
 
 def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str | None:
