@@ -1,6 +1,6 @@
 """An object store that can be told to fail: moto's S3 in a process of its own, with faults in front of it.
 
-Run as a program it prints its URL. Faults are told by POST to `/_fault`.
+Run as a program it prints its URL. Faults are told by POST to `/_fault`, and forgotten by DELETE.
 """
 
 import contextlib
@@ -37,6 +37,10 @@ class ObjectStore:
         """
         self._send("POST", "/_fault", json.dumps([method, part, kind, times]).encode())
 
+    def heal(self) -> None:
+        """No request fails any more."""
+        self._send("DELETE", "/_fault", b"")
+
     def make(self, bucket: str) -> None:
         """Create a bucket."""
         self._send("PUT", f"/{bucket}", b"")
@@ -68,9 +72,11 @@ class _Faults:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ["PATH_INFO"] == "/_fault":
-            length = int(environ["CONTENT_LENGTH"])
             with self._lock:
-                self._faults.append(json.loads(environ["wsgi.input"].read(length)))
+                if environ["REQUEST_METHOD"] == "DELETE":
+                    self._faults.clear()
+                else:
+                    self._faults.append(json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))))
             start_response("204 No Content", [])
             return []
         kind = self._fault(environ["REQUEST_METHOD"], environ["PATH_INFO"])

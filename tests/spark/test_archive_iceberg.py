@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.harness.seaweed import Seaweed, seaweed
 from tests.harness.storage import BareStorage
+from tests.harness.store import ObjectStore, object_store
 
 from headrace.cli import main
 from headrace.records.build import build
@@ -60,6 +61,12 @@ def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as started:
+        yield started
+
+
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W+", "_", request.node.name).strip("_")
@@ -71,18 +78,30 @@ def sql(tmp_path: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
 
 
-@pytest.fixture(params=["sql and a directory", "rest and s3"])
+@pytest.fixture(params=["sql and a directory", "sql and moto", "rest and seaweedfs"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path, sql: dict[str, str], name: str) -> Lake:
     if request.param == "sql and a directory":
         return Lake(Place.of(str(tmp_path / "t")), sql, name, sql)
+    if request.param == "sql and moto":
+        return in_moto(request.getfixturevalue("store"), sql, name)
     weed: Seaweed = request.getfixturevalue("weed")
+    return in_s3(name, weed.options, weed.catalog)
+
+
+def in_moto(store: ObjectStore, sql: dict[str, str], name: str) -> Lake:
+    """Table and Iceberg's metadata in moto's S3, a catalog in SQLite."""
+    return in_s3(name, store.options, sql | {"warehouse": "s3://lake/warehouse"})
+
+
+def in_s3(name: str, options: dict[str, str], catalog: dict[str, str]) -> Lake:
+    """Other programs name the store once more, as pyiceberg has it; the archive takes it from the table's options."""
     keys = {
-        "s3.endpoint": weed.options["aws_endpoint_url"],
-        "s3.access-key-id": weed.options["aws_access_key_id"],
-        "s3.secret-access-key": weed.options["aws_secret_access_key"],
-        "s3.region": weed.options["aws_region"],
+        "s3.endpoint": options["aws_endpoint_url"],
+        "s3.access-key-id": options["aws_access_key_id"],
+        "s3.secret-access-key": options["aws_secret_access_key"],
+        "s3.region": options["aws_region"],
     }
-    return Lake(Place.of(f"s3://lake/{name}", weed.options), weed.catalog | keys, name, weed.catalog)
+    return Lake(Place.of(f"s3://lake/{name}", options), catalog | keys, name, catalog)
 
 
 @pytest.fixture
@@ -147,6 +166,26 @@ def test_two_that_follow_at_once_list_each_file_once(
     monkeypatch.setattr(IcebergTwin, "_commit", other_first)
     twin.sync(table.snapshot())
     assert offsets(lake.in_iceberg()) == pairs(0, range(60))
+
+
+def test_a_store_that_fails_half_way_is_caught_up_with(
+    storage: BareStorage, topic: Topic, store: ObjectStore, sql: dict[str, str], name: str
+) -> None:
+    lake = in_moto(store, sql, name)
+    archiver = Archiver(storage, topic, lake.place)
+    archiver.archive((0, 0, 20))
+    table, twin = lake.opened()
+    assert twin.sync(table.snapshot()) == 1
+    archiver.archive((0, 20, 60), (1, 0, 60))
+    table, twin = lake.opened()
+    store.fail("PUT", f"{name}/_iceberg/", "error", times=50)  # more often than anybody tries again
+    with pytest.raises(CatalogUnavailable, match=r"^Iceberg table [^\n]*$"):
+        twin.sync(table.snapshot())
+    store.heal()
+    assert offsets(lake.in_iceberg()) == pairs(0, range(20))
+    table, twin = lake.opened()
+    assert twin.sync(table.snapshot()) == 2
+    assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == pairs(0, range(60)) + pairs(1, range(60))
 
 
 def test_columns_grow_in_both(storage: BareStorage, name: str, lake: Lake) -> None:
