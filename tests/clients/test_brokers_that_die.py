@@ -51,11 +51,7 @@ def whole(three: Brokers) -> Iterator[Brokers]:
 
 @pytest.fixture
 def topic(whole: Brokers) -> str:
-    name = f"topic-{uuid4().hex[:8]}"
-    whole.asked(1, lambda wire: wire.create(name, PARTITIONS))
-    for node in whole.running:
-        wait_for(lambda node=node: len(whole.leaders(node, name)) == PARTITIONS, f"{name} on {node}")  # type: ignore[misc]
-    return name
+    return whole.new_topic(PARTITIONS)
 
 
 def taken(member: Member, wanted: set[bytes]) -> None:

@@ -29,11 +29,7 @@ def three() -> Iterator[OverOneRedis]:
 
 @pytest.fixture
 def topic(three: Brokers) -> str:
-    name = f"topic-{uuid4().hex[:8]}"
-    three.asked(1, lambda wire: wire.create(name, PARTITIONS))
-    for node in three.running:
-        wait_for(lambda node=node: len(three.leaders(node, name)) == PARTITIONS, f"{name} on {node}")  # type: ignore[misc]
-    return name
+    return three.new_topic(PARTITIONS)
 
 
 def test_all_of_them_name_the_same_leaders_and_coordinators(three: Brokers, topic: str) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from headrace.kafka.codec.messages import FindCoordinatorRequest
 from headrace.kafka.errors import Code
@@ -54,6 +55,14 @@ class Brokers:
         assert found.error_code == Code.NONE, found
         node_id: int = found.node_id
         return node_id
+
+    def new_topic(self, partitions: int) -> str:
+        """The name of a topic that nothing else has, and that all of them know."""
+        name = f"topic-{uuid4().hex[:8]}"
+        self.asked(self.running[0], lambda wire: wire.create(name, partitions))
+        for node in self.running:
+            wait_for(lambda node=node: len(self.leaders(node, name)) == partitions, f"{name} on {node}")  # type: ignore[misc]
+        return name
 
     def start(self, node: int) -> None:
         """Start one that does not run, on the ports it had."""

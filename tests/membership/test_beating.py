@@ -1,6 +1,9 @@
 """A broker that keeps its place: its heartbeats go on, whatever its storage answers."""
 
 import asyncio
+from collections.abc import Callable
+
+import structlog
 
 from headrace.broker.membership import Membership
 from headrace.membership.participant import Counters, Proposal
@@ -41,3 +44,83 @@ async def test_a_failure_that_nobody_thought_of_does_not_end_the_heartbeats() ->
         await asyncio.sleep(0)
     assert broker.is_member
     await broker.leave()
+
+
+class Redis:
+    """The view and the counters that brokers share."""
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+        self.counters: dict[tuple[int, str], int] = {}
+
+
+class Place:
+    """One broker's storage: what it was told to write under."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self.entered: list[int] = []
+
+    async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
+        self.redis.counters[me.node_id, me.incarnation] = counter
+        return self.redis.view, dict(self.redis.counters), "0-0"
+
+    async def change(self, proposal: Proposal) -> View:
+        found = self.redis.view
+        if found is None or found.number == proposal.expected:
+            found = self.redis.view = View(proposal.least, proposal.members)
+        return found
+
+    def enter(self, number: int) -> None:
+        self.entered.append(number)
+
+
+async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -> None:
+    """SIGSTOP: its clock goes on, and nothing else. It is certain of nothing, and misses nobody."""
+    redis = Redis()
+    other_me = Member(node_id=2, incarnation="b", process="pid 2", host="here", port=9093)
+    stopped_clock, clock = ManualClock(), ManualClock()
+    stopped_place, place = Place(redis), Place(redis)
+    stopped = Membership(stopped_place, ME, stopped_clock, session_ms=3_000, interval_ms=500)  # type: ignore[arg-type]
+    other = Membership(place, other_me, clock, session_ms=3_000, interval_ms=500)  # type: ignore[arg-type]
+    for each in (stopped, other):
+        await each.join(lambda _: None)
+        each.start()
+
+    async def until(happened: Callable[[], bool], *clocks: ManualClock) -> None:
+        for _ in range(20_000):
+            if happened():
+                return
+            for each in clocks:
+                each.advance(500)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        raise AssertionError("it did not come to that")
+
+    await until(lambda: all(each.view is not None and len(each.view.members) == 2 for each in (stopped, other)),
+                stopped_clock, clock)  # fmt: skip
+    began_ms = clock.ticks_ms()
+    await until(lambda: clock.ticks_ms() >= began_ms + 3_600_000, clock)
+    assert redis.view is not None
+    assert [member.node_id for member in redis.view.members] == [2]
+    assert other.certain
+    alone = redis.view.number
+
+    with structlog.testing.capture_logs() as logged:
+        stopped_clock.advance(3_600_000)
+        assert not stopped.certain
+        await until(lambda: stopped.certain and redis.view is not None and redis.view.number > alone,
+                    stopped_clock, clock)  # fmt: skip
+        await until(lambda: other.view == redis.view, stopped_clock, clock)
+
+    told = [(line["event"], line.get("seconds")) for line in logged if line["log_level"] == "warning"]
+    assert told[0][0].startswith("this server sent no heartbeat for longer than its session")
+    assert told[0][1] is not None
+    assert 3_600 <= told[0][1] < 3_610
+    assert [event for event, _ in told[1:]] == [
+        "the others have missed this server: it leads nothing until it has joined again"
+    ]
+    assert [member.node_id for member in redis.view.members] == [1, 2]
+    assert alone not in stopped_place.entered, "it has written nothing under the view that it was not in"
+    for each in (stopped, other):
+        await each.leave()

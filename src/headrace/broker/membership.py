@@ -50,6 +50,8 @@ class Membership:
         self._interval_ms = interval_ms
         self._participant = Participant(me, session_ms, interval_ms)
         self._counter = 0
+        self._sent_ms: int | None = None
+        """When the last heartbeat left, on the own clock."""
         self._ended = False
         self._woken = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
@@ -158,7 +160,15 @@ class Membership:
 
     async def _beat(self) -> Step:
         self._counter += 1
-        self._participant.sent(self._clock.ticks_ms())
+        now_ms = self._clock.ticks_ms()
+        if self._sent_ms is not None and now_ms - self._sent_ms > self._session_ms:
+            _log.warning(
+                "this server sent no heartbeat for longer than its session: its process or its machine stood still, "
+                "or Redis did; others may lead what it led",
+                seconds=round((now_ms - self._sent_ms) / 1000),
+            )
+        self._sent_ms = now_ms
+        self._participant.sent(now_ms)
         view, counters, last = await self._storage.beat(self.me, self._counter, self._participant.view)
         step = self._participant.answered(self._clock.ticks_ms(), view, counters)
         if self._beating is not None:
@@ -173,6 +183,8 @@ class Membership:
         inside = self.is_member
         if inside:
             self._storage.enter(view.number)
+        elif not self._participant.leaving:
+            _log.warning("the others have missed this server: it leads nothing until it has joined again")
         nodes = [member.node_id for member in view.members]
         _log.info("view", number=view.number, brokers=nodes, inside=inside)
         self.on_view(view, inside)
