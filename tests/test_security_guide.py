@@ -73,3 +73,25 @@ def test_the_tokens_of_the_guide_let_in(tmp_path: Path) -> None:
         with urllib.request.urlopen(asked, timeout=60) as answer:
             assert answer.status == 200
         assert token not in started.log()
+
+
+def test_the_listeners_of_the_guide_take_logins_and_certificates_of_partners(tmp_path: Path) -> None:
+    section = GUIDE.partition("## Several listeners")[2].partition("\n## ")[0]
+    (settings,) = re.findall(r"^```properties\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    now = dt.datetime.now(dt.UTC)
+    own, partners = (create(tmp_path / name, (), "client", now) for name in ("certificates", "partners"))
+    (tmp_path / "first-user").write_text("jane:a-password")
+    settings = re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", settings)
+    settings = re.sub(r"(certificates|partners)/", rf"{tmp_path}/\1/", settings)
+    arguments = [word for line in settings.split() for word in ("--set", line)]
+    with Server(tmp_path / "data", [*arguments, "--bootstrap-user", str(tmp_path / "first-user")]) as started:
+        common = {"ssl.ca.location": str(own.authority), "log_level": 0}
+        user = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "jane", "sasl.password": "a-password"}
+        partner = {"ssl.certificate.location": str(partners.client), "ssl.key.location": str(partners.client)}
+        for address, settings_of in (
+            (started.kafka, {"security.protocol": "SASL_SSL", **user}),
+            (started.listeners["PARTNERS"], {"security.protocol": "SSL", **partner}),
+        ):
+            producer = Producer({"bootstrap.servers": address, **common, **settings_of})
+            producer.produce("greetings", b"hello")
+            assert producer.flush(60) == 0

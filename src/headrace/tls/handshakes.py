@@ -18,8 +18,9 @@ from headrace.tls.contexts import TlsContexts
 
 HANDSHAKE_S = 10
 """How long a client may take for its handshake."""
-_GOODBYE_S = 5
-"""How long a client may take to answer that the connection is closed."""
+_GOODBYE_S = 600
+"""How long a client may take for what is left when a connection is closed; the listeners end those sooner whose clients
+take nothing. That the client agrees is not waited for (`tls.alerts`)."""
 _AGAIN_S = 1
 """Until accepting is tried again, where the process has no descriptors left."""
 
