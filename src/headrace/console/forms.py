@@ -9,7 +9,7 @@ import hmac
 import secrets
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 MOST_FIELDS = 50
@@ -46,10 +46,14 @@ class Forms:
     async def read(self, request: Request) -> dict[str, str]:
         """The fields of a form of ours; raises NotOurs."""
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_BYTES:
-                raise NotOurs(f"A form has at most {_MOST_BYTES >> 10} KiB.")
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    raise NotOurs(f"A form has at most {_MOST_BYTES >> 10} KiB.")
+        except ClientDisconnect:
+            # Nobody reads the answer, and the log has no line for each who goes away.
+            raise NotOurs("The form did not come whole.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:

@@ -1,4 +1,4 @@
-"""Hostile requests to the HTTP listener: `CORPUS` has cases for every operation of OCI's API and every path.
+"""Hostile requests to the HTTP listener: `CORPUS` has cases for every operation of OCI's API; `paths` adds the others.
 
 All of them are up to 1 MiB, but for those that say otherwise. A case is one attack; `test_http` holds what it may cost.
 """
@@ -434,37 +434,6 @@ def connections_that_say_nothing_and_ones_that_are_reset(target: Target) -> None
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-# Other paths
-
-
-def _path(path: str, target: Target) -> None:
-    for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
-        target.ask(method, path + "?" + "a=1&" * 15_000, b"{" * 1000)
-        target.ask(method, path, bytes(MIB - 1000))
-        target.ask(method, path + "/" * 50_000)
-        target.ask(method, path, headers={"range": "bytes=" + "0-1," * 10_000, "accept-encoding": "gzip," * 2000})
-        target.ask(method, path, headers={"cookie": "a=b; " * 10_000})
-
-
-PATHS = (
-    "/", "/healthz", "/livez", "/readyz", "/metrics", "/_headrace/state", f"{BASE}/openapi.json", "/nowhere", "/static",
-    "/topics", "/topics/sink/records", "/groups/nobody", "/pipeline", "/brokers",
-    f"{BASE}",
-)  # fmt: skip
-for _each in PATHS:
-    case(_each, "requests")(partial(_path, _each))
-
-
-@case("/metrics")
-def many_at_once(target: Target) -> None:
-    with many(target, 50) as connections:
-        for connection in connections:
-            connection.sendall(request("GET", "/metrics") * 10)
-        target.survives("GET", f"{BASE}/nothing")
-        for connection in connections[:3]:
-            assert connection.recv(100).startswith(b"HTTP/1.1 ")
-
-
 @case("CreateGroupCursor")
 def many_instances_of_a_group(target: Target) -> None:
     """500 requests: what each of them leaves behind makes the next one no dearer."""
@@ -487,11 +456,3 @@ def resources_with_as_much_in_them_as_there_may_be(target: Target) -> None:
     for number in range(100):
         made = {"name": f"pool-{number}", "compartmentId": COMPARTMENT, "freeformTags": tags}
         target.survives("POST", f"{BASE}/streampools", json.dumps(made).encode())
-
-
-@case(f"{BASE}/openapi.json")
-def descriptions_that_nobody_reads(target: Target) -> None:
-    with many(target, 100) as connections:
-        for connection in connections:
-            connection.sendall(request("GET", f"{BASE}/openapi.json") * 50)
-        target.survives("GET", f"{BASE}/nothing")

@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.routing import Route
 
 from headrace.console import reset
-from headrace.console.app import Health, create
+from headrace.oci.puts import PATH as APPEND
 from headrace.oci.registry import OPERATIONS
 from headrace.records.build import build
-from headrace.testing import server
+from headrace.testing import InProcessServer, server
 from headrace.testing.process import Server
+from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 from tests.hostile.http import batches
 from tests.hostile.http.attacking import COMPARTMENT, Target
 from tests.hostile.http.bystander import Bystander
-from tests.hostile.http.corpus import BOMBS, CORPUS, PATHS
+from tests.hostile.http.corpus import BOMBS, CORPUS
+from tests.hostile.http.paths import PATHS
 
 MIB = 1 << 20
 CASES = [(place, name) for place, cases in CORPUS.items() for name in cases]
@@ -28,15 +31,22 @@ def test_every_operation_and_path_has_a_case() -> None:
     assert all(CORPUS.values())
 
 
-def test_every_path_of_the_console_has_a_case() -> None:
-    """Those that the server mounts are in `PATHS` by hand."""
+def test_every_route_has_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a server that is one of several brokers: no other has more."""
+    routes: list[Route] = []
+    made = Route.__init__
 
-    async def health() -> Health:
-        return Health(version="", storage=True)
+    def noted(route: Route, *arguments: Any, **named: Any) -> None:
+        made(route, *arguments, **named)
+        routes.append(route)
 
-    routes = {route.path for route in create(health).routes if isinstance(route, Route)}
-    assert routes
-    assert routes | {"/metrics", "/livez", "/readyz", reset.PATH} <= set(PATHS)
+    monkeypatch.setattr(Route, "__init__", noted)
+    with RedisServer() as redis, InProcessServer(redis=redis.url):
+        found = list(routes)
+    assert {"/metrics", "/events", "/login", reset.PATH} <= {route.path for route in found}
+    assert [route.path for route in found if not any(route.path_regex.match(path) for path in PATHS)] == []
+    # What is told apart before there are routes.
+    assert {"/livez", "/readyz", APPEND} <= set(PATHS)
 
 
 def fill(started: Server) -> Target:
@@ -68,7 +78,7 @@ def fill(started: Server) -> Target:
 @pytest.fixture(scope="module")
 def attacked(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Bystander]]:
     """A server that lets everybody in, full of bombs, and its bystander."""
-    with server(oci_auth="off", oci_cursor_expiry_ms=86_400_000) as started:
+    with server(oci_auth="off", oci_cursor_expiry_ms=86_400_000, console_write=True) as started:
         target = fill(started)
         bystander = Bystander(started)
         yield target, bystander
@@ -78,9 +88,15 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Bystander
 
 @pytest.fixture(scope="module")
 def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Bystander]]:
-    """A server that verifies, and lets none of these in."""
+    """A broker that may have others beside it, verifies, and lets none of these in."""
     keys: Path = tmp_path_factory.mktemp("keys")
-    with server(oci_auth="verify", oci_auth_keys=keys) as started:
+    user: Path = tmp_path_factory.mktemp("user") / "first"
+    user.write_text("admin:a-password\n")
+    arguments = ["--bootstrap-user", str(user)]
+    with (
+        RedisServer() as redis,
+        server(redis=redis.url, arguments=arguments, oci_auth="verify", oci_auth_keys=keys) as started,
+    ):
         names = ("empty", "sink", "full", *BOMBS)
         target = Target(
             http=started.http.removeprefix("http://"),

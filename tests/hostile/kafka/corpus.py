@@ -310,7 +310,33 @@ def attacks(api: int) -> Iterator[Attack]:
         one = encoded(seed(), version)
         yield Attack(f"v{version} sent ahead, unread", api, one * (MIB // len(one)), reads=False)
         yield Attack(f"v{version} sent ahead", api, one * (MIB // len(one)), answers=MIB // len(one))
+        yield from _no_messages(api, version, one, table.flexible_from)
     yield Attack("announced and half sent", api, _SIZE.pack(100 << 20) + one[4:], connections=12, reads=False)
+
+
+def _no_messages(api: int, version: int, usual: bytes, flexible_from: int) -> Iterator[Attack]:
+    """Bodies that no table makes: numbers without an end, lengths of what is not there, a mebibyte of tagged fields.
+
+    `usual` is the frame of a request that means something.
+    """
+    for what, body in (
+        ("a number without an end", b"\x80" * (MIB - 512)),
+        ("the largest short numbers", b"\xff\xff\xff\xff\x0f" * (MIB // 5 - 512)),
+        ("the largest lengths", b"\x7f\xff\xff\xff" * (MIB // 4 - 512)),
+        ("zeros", bytes(MIB - 512)),
+        ("ones", b"\1" * (MIB - 512)),
+        ("twos", b"\2" * (MIB - 512)),
+        ("one length", b"\x7f\xff\xff\xff"),
+    ):
+        yield Attack(f"v{version} {what}", api, frame(api, version, body))
+    if version >= flexible_from:
+        # Tags of three bytes without content, in order (KIP-482).
+        count = (MIB - 1024) // 4
+        tags = b"".join(bytes((each & 127 | 128, each >> 7 & 127 | 128, each >> 14, 0)) for each in range(count))
+        tagged = bytes((count & 127 | 128, count >> 7 & 127 | 128, count >> 14)) + tags
+        head = headers.encode_request_header(api, version, 7, "attacker")[:-1] + tagged
+        for what, made in (("before it", head), ("behind it", usual[_SIZE.size : -1] + tagged)):
+            yield Attack(f"v{version} tagged fields {what}", api, _SIZE.pack(len(made)) + made)
 
 
 def _paths(struct: Structure, version: int, before: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:

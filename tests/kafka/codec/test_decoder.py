@@ -212,3 +212,12 @@ def test_librdkafkas_request_for_all_topics_is_understood() -> None:
     request = MetadataRequest.decode(bytes.fromhex("00000000010000"), 0, 12)
     assert request.topics is None
     assert request.allow_auto_topic_creation is False
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    """As they take as long: a message may not have more of both together than it is said to."""
+    body = b"".join(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]).encode(12))
+    tagged = body[:-1] + varint(5) + b"\x63\0" * 5
+    assert MetadataRequest.decode(tagged, 0, 12, 6) == MetadataRequest.decode(body, 0, 12)
+    with pytest.raises(DecodeError, match="tagged fields: 1 more elements than a message may have"):
+        MetadataRequest.decode(tagged, 0, 12, 5)

@@ -18,6 +18,7 @@ from headrace.kafka.codec.headers import (
     encode_response_header,
 )
 from headrace.kafka.codec.messages import REQUESTS, RESPONSES
+from headrace.kafka.codec.wire import varint
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -62,6 +63,14 @@ def test_skips_tagged_fields_of_headers() -> None:
     assert decode_response_header(b"\0\0\0\x05\x01\x07\x02ab", 0, 3, 9) == (5, 9)
     with pytest.raises(DecodeError):
         decode_response_header(b"\0\0\0\x05\x01\x07\x02a", 0, 3, 9)
+
+
+def test_a_header_of_very_many_tagged_fields_is_refused() -> None:
+    header = encode_request_header(3, 9, 5, "me")[:-1]
+    enough = header + varint(1_000) + b"\x07\0" * 1_000
+    assert decode_request_header(enough, 0) == (3, 9, 5, "me", len(enough))
+    with pytest.raises(DecodeError, match="tagged fields of the request header: 1 more elements"):
+        decode_request_header(header + varint(1_001) + b"\x07\0" * 1_001, 0)
 
 
 def test_unknown_apis_have_plain_headers() -> None:

@@ -34,7 +34,8 @@ Decode = Callable[[wire.Buffer, int, int], Any]
 def build_decoder(table: MessageTable, version: int, classes: Classes) -> Decode:
     """The function `(buffer, position, most)` that decodes a body; a response must end where the buffer ends.
 
-    `most` bounds the elements of all arrays together: what a few bytes of a message turn into, and what is done for it.
+    `most` bounds the elements of all arrays and the tagged fields together: what a few bytes of a message turn into,
+    and what is done for it.
 
     It raises DecodeError, struct.error, IndexError or UnicodeDecodeError; `Message.decode` makes one of them.
     """
@@ -206,10 +207,7 @@ class _Decoder:
         branched = self._open_null(field, count, local)
         least = _least_size(field, self._version, self._flexible)
         self._check(path, count, "end - p", f"{count} * {least} > end - p" if least > 1 else f"{count} > end - p")
-        source.line(f"most -= {count}")
-        source.indent("if most < 0:")
-        source.line(f'too_many("{path}", -most)')
-        source.dedent()
+        self._count(count, path)
         if field.kind in FIXED and field.kind not in {"uuid", "bool"}:
             code = FIXED[field.kind]
             reader = source.bind(f"read_{code}", wire.number_arrays(code).read)
@@ -234,6 +232,14 @@ class _Decoder:
         source.line(f"{add}({item})")
         source.dedent()
 
+    def _count(self, count: str, path: str) -> None:
+        """Take elements from those that a message may have."""
+        source = self.source
+        source.line(f"most -= {count}")
+        source.indent("if most < 0:")
+        source.line(f'too_many("{path}", -most)')
+        source.dedent()
+
     def _tags(self, struct: Structure, path: str) -> dict[str, str]:
         source = self.source
         fields = struct.tagged(self._version)
@@ -244,6 +250,8 @@ class _Decoder:
         for field in fields:
             source.line(f"{targets[field.name]} = {self._absent(field)}")
         source.indent(f"if {count}:")
+        source.line(f"{count}, _ = read_varint(buf, p - 1)")
+        self._count(count, f"{path}, tagged fields")
         if fields:
             self._read_tags(fields, targets, count, path)
         else:

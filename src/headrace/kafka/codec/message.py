@@ -41,7 +41,8 @@ class Message(msgspec.Struct, gc=False):
     def decode(cls, buffer: Buffer, position: int, version: int, most: int = NO_LIMIT) -> Self:
         """The body from `position` to the end of the buffer, whose bytes the records fields go on viewing.
 
-        Raises DecodeError for every other sequence of bytes, and for more than `most` elements in its arrays together;
+        Raises DecodeError for every other sequence of bytes, and for more than `most` elements in its arrays, and
+        tagged fields, together;
         UnsupportedVersionError for a version not in VERSIONS.
         """
         decoder = cls._decoders[version]

@@ -1,0 +1,148 @@
+"""Hostile requests to each path beside OCI's API: the console's pages and forms, other brokers' way, and the rest.
+
+`PATHS` names one path for every route there is; `test_http` collects the routes of a server that is being started.
+"""
+
+import re
+import socket
+from functools import partial
+from urllib.parse import quote
+
+from headrace.oci.puts import PATH as APPEND
+from headrace.peers.seal import HEADER as SEAL
+from tests.hostile.http.attacking import (
+    BASE,
+    Target,
+    answer_of,
+    many,
+    read_all,
+    request,
+    send_what_it_takes,
+)
+from tests.hostile.http.corpus import MIB, case
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH")
+PATHS = (
+    "/", "/healthz", "/livez", "/readyz", "/metrics", "/_headrace/state", f"{BASE}/openapi.json", "/nowhere",
+    "/static", "/static/console.css", "/events", "/login", "/logout",
+    "/topics", "/topics/sink", "/topics/sink/records", "/groups", "/groups/nobody", "/pipeline", "/brokers",
+    APPEND, f"{BASE}",
+)  # fmt: skip
+FORMS = ("/login", "/logout", "/groups/nobody")
+_URLENCODED, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
+_PART = b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n'
+
+
+def _requests(path: str, target: Target) -> None:
+    for method in METHODS:
+        target.ask(method, path + "?" + "a=1&" * 15_000, b"{" * 1000)
+        target.ask(method, path, bytes(MIB - 1000))
+        target.ask(method, path + "/" * 50_000)
+        target.ask(method, path, headers={"range": "bytes=" + "0-1," * 10_000, "accept-encoding": "gzip," * 2000})
+        target.ask(method, path, headers={"cookie": "a=b; " * 10_000})
+
+
+for _each in PATHS:
+    # Of a page that there is it would tell for as long as somebody listens.
+    case(_each, "requests")(partial(_requests, "/events?of=/nowhere" if _each == "/events" else _each))
+
+
+def _forms(path: str, target: Target) -> None:
+    """Forms of another kind, of very many fields, and of one very long one."""
+    for kind, body in (
+        (_URLENCODED, b"a=1&" * (MIB // 4)),
+        (_URLENCODED, b"&" * MIB),
+        (_URLENCODED, b"a=" + b"%41" * (MIB // 3)),
+        (_URLENCODED, b"name=root&password=" + b"x" * 60_000),
+        (_URLENCODED, b"name=" + b"%00" * 20_000 + b"&password=x"),
+        (_MULTIPART, _PART * (MIB // len(_PART)) + b"--b--\r\n"),
+        (_MULTIPART, _PART[:-2] + bytes(MIB) + b"\r\n--b--\r\n"),
+        ("multipart/form-data; boundary=" + "b" * 50_000, b"--" + b"b" * 50_000),
+        ("multipart/form-data", b"--" * (MIB // 2)),
+    ):
+        target.ask("POST", path, body, {"content-type": kind, "cookie": "headrace-csrf=" + "x" * 3_000})
+
+
+def _slow_bodies(path: str, target: Target) -> None:
+    """Forty clients that send a byte now and then, and never all of what they have announced."""
+    with many(target, 40) as connections:
+        head = request("POST", path, b"", {"content-length": str(MIB), "content-type": _URLENCODED})
+        for connection in connections:
+            send_what_it_takes(connection, head)
+        for _ in range(20):
+            for connection in connections:
+                send_what_it_takes(connection, b"a")
+        target.survives("GET", f"{BASE}/nothing")
+
+
+for _each in FORMS:
+    case(_each, "forms")(partial(_forms, _each))
+for _each in (*FORMS, APPEND, "/healthz", f"{BASE}/streams"):
+    case(_each, "slow_bodies")(partial(_slow_bodies, _each))
+
+
+@case("/metrics")
+def many_at_once(target: Target) -> None:
+    with many(target, 50) as connections:
+        for connection in connections:
+            connection.sendall(request("GET", "/metrics") * 10)
+        target.survives("GET", f"{BASE}/nothing")
+        for connection in connections[:3]:
+            assert connection.recv(100).startswith(b"HTTP/1.1 ")
+
+
+@case(f"{BASE}/openapi.json")
+def descriptions_that_nobody_reads(target: Target) -> None:
+    with many(target, 100) as connections:
+        for connection in connections:
+            connection.sendall(request("GET", f"{BASE}/openapi.json") * 50)
+        target.survives("GET", f"{BASE}/nothing")
+
+
+@case("/events")
+def many_who_listen_and_do_not_read(target: Target) -> None:
+    with many(target, 100) as connections:
+        for number, connection in enumerate(connections):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.sendall(request("GET", f"/events?of={quote(f'/topics?q={number}')}"))
+        target.survives("GET", f"{BASE}/nothing")
+
+
+@case("/login")
+def passwords_without_end(target: Target) -> None:
+    """By forms that this server has made."""
+    with target.connect() as connection:
+        connection.sendall(request("GET", "/login", headers={"connection": "close"}))
+        page = read_all(connection).decode()
+    token = re.search(r'name="token" value="([^"]+)"', page)
+    if token is None:
+        assert target.open, "there are users here"
+        return
+    [cookie] = re.findall(r"headrace-csrf=([^;]+)", page)
+    told = {"content-type": _URLENCODED, "cookie": f"headrace-csrf={cookie}"}
+    for number in range(10):
+        body = f"token={token[1]}&name=admin-{number}&password={'%C3%A4' * 10_000}".encode()
+        assert target.ask("POST", "/login", body, told)[0] in {403, 503}
+
+
+@case("/topics/sink/records")
+def places_that_no_log_has(target: Target) -> None:
+    for number in ("-1", "9" * 20, "9" * 5_000, "1e9", "%00", "x" * 10_000):
+        for name in ("partition", "offset", "show", "limit", "q", "at"):
+            target.ask("GET", f"/topics/sink/records?{name}={number}")
+
+
+@case(APPEND)
+def seals_that_nobody_has_made(target: Target) -> None:
+    """From whoever is no broker, with bodies as large as batches may be announced to be."""
+    for seal in ("x" * 60_000, "." * 60_000, "AAAA." + "0" * 64, "e30=." + "é" * 100, "W" * 20_000 + "." + "0" * 64):
+        told = {SEAL: seal}
+        for path in (APPEND, f"{APPEND}?cluster=default&topic=hostile-0&id=0&partition=0", f"{BASE}/streams/x"):
+            target.ask("POST", path, bytes(MIB - 1000), told)
+    with many(target, 40) as connections:
+        for connection in connections:
+            told = {SEAL: "AAAA." + "0" * 64, "content-length": str(64 * MIB), "connection": "close"}
+            send_what_it_takes(connection, request("POST", APPEND, b"", told) + bytes(MIB))
+        target.survives("GET", f"{BASE}/nothing")
+        for connection in connections[:3]:
+            assert answer_of(read_all(connection))[0] in {0, 400, 401, 404, 405}
