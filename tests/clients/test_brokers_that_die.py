@@ -164,8 +164,7 @@ def test_both_command_lines_go_on(
     assert oci_put()
     whole.servers[2].kill()
     wait_for(oci_put, "the leader to be another one")
-    # A command asks once: the leaders of all partitions have to be alive.
-    whole.agree([1, 3])
+    # A leader that is dead, or on its way, is not waited for.
     assert any(topic in each for each in lines("topics", "list"))
     described = json.loads("\n".join(lines("topics", "describe", topic, "--json")))
     assert {each["leader"] for each in described["partitions"]} <= {1, 3}

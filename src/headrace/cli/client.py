@@ -24,6 +24,9 @@ from headrace.topics.values import suggestion
 
 _CONNECT_S = 3
 _ANSWER_S = 10
+_PATIENCE_S = (1.5, 3.0, _ANSWER_S)
+"""How long the leaders of partitions may take, before others are looked for."""
+_ELSEWHERE = LOST | {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT}
 _AT_ONCE = 4_000
 """Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
 
@@ -251,10 +254,23 @@ class Client:
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What a Headrace server tells of those topics that are native: records and consumer groups in Redis."""
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in topics}
+        with self.explained("read the configuration of topics"):
+            for patience_s in _PATIENCE_S[:-1]:
+                try:
+                    return self._natives(resources, patience_s)
+                except KafkaException as error:
+                    if error.args[0].code() not in _ELSEWHERE:
+                        raise
+                self.refresh()
+            return self._natives(resources, _PATIENCE_S[-1])
+
+    def _natives(self, resources: dict[ConfigResource, str], patience_s: float) -> dict[str, dict[str, Any]]:
         found = {}
-        asked = (self.admin.describe_configs(list(some)) for some in in_pieces(list(resources)))
+        asked = (
+            self.admin.describe_configs(list(some), request_timeout=patience_s) for some in in_pieces(list(resources))
+        )
         for resource, future in chain.from_iterable(answers.items() for answers in asked):
-            entries = self.result(future, "read the configuration of topics")
+            entries = future.result(timeout=_ANSWER_S)
             told = entries.get("headrace.native")
             if told is not None:
                 found[resources[resource]] = json.loads(told.value or "{}")
@@ -268,21 +284,45 @@ class Client:
     ) -> dict[tuple[str, int], int]:
         """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out."""
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
-        offsets = {}
+        offsets: dict[tuple[str, int], int] = {}
         with self.explained("look up offsets"):
-            asked = (
-                self.admin.list_offsets({place: spec() for place in some}, request_timeout=_ANSWER_S)
-                for some in in_pieces(wanted)
-            )
-            for partition, future in chain.from_iterable(answers.items() for answers in asked):
-                try:
-                    found = future.result(timeout=_ANSWER_S).offset
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise
-                else:
-                    offsets[partition.topic, partition.partition] = found
+            for patience_s in _PATIENCE_S:
+                final = patience_s == _PATIENCE_S[-1]
+                wanted = self._some_offsets(wanted, spec, patience_s, offsets, final=final)
+                if not wanted:
+                    break
+                # Their leader has died, or hands over: who leads them now?
+                self.refresh()
         return offsets
+
+    def _some_offsets(
+        self,
+        wanted: Sequence[TopicPartition],
+        spec: Callable[[], OffsetSpec],
+        patience_s: float,
+        offsets: dict[tuple[str, int], int],
+        *,
+        final: bool,
+    ) -> list[TopicPartition]:
+        """Add what is answered to `offsets`; those whose leader did not answer, which is an error where it is `final`.
+
+        Those that are gone are in neither.
+        """
+        asked = (
+            self.admin.list_offsets({place: spec() for place in some}, request_timeout=patience_s)
+            for some in in_pieces(wanted)
+        )
+        again = []
+        for partition, future in chain.from_iterable(answers.items() for answers in asked):
+            try:
+                offsets[partition.topic, partition.partition] = future.result(timeout=_ANSWER_S).offset
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _ELSEWHERE and not final:
+                    again.append(partition)
+                elif code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return again
 
 
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -130,10 +130,10 @@ def _records(native: dict[str, Any]) -> int | None:
 def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
     client = Client(kafka)
-    leaders = client.partitions(name)
-    keys = [(name, number) for number in leaders]
+    keys = [(name, number) for number in client.partitions(name)]
     starts = client.offsets(keys, OffsetSpec.earliest)
     ends = client.offsets(keys, OffsetSpec.latest)
+    leaders = client.partitions(name)  # those that have answered: some may have changed meanwhile
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
     config.pop(NATIVE, None)
