@@ -4,6 +4,7 @@ import importlib.util
 import os
 import random
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 import google_crc32c
@@ -87,3 +88,19 @@ def test_a_record_of_the_wrong_shape_is_a_programming_error(encode: object) -> N
             encode([record], 0)
     with pytest.raises(OverflowError):
         encode([(b"k", b"v", 2**63, ())], 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20])
+@pytest.mark.parametrize("unfilled", [bytearray, compiled.unfilled])
+def test_memory_to_be_filled_has_the_size_asked_for(unfilled: Callable[[int], bytearray], size: int) -> None:
+    memory = unfilled(size)
+    memory[:] = bytes(size)
+    assert memory == bytearray(size)
+
+
+@pytest.mark.parametrize("unfilled", [bytearray, compiled.unfilled])
+def test_there_is_no_memory_of_less_than_nothing(unfilled: Callable[[int], bytearray]) -> None:
+    with pytest.raises(ValueError, match=r"-1|negative"):
+        unfilled(-1)
+    with pytest.raises((OverflowError, MemoryError)):
+        unfilled(1 << 70)

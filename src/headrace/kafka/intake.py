@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace.records.compiled import unfilled
+
 FIRST_BYTES = 1 << 20
 """What a frame gets at once; the rest of what it announced comes as its bytes do."""
 _STEP_BYTES = 8 << 20
@@ -98,7 +100,7 @@ class Frame:
         self._sender = sender
         self._filled = len(begun)
         capacity = min(size, max(FIRST_BYTES, self._filled))
-        self._bytes = bytearray(capacity)
+        self._bytes = unfilled(capacity)
         self._view = memoryview(self._bytes)
         self._view[: self._filled] = begun
         memory.add(capacity)

@@ -137,6 +137,17 @@ static PyObject *native_crc32c_tables(PyObject *Py_UNUSED(module), PyObject *arg
     return crc_of(args, headrace_crc32c_tables);
 }
 
+/* Memory that is about to be received into: filling it first would go over every byte once more. */
+static PyObject *native_unfilled(PyObject *Py_UNUSED(module), PyObject *size)
+{
+    Py_ssize_t wanted = PyLong_AsSsize_t(size);
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    if (wanted < 0)
+        return PyErr_Format(PyExc_ValueError, "%zd bytes of memory", wanted);
+    return PyByteArray_FromStringAndSize(NULL, wanted);
+}
+
 static PyMethodDef methods[] = {
     {"check", native_check, METH_O, "The 13 header fields of a batch that a client may append."},
     {"peek", native_peek, METH_O, "The 13 header fields, without looking at the CRC."},
@@ -155,6 +166,7 @@ static PyMethodDef methods[] = {
      "publish(body, partitions, now_ms, seed, left_out, most_value, most_total): places and batches, or None."},
     {"receipts", headrace_receipts, METH_VARARGS, "receipts(places, told, head, tail): an entry for each place."},
     {"records", headrace_records, METH_VARARGS, "The records of a batch as a list of named tuples."},
+    {"unfilled", native_unfilled, METH_O, "unfilled(size): a bytearray with whatever was in that memory."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -92,6 +92,8 @@ encode_rows: Callable[..., Section]
 """See `pure_encode.encode_rows`."""
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
 """See `by_aiokafka.find`."""
+unfilled: Callable[[int], bytearray]
+"""Memory of so many bytes, for somebody who fills all of it before anybody looks: what is in it may be old data."""
 
 try:
     import headrace.records._compiled as _compiled  # noqa: PLR0402  # mypy finds the stub only by this form
@@ -114,6 +116,7 @@ except ImportError:  # no compiler when Headrace was installed
     open_messages = pure_messages.PureMessages
     publish = pure_publish.publish
     receipts = pure_publish.receipts
+    unfilled = bytearray
 else:
     available = True
     description = f"C extension (CRC-32C: {_compiled.CRC32C})"
@@ -130,3 +133,4 @@ else:
     open_messages = _compiled.Messages
     publish = _compiled.publish
     receipts = _compiled.receipts
+    unfilled = _compiled.unfilled
