@@ -19,12 +19,12 @@ from headrace.tls.files import Made, create
 
 NAME, PASSWORD = "jane", "secret"
 NOW = dt.datetime.now(dt.UTC)
-LISTENERS = "OPEN://127.0.0.1:0,STRICT://127.0.0.1:0,LOGIN://127.0.0.1:0,BOTH://127.0.0.1:0"
-PROTOCOLS = "OPEN:SSL,STRICT:SSL,LOGIN:SASL_SSL,BOTH:SASL_SSL"
+LISTENERS = "OPEN://127.0.0.1:0,STRICT://127.0.0.1:0,LOGIN://127.0.0.1:0,BOTH://127.0.0.1:0,QUIET://127.0.0.1:0"
+PROTOCOLS = "OPEN:SSL,STRICT:SSL,LOGIN:SASL_SSL,BOTH:SASL_SSL,QUIET:SASL_SSL"
 
 
 class Secured(msgspec.Struct):
-    """A server with four listeners, of two authorities."""
+    """A server with five listeners, of two authorities."""
 
     server: InProcessServer
     own: Made
@@ -71,6 +71,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.strict.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",
         "listener.name.login.sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.both.ssl.client.auth": "required",
+        "listener.name.quiet.ssl.client.auth": "required",
     }
     with capture_logs() as lines, InProcessServer(bootstrap_user=first, **settings) as server:
         yield Secured(server, own, other, lines)
@@ -102,9 +103,9 @@ def test_where_clients_log_in_only_the_prefix_asks_for_a_certificate(secured: Se
 
 
 def test_a_certificate_is_no_login_where_one_is_asked_for(secured: Secured) -> None:
-    own, lines = secured.own, secured.lines
-    before = len(lines)
-    with handshake(secured.address("BOTH"), context(own, own.client)) as connected:
+    own = secured.own
+    # Nobody else comes here: clients of librdkafka go on connecting while they end.
+    with handshake(secured.address("QUIET"), context(own, own.client)) as connected:
         # Metadata of version 1, for all topics: not before a login.
         connected.sendall(bytes.fromhex("00000010 0003 0001 00000002 0002 6d65 ffffffff".replace(" ", "")))
         connected.settimeout(30)
@@ -117,7 +118,7 @@ def test_a_certificate_is_no_login_where_one_is_asked_for(secured: Secured) -> N
         except TimeoutError:
             pytest.fail("the connection was neither served nor closed")
     assert b"127.0.0.1" not in received
-    assert not [line for line in lines[before:] if line["event"] == "logged in"]
+    assert not [line for line in secured.lines if line["event"] == "logged in" and line["listener"] == "QUIET"]
 
 
 def test_each_listener_has_its_own_mechanisms(secured: Secured) -> None:
