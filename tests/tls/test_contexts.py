@@ -1,5 +1,6 @@
 """What other brokers are asked with: kept, and read again when the files change."""
 
+import contextlib
 import datetime as dt
 import ssl
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.tls.alerts import TellingContext
 from headrace.tls.contexts import TlsFiles, TowardsPeers
 from headrace.tls.files import Made, create
 
@@ -57,3 +59,33 @@ def test_without_files_of_its_own_it_is_made_once(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="No such file"):
             missing.current()
+
+
+def pumped(source: ssl.MemoryBIO, target: ssl.MemoryBIO) -> None:
+    target.write(source.read())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_requests_that_nobody_reads_do_not_keep_the_answers_before_them(made: Made, version: ssl.TLSVersion) -> None:
+    context = TellingContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.server)
+    trusting = ssl.create_default_context(cafile=made.authority)
+    trusting.maximum_version = version
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server_in, client_in = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = context.wrap_bio(server_in, to_client, server_side=True)
+    client = trusting.wrap_bio(client_in, to_server, server_hostname="localhost")
+    for _ in range(3):
+        for side, out, there in ((client, to_server, server_in), (server, to_client, client_in)):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+            pumped(out, there)
+    server.write(b"answer")
+    client.write(b"the next request")
+    pumped(to_server, server_in)
+    # The answer has not gone to the socket: it may not be dropped.
+    with pytest.raises(ssl.SSLWantReadError):
+        server.unwrap()
+    pumped(to_client, client_in)
+    server.unwrap()
+    assert client.read() == b"answer"

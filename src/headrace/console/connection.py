@@ -16,6 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headrace.access.principal import ANONYMOUS, Principal
+from headrace.tls import writing as tls
 
 if TYPE_CHECKING:
     from headrace.console.listener import HttpListener
@@ -358,7 +359,7 @@ class _Writer:
     def write(self, data: bytes) -> None:
         """Send, if there is still somebody."""
         if not self._transport.is_closing():
-            self._transport.write(data)
+            tls.write(self._transport, data)
 
 
 class _Flow(FlowControl):

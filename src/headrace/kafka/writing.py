@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from headrace.tls import writing as tls
+
 _SMALL = 2_048
 """Chunks below so many bytes are joined before they are written."""
 
@@ -10,12 +12,16 @@ _SMALL = 2_048
 def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
     """Write the chunks of the answers that are due, in one go."""
     if len(chunks) == 1:
-        transport.write(chunks[0])
+        tls.write(transport, chunks[0])
     elif chunks:
-        if sum(map(len, chunks)) < _SMALL:
+        size = sum(map(len, chunks))
+        if size < _SMALL:
             transport.write(b"".join(chunks))
-        else:
+        elif size <= tls.PIECE or transport.get_extra_info("ssl_object") is None:
             transport.writelines(_coalesce(chunks))
+        else:
+            for chunk in _coalesce(chunks):
+                tls.write(transport, chunk)
 
 
 def _coalesce(chunks: list[Any]) -> list[Any]:

@@ -16,12 +16,17 @@ from typing import Any, cast
 ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
 """The socket of the connection whose handshake begins, where the context is a `TellingContext`."""
 
+_UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+"""OpenSSL's word for what the client had sent and nobody has read when the connection ended."""
+
 
 class _Secured(ssl.SSLObject):
     """The TLS of one connection."""
 
     accepted: socket.socket | None
     outgoing: ssl.MemoryBIO
+    told = False
+    """Whether the client has been told that it ends, and OpenSSL cannot be asked again."""
 
     def do_handshake(self) -> None:
         """Go on with it; before this fails, the client is told."""
@@ -40,11 +45,19 @@ class _Secured(ssl.SSLObject):
         """Tell the client that the connection ends; what the client says to that is not waited for."""
         waiting = self.outgoing.pending
         try:
-            super().unwrap()
+            if not self.told:
+                super().unwrap()
+                return
         except ssl.SSLWantReadError:
-            # What has not gone to the socket yet would be lost: event loops close it now.
-            if waiting:
+            pass
+        except ssl.SSLError as error:
+            # The client's next requests, which nobody reads any more, are no reason to drop the answers before them.
+            if error.reason != _UNREAD:
                 raise
+            self.told = True
+        # What has not gone to the socket yet would be lost: event loops close it now.
+        if waiting:
+            raise ssl.SSLWantReadError
 
 
 class TellingContext(ssl.SSLContext):
