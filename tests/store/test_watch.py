@@ -77,6 +77,19 @@ async def test_a_redis_that_is_set_to_evict_is_told_of_once_and_when_it_ends() -
             await storage.close()
 
 
+async def test_a_redis_that_does_not_tell_is_believed_to_evict_as_before() -> None:
+    answers = ["it does", None, "it does", "", None]
+
+    async def evicting() -> str | None:
+        return answers.pop(0)
+
+    watch = Watch(nothing, None, evicting=evicting)
+    with structlog.testing.capture_logs() as logged:
+        while answers:
+            await watch.look_at_settings()
+    assert [line["log_level"] for line in logged] == ["error", "info"]
+
+
 def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_when_there_is_room() -> None:
     free = 0
     watch = Watch(nothing, Path("/data"), lambda _path: free)

@@ -146,11 +146,11 @@ class Membership:
                         view = await self._storage.change(step.propose)
                         self._take(self._participant.changed(view))
             except (StorageUnavailable, TimeoutError) as error:
-                self._participant.failed()
+                self._failed()
                 _log.warning("a heartbeat got no answer", reason=str(error) or "Redis takes too long")
                 continue
             except Exception:  # nobody would beat any more
-                self._participant.failed()
+                self._failed()
                 _log.exception("a heartbeat failed")
                 continue
             if step.lost:
@@ -158,13 +158,18 @@ class Membership:
                 self.on_lost(step.lost)
                 return
 
+    def _failed(self) -> None:
+        self._participant.failed()
+        # It was Redis that stood still: the next heartbeat is late for that, as has been told.
+        self._sent_ms = None
+
     async def _beat(self) -> Step:
         self._counter += 1
         now_ms = self._clock.ticks_ms()
         if self._sent_ms is not None and now_ms - self._sent_ms > self._session_ms:
             _log.warning(
-                "this server sent no heartbeat for longer than its session: its process or its machine stood still, "
-                "or Redis did; others may lead what it led",
+                "this server sent no heartbeat for longer than its session: its process or its machine stood still; "
+                "others may lead what it led",
                 seconds=round((now_ms - self._sent_ms) / 1000),
             )
         self._sent_ms = now_ms

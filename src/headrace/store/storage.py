@@ -228,9 +228,10 @@ class RedisStorage:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
         return await _durability(self._admin)
 
-    async def evicting(self) -> str:
-        """Why Redis may remove what was acknowledged, as it is set now; empty: it does not, or does not tell."""
-        return (await self.durability()).evicting
+    async def evicting(self) -> str | None:
+        """Why Redis may remove what was acknowledged, as it is set now; empty: it does not; None: it does not tell."""
+        found = await self.durability()
+        return found.evicting if found.eviction else None
 
     async def ping(self) -> None:
         """Raises StorageUnavailable when a hot connection is down."""
@@ -282,7 +283,9 @@ async def _durability(admin: redis.asyncio.Redis) -> Durability:
     except ERRORS:
         return Durability()
     # Of a cluster's primaries, whose settings should be the same, the weakest.
-    return max(map(Durability.told, asked), key=lambda each: (each.evicting, len(each.warnings())))
+    return max(
+        map(Durability.told, asked), key=lambda each: (each.evicting, len(each.warnings())), default=Durability()
+    )
 
 
 async def _check_scripts(admin: redis.asyncio.Redis) -> None:

@@ -35,7 +35,7 @@ class Watch:
         data: Path | None,
         free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
         slow_s: float = _SLOW_S,
-        evicting: Callable[[], Awaitable[str]] | None = None,
+        evicting: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         """Prepare.
 
@@ -44,7 +44,8 @@ class Watch:
             data: the data directory; None: the records lie elsewhere.
             free_bytes: how much room there is on the disk of a path.
             slow_s: from how many seconds on an answer is late.
-            evicting: why Redis removes records when it is full, empty when it does not; None: nobody can have set that.
+            evicting: tells why Redis removes records when it is full, empty when it does not, None when Redis does not
+                tell; None in its place: nobody can have set that.
         """
         self._ping = ping
         self._data = data
@@ -88,7 +89,7 @@ class Watch:
         if self._evicting is None:
             return
         why = await self._evicting()
-        if bool(why) == self._evicts:
+        if why is None or bool(why) == self._evicts:
             return
         self._evicts = bool(why)
         if why:
