@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -26,7 +27,10 @@ _CONNECT_S = 3
 _ANSWER_S = 10
 _PATIENCE_S = (1.5, 3.0, _ANSWER_S)
 """How long the leaders of partitions may take, before others are looked for."""
-_ELSEWHERE = LOST | {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT}
+_ELSEWHERE = LOST | {
+    *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
+    *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
+}
 _AT_ONCE = 4_000
 """Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
 
@@ -256,12 +260,13 @@ class Client:
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in topics}
         with self.explained("read the configuration of topics"):
             for patience_s in _PATIENCE_S[:-1]:
+                began = time.monotonic()
                 try:
                     return self._natives(resources, patience_s)
                 except KafkaException as error:
                     if error.args[0].code() not in _ELSEWHERE:
                         raise
-                self.refresh()
+                self._look_elsewhere(began, patience_s)
             return self._natives(resources, _PATIENCE_S[-1])
 
     def _natives(self, resources: dict[ConfigResource, str], patience_s: float) -> dict[str, dict[str, Any]]:
@@ -287,13 +292,23 @@ class Client:
         offsets: dict[tuple[str, int], int] = {}
         with self.explained("look up offsets"):
             for patience_s in _PATIENCE_S:
+                began = time.monotonic()
                 final = patience_s == _PATIENCE_S[-1]
                 wanted = self._some_offsets(wanted, spec, patience_s, offsets, final=final)
                 if not wanted:
                     break
-                # Their leader has died, or hands over: who leads them now?
-                self.refresh()
+                self._look_elsewhere(began, patience_s)
         return offsets
+
+    def _look_elsewhere(self, began: float, patience_s: float) -> None:
+        """A leader has died, or hands over: see who leads now. The next one may be named before it is ready."""
+        time.sleep(max(0.0, began + patience_s - time.monotonic()))
+        try:
+            self.metadata = self.admin.list_topics(timeout=patience_s)
+        except KafkaException as error:
+            # The server asked may be the dead one; whoever asks next tells why there is no answer.
+            if error.args[0].code() not in _ELSEWHERE:
+                raise
 
     def _some_offsets(
         self,
