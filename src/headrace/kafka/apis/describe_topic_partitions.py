@@ -9,7 +9,9 @@ Behavior
 - Every topic tells the authorized operations. There are no eligible leader replicas: those in sync are the leader.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
+from uuid import UUID
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.live import LiveTopic
@@ -25,6 +27,7 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.names import check_name
 
+_NO_ID = UUID(int=0)
 MOST_PARTITIONS = 2_000
 """Partitions in one response."""
 _PARTITION_BYTES = 400
@@ -59,10 +62,13 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
     pace = exchange.pace()
     first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
-    await exchange.reserve(left * _PARTITION_BYTES)
+    await exchange.reserve(min(left, _partitions(exchange, named)) * _PARTITION_BYTES)
     response = DescribeTopicPartitionsResponse(topics=[])
-    async for name in pace.each(sorted(named) if named else _shown(exchange)):
-        if name < first:
+    may_describe = _describable(exchange)
+    every = (live.topic.name for live in exchange.broker.topics.in_order())
+    async for name in pace.each(sorted(named) if named else every):
+        # What is hidden is in no page, and no cursor tells its name.
+        if name < first or not (named or may_describe(name)):
             continue
         if not left:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -82,14 +88,20 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
     return response
 
 
-def _shown(exchange: Exchange) -> Iterator[str]:
-    """All that whoever asks may describe: what is hidden is in no page, and no cursor tells its name."""
+def _partitions(exchange: Exchange, named: Iterable[str]) -> int:
+    """How many there are: of the topics that are named, or of all."""
+    topics = exchange.broker.topics
+    found = (topics.find(name, _NO_ID) for name in named) if named else topics
+    return sum(len(live.partitions) for live in found if live is not None)
+
+
+def _describable(exchange: Exchange) -> Callable[[str], bool]:
+    """Whether whoever asks may describe a topic."""
     broker = exchange.broker
     grants = broker.access.grants(exchange.principal, exchange.outlet.client_host, broker.cluster)
-    for live in broker.topics.in_order():
-        name = live.topic.name
-        if grants is None or grants.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            yield name
+    if grants is None:
+        return lambda _: True
+    return partial(grants.may, Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 def _missing(name: str, error: UnknownTopic) -> Topic:

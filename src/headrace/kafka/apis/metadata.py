@@ -41,6 +41,8 @@ _MOST_CREATED = 1_000
 """Topics that one request creates; those beyond are created by the next, which clients send for what is missing."""
 
 _AT_ONCE = 512
+_MOST_VERSIONS = 4
+"""Of the answers that are kept: more than clients of one kind speak."""
 T = TypeVar("T")
 
 
@@ -190,6 +192,8 @@ class _Described:
         chunks: list[Chunk] = []
         await pace.drain(MetadataResponse.encode_part(topic, version, chunks))
         topic.partitions = []
+        if len(kept.encoded) == _MOST_VERSIONS:
+            kept.encoded.clear()
         encoded = kept.encoded[version] = cast("Topic", Encoded(topic, b"".join(chunks)))
         return encoded
 
