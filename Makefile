@@ -130,7 +130,7 @@ test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster 
 	$(PYTEST) -m redis_cluster tests/cluster tests/clients $(ARGS)
 
 test-demo-cluster: $(VENV)/.dev ## Run the demo on three brokers over a Redis Cluster, on its first flights
-	$(PYTEST) -m demo_cluster tests/demo $(ARGS)
+	$(short_java) $(PYTEST) -m demo_cluster tests/demo $(ARGS)
 
 test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
 	@command -v ip >/dev/null || { echo "Installing iproute2 with apt-get"; apt-get update --quiet --quiet && \

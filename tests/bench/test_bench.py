@@ -16,7 +16,7 @@ NAMES = (
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
@@ -111,7 +111,7 @@ def test_the_other_benches(name: str, arguments: list[str], first: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_several_brokers() -> None:
     found = rows(bench("cluster", "--quick", "--parts", "cost,groups,metadata", "--counts", "2"))
     cost = [["embedded", "1"], ["one Redis", "2"], ["cluster of 3 + 3", "2"]]
@@ -128,7 +128,7 @@ def test_several_brokers() -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_sinks() -> None:
     found = rows(bench("sinks", "--quick", "--records", "10000", "--batches", "3"))
     sinks = ["topic", "Delta table", "Spark's Parquet", "nothing"]
@@ -138,7 +138,7 @@ def test_sinks() -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_spark() -> None:
     found = rows(bench("spark", "--quick", "--records", "30000", "--rounds", "1", "--sizes", "100"))
     rates = ["no Spark, one process", "batch read to noop", "by the Kafka protocol", "archive, whole run"]

@@ -76,11 +76,11 @@ def test_every_figure_agrees(place: Path) -> None:
 
 @pytest.mark.demo_cluster
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_every_figure_agrees_on_a_cluster_too(place: Path) -> None:
     """Three brokers over a Redis Cluster, one of them killed besides the reader; then no process is left."""
     with start(place, "--cluster", "--exit", "--rate", "4000") as demo:
-        output, _ = demo.communicate(timeout=380)
+        output, _ = demo.communicate(timeout=480)
     assert demo.returncode == 0, output
     assert "Every figure agreed." in output
     assert "Redis Cluster of 3 primaries with a replica each" in output

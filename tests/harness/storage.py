@@ -34,7 +34,7 @@ class BareStorage:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._redis = redis.Redis.from_url(url)
+        self._redis = redis.Redis.from_url(url, socket_timeout=_START_S)
         self._keys = Keyspace()
         self._ends: dict[str, tuple[int, int]] = {}
         """Stream -> its term and its log end."""
@@ -47,7 +47,7 @@ class BareStorage:
             try:
                 self._redis.ping()
                 return
-            except redis.ConnectionError:
+            except (redis.ConnectionError, redis.TimeoutError):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("Valkey did not start") from None
                 time.sleep(0.005)

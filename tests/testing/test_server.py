@@ -13,7 +13,7 @@ def send(started: Server, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": started.kafka, "message.timeout.ms": 60_000})
     failures: list[object] = []
     producer.produce("kept", value, on_delivery=lambda error, _: failures.append(error) if error else None)
-    producer.flush(30)
+    assert producer.flush(70) == 0
     assert failures == []
 
 

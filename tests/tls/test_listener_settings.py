@@ -36,7 +36,7 @@ class Secured(msgspec.Struct):
         return self.server.kafka if listener == "OPEN" else self.server.listeners[listener]
 
     def asks(
-        self, listener: str, authority: Path, certificate: Path | None = None, mechanism: str = "", patience_s: int = 30
+        self, listener: str, authority: Path, certificate: Path | None = None, mechanism: str = "", patience_s: int = 60
     ) -> None:
         """Log in as jane where a mechanism is given, and be served; raises KafkaException."""
         settings: dict[str, Any] = {
@@ -108,7 +108,7 @@ def test_a_certificate_is_no_login_where_one_is_asked_for(secured: Secured) -> N
     with handshake(secured.address("QUIET"), context(own, own.client)) as connected:
         # Metadata of version 1, for all topics: not before a login.
         connected.sendall(bytes.fromhex("00000010 0003 0001 00000002 0002 6d65 ffffffff".replace(" ", "")))
-        connected.settimeout(30)
+        connected.settimeout(60)
         received = b""
         try:
             while more := connected.recv(4096):

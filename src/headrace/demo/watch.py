@@ -61,7 +61,7 @@ class Watch:
     def create_topic(self) -> None:
         """Raises KafkaException."""
         topic = NewTopic(self._topic, num_partitions=self._partitions)
-        self._admin.create_topics([topic])[self._topic].result(timeout=_ANSWER_S)
+        self._admin.create_topics([topic])[self._topic].result(timeout=_PATIENCE_S)
 
     def stream(self, partition: int) -> str:
         """The Redis key of a partition's stream, as the server tells it. Raises KafkaException."""

@@ -23,7 +23,7 @@ from headrace.tls.files import Made, create
 
 HERE = Path(__file__).parent
 BUILD_S = 900
-RUN_S = 60
+RUN_S = 240
 COMPARTMENT = "ocid1.compartment.oc1..other"
 
 
@@ -138,9 +138,7 @@ def test_every_sdk_sees_the_same_of_brokers_that_are_left(sdk: Sdk, built: Path,
     keys = tmp_path / "keys"
     configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
     subprocess.run(configure, check=True, capture_output=True)
-    with brokers(
-        3, oci_auth="verify", oci_auth_keys=str(keys), broker_session_timeout_ms=1_500, broker_heartbeat_interval_ms=200
-    ) as three:
+    with brokers(3, oci_auth="verify", oci_auth_keys=str(keys), broker_session_timeout_ms=30_000) as three:
         three.servers[2].kill()
         three.agree([1, 3])
         check(sdk, run(sdk, built, {}, three.servers[1].http, str(tmp_path / "config"), COMPARTMENT))

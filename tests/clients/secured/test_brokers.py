@@ -11,13 +11,13 @@ import pytest
 from tests.clients.secured.programs import FranzGo, Java
 from tests.harness.brokers import brokers, wait_for
 
-PARTITIONS, VALUES = 6, 1_000
+PARTITIONS, VALUES = 6, 300
 BEFORE = 20
 """Records that are there when the broker is killed."""
 RUN_S = 180
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1_500)  # it may have to fetch and build its program
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(Java, id="java", marks=pytest.mark.maven), pytest.param(FranzGo, id="go", marks=pytest.mark.go)],

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from tests.harness.clients.interface import Client, ClientFailed, Codec, Member, Received, Record, Reset
 
 T = TypeVar("T")
-_WAIT_S = 60
+_WAIT_S = 120
 _RESET: dict[Reset, str] = {"earliest": "earliest", "latest": "latest", "error": "none"}
 
 

@@ -121,7 +121,7 @@ class Confluent(Client):
                 timestamp=record.timestamp or 0,
                 headers=list(record.headers),
             )
-        left = producer.flush(30)
+        left = producer.flush(70)
         if failures:
             raise _failed(failures[0])
         if left:

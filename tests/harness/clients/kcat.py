@@ -148,7 +148,7 @@ class Kcat(Client):
             # What is not ended by a delimiter and is empty would be no record at all.
             data += _BETWEEN.encode()
             done = subprocess.run(
-                [*base, *named, *(["-Z"] if is_null else [])], input=data, capture_output=True, check=False, timeout=60
+                [*base, *named, *(["-Z"] if is_null else [])], input=data, capture_output=True, check=False, timeout=120
             )
             # Of several brokers one may be away: it says so, and goes on at the others.
             errors = [line for line in done.stderr.splitlines() if b"ERROR" in line and _AWAY not in line]
