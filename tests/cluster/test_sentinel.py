@@ -4,7 +4,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.ledger import Ledger
 from tests.harness.redis import debian_redis_program, valkey_program
 from tests.harness.redis_cluster import wait_for
+from tests.harness.redis_tls import PASSWORD, SENTINEL_PASSWORD, RedisTls
 from tests.harness.replicated import PORT, SENTINEL_PORT, Process
 
 from headrace.spark.log import LogReader
@@ -27,14 +28,23 @@ _ASK_AGAIN_S = 10.0
 
 
 class Watched:
-    """A primary, its replica and a Sentinel that may decide alone."""
+    """A primary, its replica and a Sentinel that may decide alone; with TLS, all three speak nothing else."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, *, tls: bool = False) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-sentinel-"))
         self._program = program
         self._again_s = time.monotonic() + _ASK_AGAIN_S
         network = self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
-        kept = ("appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-delay 0")
+        self.tls = RedisTls(self._folder, [f"{network}.{name}" for name in "123"]) if tls else None
+        kept = ["appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-delay 0"]
+        watching = [
+            f"sentinel monitor main {network}.1 {PORT} 1",
+            "sentinel down-after-milliseconds main 500",
+            "sentinel failover-timeout main 1000",
+        ]
+        if self.tls is not None:
+            kept += as_lines(self.tls.options(PORT))
+            watching += as_lines(self.tls.sentinel_options(SENTINEL_PORT, "main"))
         self.processes: list[Process] = []
         try:
             one, two = (
@@ -44,15 +54,7 @@ class Watched:
             two.ask("REPLICAOF", one.host, PORT)
             self.primary, self.replica = one, two
             wait_for(lambda: self.replica.ask("ROLE")[3] == "connected", "the replica to follow")
-            self.sentinel = self._started(
-                program,
-                "3",
-                f"{network}.3",
-                SENTINEL_PORT,
-                f"sentinel monitor main {network}.1 {PORT} 1",
-                "sentinel down-after-milliseconds main 500",
-                "sentinel failover-timeout main 1000",
-            )
+            self.sentinel = self._started(program, "3", f"{network}.3", SENTINEL_PORT, *watching)
             # It asks the primary for its replicas every ten seconds.
             wait_for(lambda: len(self.sentinel.ask("SENTINEL", "REPLICAS", "main")) == 1, "the replica to be known")
         except BaseException:
@@ -60,7 +62,8 @@ class Watched:
             raise
 
     def _started(self, program: Path, name: str, host: str, port: int, *lines: str) -> Process:
-        process = Process(program, self._folder / name, host, port, *lines)
+        login = self.tls.admin if self.tls else {}
+        process = Process(program, self._folder / name, host, port, *lines, login=login)
         self.processes.append(process)
         return process
 
@@ -103,6 +106,11 @@ class Watched:
         shutil.rmtree(self._folder)
 
 
+def as_lines(options: Mapping[str, str]) -> list[str]:
+    """As a file of configuration has them."""
+    return [f"{name} {value}" for name, value in options.items()]
+
+
 @pytest.fixture(
     params=[
         pytest.param("valkey", marks=pytest.mark.redis_cluster),
@@ -111,6 +119,15 @@ class Watched:
 )
 def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     made = Watched(debian_redis_program() if request.param == "redis" else valkey_program())
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def watched_over_tls() -> Iterator[Watched]:
+    made = Watched(debian_redis_program(), tls=True)
     try:
         yield made
     finally:
@@ -161,3 +178,35 @@ async def test_a_replica_that_a_sentinel_names_as_the_primary_is_not_believed(wa
     await connection.open()
     assert await connection.call("PING") == b"PONG"
     await connection.close()
+
+
+@pytest.mark.apt
+@pytest.mark.timeout(300)
+def test_redis_and_its_sentinel_speak_tls_only_and_have_users(watched_over_tls: Watched) -> None:
+    watched, tls, topic = watched_over_tls, watched_over_tls.tls, f"topic-{uuid4().hex[:8]}"
+    assert tls is not None
+    url = f"{watched.url}?sentinel_username=headrace&sentinel_password={SENTINEL_PASSWORD}"
+    # The password of the Sentinels is for no list of processes.
+    given = {"HEADRACE_REDIS": tls.url(url)}
+    with server(environment=given, arguments=tls.arguments) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.kafka})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
+            ledger.send(600)
+            ledger.settle()
+            written = watched.primary.ask("ROLE")[1]
+            wait_for(lambda: watched.replica.ask("ROLE")[4] >= written, "the replica to have all")
+            watched.primary.kill()
+            ledger.send(600)
+            wait_for(watched.failed_over, "the replica to be named")
+            ledger.settle()
+            assert ledger.refused == {}
+            ledger.check(broker.kafka)
+        with LogReader(tls.whole(url)) as log:
+            extents = log.extents(log.topics(Subscription((topic,))))
+        assert [extents[place].end for place in sorted(extents)] == [400] * PARTITIONS
+        told = broker.storage + broker.log()
+    assert PASSWORD not in told
+    assert SENTINEL_PASSWORD not in told
+    with pytest.raises(ServerFailed):
+        server(environment=given, arguments=tls.arguments[:2]).__enter__()

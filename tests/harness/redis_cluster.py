@@ -22,6 +22,7 @@ from redis.retry import Retry
 
 from tests.harness.network import Host
 from tests.harness.redis import RedisProcess, valkey_program
+from tests.harness.redis_tls import RedisTls
 
 PORT = 6379
 NODE_TIMEOUT_MS = 2_000
@@ -44,9 +45,12 @@ _OPTIONS = {
 class Node(RedisProcess):
     """One process after another with the same data, from `start` to `kill`."""
 
-    def __init__(self, program: Path, host: str, folder: Path, on: Host | None = None) -> None:
+    def __init__(
+        self, program: Path, host: str, folder: Path, on: Host | None = None, tls: RedisTls | None = None
+    ) -> None:
         """Nothing runs yet; `on`: the host that it runs on, if that is not this one."""
         self._entered = contextlib.nullcontext if on is None else on.entered
+        self._tls = tls
         self.host = host
         self._program = program
         self._folder = folder
@@ -55,7 +59,8 @@ class Node(RedisProcess):
         """Start it, and wait until it answers."""
         self._folder.mkdir(exist_ok=True)
         own = dict.fromkeys(("bind", "bind-source-addr", "cluster-announce-ip"), self.host)
-        options = {**_OPTIONS, **own, "port": str(PORT), "dir": os.fspath(self._folder)}
+        listening = self._tls.options(PORT) if self._tls else {"port": str(PORT)}
+        options = {**_OPTIONS, **own, **listening, "dir": os.fspath(self._folder)}
         with (self._folder / "log").open("ab") as log, self._entered():
             self._run(self._program, options, log)
         wait_for(self._answers, f"{self.host} to answer")
@@ -69,8 +74,9 @@ class Node(RedisProcess):
 
     def ask(self, *command: str | int) -> Any:
         """What it answers to a command."""
+        login = self._tls.admin if self._tls else {}
         with redis.Redis(
-            self.host, PORT, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0)
+            self.host, PORT, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0), **login
         ) as link:
             # The text as it is: redis-py makes something else of some answers.
             link.response_callbacks.clear()
@@ -101,7 +107,12 @@ class RedisCluster:
     """Primaries with a replica each; a context manager starts and ends them."""
 
     def __init__(
-        self, program: Path | None = None, primaries: int = 3, replicas: int = 1, hosts: Sequence[Host] = ()
+        self,
+        program: Path | None = None,
+        primaries: int = 3,
+        replicas: int = 1,
+        hosts: Sequence[Host] = (),
+        tls: bool = False,
     ) -> None:
         """Nothing runs yet.
 
@@ -110,18 +121,23 @@ class RedisCluster:
             primaries: how many, with as many slots each.
             replicas: of each primary.
             hosts: one for each of them, the primaries first; without any they run here.
+            tls: whether clients and nodes speak TLS only, and log in; the embedded Valkey cannot.
         """
         self._hosts = hosts
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
         self._program = program or valkey_program()
         self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
         self._primaries = primaries
-        self.nodes = [self._node(place) for place in range(primaries * (1 + replicas))]
+        places = range(primaries * (1 + replicas))
+        self.tls = RedisTls(self._folder, [self._address(place) for place in places]) if tls else None
+        self.nodes = [self._node(place) for place in places]
+
+    def _address(self, place: int) -> str:
+        return self._hosts[place].address if self._hosts else f"{self._network}.{place + 1}"
 
     def _node(self, place: int) -> Node:
         on = self._hosts[place] if self._hosts else None
-        address = f"{self._network}.{place + 1}" if on is None else on.address
-        return Node(self._program, address, self._folder / str(place), on)
+        return Node(self._program, self._address(place), self._folder / str(place), on, self.tls)
 
     @property
     def url(self) -> str:

@@ -6,10 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -26,10 +27,13 @@ _KEPT = ("appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-dela
 class Process:
     """A server of a configuration file of its own, on a loopback address of its own."""
 
-    def __init__(self, program: Path, folder: Path, host: str, port: int, *lines: str) -> None:
-        """Start it, and wait until it answers; `lines` are of its configuration."""
+    def __init__(
+        self, program: Path, folder: Path, host: str, port: int, *lines: str, login: Mapping[str, Any] = {}
+    ) -> None:
+        """Start it, and wait until it answers; `lines` are of its configuration, `login` is what redis-py needs."""
         folder.mkdir()
         self.host, self.port = host, port
+        self._login = login
         file = folder / "conf"
         own = (f"bind {host}", f"port {port}", "protected-mode no", f"dir {folder}", f"logfile {folder / 'log'}")
         file.write_text("\n".join((*own, *lines)) + "\n")
@@ -46,7 +50,9 @@ class Process:
     def ask(self, *command: str | int) -> list[object]:
         """What it answers to a command, as a list."""
         # Whoever demotes a primary ends its connections, perhaps this one.
-        with redis.Redis(self.host, self.port, decode_responses=True, retry=Retry(NoBackoff(), 3)) as link:
+        with redis.Redis(
+            self.host, self.port, decode_responses=True, retry=Retry(NoBackoff(), 3), **self._login
+        ) as link:
             link.response_callbacks.clear()
             found = link.execute_command(*command)
             return found if isinstance(found, list) else [found]
