@@ -1,7 +1,6 @@
 """What other users of the machine must not see: records in files, and the password of a Redis."""
 
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -16,9 +15,9 @@ from headrace.settings import SettingsError, load
 from headrace.storage_urls import has_password, without_password
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
+from tests.harness.redis_tls import rules_in
 from tests.harness.wire import Wire, batch
 
-GUIDE = (Path(__file__).parent.parent / "docs" / "guides" / "security.md").read_text("utf-8")
 SECRET = "correct-horse-battery"
 
 
@@ -65,9 +64,7 @@ def test_a_user_of_redis_whose_password_is_in_a_file(tmp_path: Path) -> None:
     with RedisServer() as external:
         with redis.Redis(unix_socket_path=str(external.socket)) as admin:
             # As docs/guides/security.md has it: no more than what it needs.
-            rules = re.search(r"^ACL SETUSER headrace on '>PASSWORD' (.*)$", GUIDE, re.MULTILINE)
-            assert rules is not None
-            admin.execute_command("ACL", "SETUSER", "headrace", "on", f">{secret}", *rules[1].split())
+            admin.execute_command("ACL", "SETUSER", "headrace", "on", f">{secret}", *rules_in("security.md").split())
             admin.execute_command("ACL", "SETUSER", "default", "off")
         url = f"unix://headrace@{external.socket}"
         with (

@@ -89,7 +89,7 @@ OPTIONS: tuple[Option, ...] = (
         default=None,
         parse=_redis_url,
         doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one server, "
-        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name.",
+        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name; rediss for TLS.",
     ),
     Option(
         name="redis-password-file",
@@ -103,7 +103,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
         default=None,
         parse=_directory,
-        doc="PEM file with the authorities whose certificate a Redis at rediss:// may have, instead of the system's.",
+        doc="PEM file with the authorities whose certificate a Redis at rediss:// may have, besides the system's.",
     ),
     Option(
         name="kafka",

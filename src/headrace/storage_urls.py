@@ -130,7 +130,7 @@ def password_in(path: Path) -> str:
 
 
 def with_authority(url: str, ca: Path) -> str:
-    """The URL of a Redis with TLS, whose certificate has to be of these authorities; raises ValueError for others."""
+    """The URL of a Redis with TLS, whose certificate may be of these authorities; raises ValueError for others."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     if not parts.scheme.startswith("rediss"):

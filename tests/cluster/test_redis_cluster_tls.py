@@ -46,5 +46,5 @@ def test_a_primary_that_speaks_tls_only_is_killed() -> None:
                 history.check(ledger.acknowledged, numbers(two.kafka, topic, PARTITIONS))
             for broker in two.servers.values():
                 assert PASSWORD not in broker.storage + broker.log()
-        with pytest.raises(ServerFailed):
+        with pytest.raises(ServerFailed, match="certificate verify failed"):
             server(redis=url, arguments=tls.arguments[:2]).__enter__()

@@ -39,7 +39,7 @@ class Watched:
         kept = ["appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-delay 0"]
         watching = [
             f"sentinel monitor main {network}.1 {PORT} 1",
-            "sentinel down-after-milliseconds main 500",
+            f"sentinel down-after-milliseconds main {2_000 if tls else 500}",
             "sentinel failover-timeout main 1000",
         ]
         if self.tls is not None:
@@ -82,6 +82,11 @@ class Watched:
         stale = self._started(self._program, "4", f"{self._network}.4", SENTINEL_PORT, *lines)
         wait_for(lambda: "master" in str(stale.ask("SENTINEL", "MASTERS")), "it to know of it")
         return stale
+
+    def has_all(self) -> bool:
+        """Whether the replica has all that the primary has; or is the primary already, as on a busy machine."""
+        primary, replica = self.primary.ask("ROLE"), self.replica.ask("ROLE")
+        return replica[0] == "master" or int(str(replica[4])) >= int(str(primary[1]))
 
     def failing_over(self) -> bool:
         """Ask for a failover; whether it has begun."""
@@ -166,7 +171,7 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
         assert [extents[place].end for place in sorted(extents)] == [600] * PARTITIONS
     with pytest.raises(ServerFailed, match=r"is a Sentinel: name it with redis\+sentinel://"):
         server(redis=f"redis://{watched.sentinel.host}:{SENTINEL_PORT}").__enter__()
-    with pytest.raises(ServerFailed, match="No master found for 'other'"):
+    with pytest.raises(ServerFailed, match=r"no Sentinel names a primary 'other' \(.*: knows none of that name"):
         server(redis=watched.url.replace("/main", "/other")).__enter__()
 
 
@@ -194,8 +199,7 @@ def test_redis_and_its_sentinel_speak_tls_only_and_have_users(watched_over_tls: 
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
             ledger.send(600)
             ledger.settle()
-            written = watched.primary.ask("ROLE")[1]
-            wait_for(lambda: watched.replica.ask("ROLE")[4] >= written, "the replica to have all")
+            wait_for(watched.has_all, "the replica to have all")
             watched.primary.kill()
             ledger.send(600)
             wait_for(watched.failed_over, "the replica to be named")
@@ -208,5 +212,5 @@ def test_redis_and_its_sentinel_speak_tls_only_and_have_users(watched_over_tls: 
         told = broker.storage + broker.log()
     assert PASSWORD not in told
     assert SENTINEL_PASSWORD not in told
-    with pytest.raises(ServerFailed):
+    with pytest.raises(ServerFailed, match=r"no Sentinel names a primary 'main' \(.* certificate verify failed"):
         server(environment=given, arguments=tls.arguments[:2]).__enter__()

@@ -33,7 +33,7 @@ def finder(url: str) -> tuple[str, Finder | None]:
         try:
             host, port = await asked.discover_master(found.service)
         except (RedisError, OSError) as error:
-            raise StorageUnavailable(f"the Sentinels name no primary: {error}") from None
+            raise StorageUnavailable(str(error)) from None
         finally:
             for each in asked.sentinels:
                 await each.aclose()
