@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -11,6 +12,23 @@ _EXTREMES = (
 )  # fmt: skip
 """Ends of integers and of varints."""
 _MOST_CHANGES = 4
+_MOST_BYTES = 9
+"""Taken out or written twice at a time."""
+_WAYS = ("set", "put in", "take out", "double", "cut")
+
+
+def _change(data: bytearray, way: str, at: int, count: int, token: bytes) -> None:
+    match way:
+        case "set":
+            data[at : at + len(token)] = token
+        case "put in":
+            data[at:at] = token
+        case "take out":
+            del data[at : at + count]
+        case "double":
+            data[at:at] = data[at : at + count]
+        case "cut":
+            del data[at:]
 
 
 @st.composite
@@ -25,19 +43,20 @@ def mutated(draw: st.DrawFn, sources: st.SearchStrategy[bytes], tokens: Sequence
     data = bytearray(draw(sources))
     for _ in range(draw(st.integers(0, _MOST_CHANGES))):
         at = draw(st.integers(0, len(data)))
-        count = draw(st.integers(0, 9))
+        count = draw(st.integers(0, _MOST_BYTES))
         token = draw(st.sampled_from(tokens) | st.binary(min_size=1, max_size=1))
-        match draw(st.sampled_from(["set", "put in", "take out", "double", "cut"])):
-            case "set":
-                data[at : at + len(token)] = token
-            case "put in":
-                data[at:at] = token
-            case "take out":
-                del data[at : at + count]
-            case "double":
-                data[at:at] = data[at : at + count]
-            case "cut":
-                del data[at:]
+        _change(data, draw(st.sampled_from(_WAYS)), at, count, token)
+    return bytes(data)
+
+
+def mutated_by(chance: Random, source: bytes, tokens: Sequence[bytes] = _EXTREMES) -> bytes:
+    """As `mutated`, by a generator of random numbers: for what is made while an answer is waited for. One change at
+    least.
+    """
+    data = bytearray(source)
+    for _ in range(chance.randint(1, _MOST_CHANGES)):
+        token = chance.choice([*tokens, chance.randbytes(1)])
+        _change(data, chance.choice(_WAYS), chance.randint(0, len(data)), chance.randint(0, _MOST_BYTES), token)
     return bytes(data)
 
 
