@@ -87,6 +87,7 @@ async def test_good_tokens_say_whose_they_are_and_for_how_long(issuer: Issuer, t
         ({"sub": ""}, "no name"),
         ({"sub": "j" * 257}, "no name"),
         ({"sub": ["jane"]}, "no name"),
+        ({"sub": "jane\ud800"}, "no name"),
         ({"exp": "tomorrow"}, "exp is no time"),
         ({"exp": 1e300}, "exp is no time"),
         ({"exp": float("nan")}, "exp is no time"),

@@ -1,5 +1,6 @@
 """Whose a bearer token is: a JSON Web Token (RFC 7519) that somebody signed whose keys are known here (KIP-768)."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from headrace.logins.oauthbearer import LONGEST_TOKEN
 
 INVALID = '{"status":"invalid_token"}'
 """What whoever has no good token is told (RFC 7628, 3.2.2): not why."""
+_HALF = re.compile("[\ud800-\udfff]")
+"""JSON can have halves of characters in a string, which are no text: no answer and no file could have such a name."""
 _LATEST_S = 1 << 40
 """The last second that is taken for a time: beyond it nobody meant one."""
 
@@ -91,7 +94,7 @@ class Tokens:
         if max(issued_ms, _time(claims, "nbf", issued_ms)) - self._rules.skew_ms > now_ms:
             raise _refused("the token is not valid yet")
         name = claims[self._rules.sub_claim]
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or _HALF.search(name):
             raise _refused(f"its claim {self._rules.sub_claim} is no name of up to {LONGEST_NAME} characters")
         return Bearer(name, max(1, expires_ms - now_ms))
 

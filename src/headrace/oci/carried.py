@@ -1,6 +1,8 @@
 """What other brokers bring here: requests about this server's groups, and batches for the logs that it leads."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,6 +24,8 @@ from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
 
 _log = structlog.get_logger("headrace.peers")
 _HEADER = HEADER.encode()
+_LARGE = 1 << 20
+"""Bytes of a body that is hashed beside the event loop."""
 _REFUSED = "This request does not come from another broker of this keyspace"
 
 
@@ -102,26 +106,34 @@ class AppendApp:
             signs_body=True,
             now_ms=self._clusters.clock.now_ms(),
         )
-        size = announced(header_map(scope["headers"]), MOST_BATCH)
+        # Memory for nothing is never granted: who asked for it would wait, and all behind it.
+        size = max(1, announced(header_map(scope["headers"]), MOST_BATCH))
         granted = await self._bodies.acquire(size, size)
         try:
             body = await whole(receive, size)
-            self._authenticator.check_body(scope["headers"], body)
-            broker, topic, index = self._place(dict(parse_qsl(query.decode("ascii"))))
+            check = partial(self._authenticator.check_body, scope["headers"], body)
+            # Its hash takes a while where there is much of it.
+            await asyncio.to_thread(check) if len(body) > _LARGE else check()
+            broker, topic, index = self._place(query)
             return 200, await append(broker, topic, index, bytearray(body))
         finally:
             self._bodies.release(granted)
 
-    def _place(self, place: Mapping[str, str]) -> tuple[Broker, LiveTopic, int]:
-        """Raises NotLeader where this server does not know such a topic (yet)."""
+    def _place(self, query: bytes) -> tuple[Broker, LiveTopic, int]:
+        """Raises NotLeader where this server does not know such a topic (yet), OciError 400 for what names none."""
+        place = dict(parse_qsl(query.decode("latin-1")))
         try:
-            broker = self._clusters.get(place["cluster"])
-            topic = broker.topics.get(place["topic"])
+            cluster, name, topic_id, index = place["cluster"], place["topic"], place["id"], int(place["partition"])
+        except (KeyError, ValueError):
+            raise OciError(400, "A batch comes with a cluster, a topic, the topic's id and a partition") from None
+        try:
+            broker = self._clusters.get(cluster)
+            topic = broker.topics.get(name)
         except (UnknownCluster, UnknownTopic) as error:
             raise NotLeader(str(error)) from None
-        if topic.topic.id.hex != place["id"]:
+        if topic.topic.id.hex != topic_id:
             raise NotLeader(f"topic {topic.topic.name!r} is another one here")
-        return broker, topic, int(place["partition"])
+        return broker, topic, index
 
 
 class _Nobody:

@@ -15,7 +15,7 @@ from headrace.oci.service import OciService
 from headrace.peers.peers import Peers
 from headrace.peers.seal import SECRET_SIZE, Seals
 
-_SECRETS, _SEALS = "peer.secrets", "seals"
+SECRETS, SEALS = "peer.secrets", "seals"
 """Kind and id of the document that has the secret."""
 
 
@@ -45,7 +45,7 @@ async def api(
         yield OciApp(service, clients, counters), None
         return
     documents = clusters.default.storage.documents
-    seals = Seals(await documents.keep(_SECRETS, _SEALS, secrets.token_bytes(SECRET_SIZE)))
+    seals = Seals(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
     peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
     service.puts = Puts(peers)
     app = OciApp(service, SealAuthenticator(seals, clients), counters)
