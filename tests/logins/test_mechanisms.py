@@ -150,6 +150,35 @@ async def test_a_password_that_is_replaced_while_it_is_checked_does_not_get_in(
     assert not await checking
 
 
+async def test_two_passwords_are_checked_at_a_time_beside_the_event_loop(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, two, go = threading.Lock(), threading.Event(), threading.Event()
+    running: list[str] = []
+    most = 0
+
+    def slow(mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
+        nonlocal most
+        with lock:
+            running.append(password)
+            most = max(most, len(running))
+            if len(running) > 1:
+                two.set()
+        go.wait(60)
+        with lock:
+            running.remove(password)
+        return salt(mechanism, password, with_salt, iterations)
+
+    monkeypatch.setattr(module, "salt", slow)
+    checks = [asyncio.create_task(users.check("jane", f"guess {number}")) for number in range(6)]
+    while not two.is_set():  # the loop has its turns
+        await asyncio.sleep(0)
+    assert not any(each.done() for each in checks)
+    go.set()
+    assert await asyncio.gather(*checks) == [False] * 6
+    assert most == 2
+
+
 async def test_a_crowd_is_told_to_come_again(users: Users) -> None:
     outcomes = await asyncio.gather(
         *(users.check("jane", f"guess {number}") for number in range(600)), return_exceptions=True

@@ -25,6 +25,7 @@ from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
 from headrace.settings import StartError
 from headrace.testing import InProcessServer
+from headrace.tls import handshakes
 from headrace.tls.files import Made, create
 
 with warnings.catch_warnings():
@@ -270,6 +271,21 @@ def test_half_a_handshake_is_counted_and_holds_up_nobody(own: Made) -> None:
             return True
 
         wait_for(let_in, "a place for one more")
+
+
+def test_a_handshake_that_never_ends_is_ended(own: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert handshakes.HANDSHAKE_S <= 10
+    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 0.1)
+    with (
+        capture_logs() as lines,
+        InProcessServer(listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, https=True) as running,
+    ):
+        for address in (running.kafka, running.http.removeprefix("https://")):
+            host, port = address.rsplit(":", 1)
+            with socket.create_connection((host, int(port)), 60) as raw, contextlib.suppress(ConnectionError):
+                raw.sendall(b"\x16\x03\x01")
+                assert raw.recv(1) == b""
+        wait_for(lambda: sum("not over within" in line.get("reason", "") for line in lines) == 2, "a line of each")
 
 
 def test_certificates_are_read_again_and_a_removed_authority_is_refused(

@@ -26,6 +26,8 @@ _log = structlog.get_logger("headrace.peers")
 _HEADER = HEADER.encode()
 _LARGE = 1 << 20
 """Bytes of a body that is hashed beside the event loop."""
+_MOST_TOLD = 1_000
+"""Characters of why something is refused."""
 _REFUSED = "This request does not come from another broker of this keyspace"
 
 
@@ -92,6 +94,9 @@ class AppendApp:
             status, told = MISDIRECTED, Refusal(type(error).__name__, str(error))
         except TopicError as error:
             status, told = 409, Refusal(type(error).__name__, str(error))
+        if isinstance(told, Refusal):
+            # It may repeat what was asked for, which may be long.
+            told = Refusal(told.error, told.message[:_MOST_TOLD])
         content = msgspec.json.encode(told)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 from contextvars import ContextVar
+from time import time
 from typing import Any, cast
 
 ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
@@ -29,9 +30,14 @@ class _Secured(ssl.SSLObject):
     """Whether the client has been told that it ends, and OpenSSL cannot be asked again."""
 
     def do_handshake(self) -> None:
-        """Go on with it; before this fails, the client is told."""
+        """Go on with it; before this fails, the client is told.
+
+        Raises:
+            ssl.SSLError, also where a session is resumed whose certificate has expired meanwhile.
+        """
         try:
             super().do_handshake()
+            self._check_resumed()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError:
@@ -40,6 +46,17 @@ class _Secured(ssl.SSLObject):
                 with contextlib.suppress(OSError):
                     self.accepted.send(self.outgoing.read())
             raise
+
+    def _check_resumed(self) -> None:
+        """Tickets are off, but clients of TLS 1.2 may resume a session by its id, and OpenSSL looks at no date then.
+
+        It forgets sessions when the context is made anew, so what was taken out of the truststore is refused.
+        """
+        certificate = self.getpeercert() if self.session_reused else None
+        if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
+            error = ssl.SSLError("certificate has expired")
+            error.reason = "CERTIFICATE_HAS_EXPIRED"
+            raise error
 
     def unwrap(self) -> None:
         """Tell the client that the connection ends; what the client says to that is not waited for."""

@@ -112,6 +112,7 @@ def _load(files: TlsFiles) -> ssl.SSLContext:
     context = TellingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A session that is resumed is not asked for its certificate again, whoever was removed from the truststore since.
+    # TLS 1.2 resumes by ids, too, which Python cannot turn off: these end with the context (see `tls.alerts`).
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _read(files.keystore, "ssl.keystore.location", "a private key and its certificates")
