@@ -206,6 +206,14 @@ def test_version_0_has_the_token_bare_after_it(address: str) -> None:
         assert topics(client) == ["inside"]
 
 
+@pytest.mark.parametrize("behind", [TOKEN, b"\0joe\0secret", b"\0\3\0\x0c"])
+def test_behind_a_bare_token_nothing_may_be_sent_ahead(address: str, behind: bytes) -> None:
+    with Wire(address) as client:
+        assert handshake(client, version=0) is Code.NONE
+        client.send_bytes(b"".join(len(each).to_bytes(4) + each for each in (TOKEN, behind)))
+        assert ended(client)
+
+
 def test_everything_may_be_sent_ahead(address: str) -> None:
     with Wire(address) as client:
         client.send(SaslHandshakeRequest(mechanism="PLAIN"), 0)

@@ -341,6 +341,8 @@ class Connection(asyncio.BufferedProtocol):
     def _admit(self, frame: memoryview) -> bool:
         """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
         if self.login.raw:
+            # Until it has its answer nothing may come, though the look at it begins a moment later.
+            self.login.raw = False
             self._flush()
             self._keep(take_bare(self, bytes(frame), self.transport.write))
             return False

@@ -112,7 +112,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterato
         yield started, bystander
         bystander.close()
         assert "Traceback" not in started.log()
-        assert "logged in" not in started.log()
+        assert '"event": "logged in"' not in started.log()
 
 
 def _attacks(token: bytes) -> Iterator[Attack]:
@@ -120,7 +120,8 @@ def _attacks(token: bytes) -> Iterator[Attack]:
     whole = encoded(SaslAuthenticateRequest(auth_bytes=token), 2)
     bare = len(token).to_bytes(4) + token
     for mechanism in MECHANISMS:
-        for version, frames in ((1, whole), (0, bare)):
+        # Bare tokens of each mechanism are in test_frames.
+        for version, frames in ((1, whole), (0, bare))[: 1 if mechanism == "OAUTHBEARER" else 2]:
             begun = encoded(SaslHandshakeRequest(mechanism=mechanism), version)
             yield Attack(mechanism, 36, begun + frames, connections=40, answers=2)
     yield Attack("without a handshake", 36, whole * 2, answers=2)
