@@ -26,6 +26,7 @@ from tests.logins.going_on import goes_on_when_a_login_ends
 
 from headrace.blocking import ConnectionEnded
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.audit import WINDOW_MS
 from headrace.kafka.codec.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.kafka.errors import Code
 from headrace.settings import StartError
@@ -191,15 +192,18 @@ def test_a_login_lasts_as_long_as_its_token(tokened: Tokened) -> None:
 
 
 def test_who_hangs_up_on_a_refusal_is_told_of_once_and_so_is_who_does_not(tokened: Tokened) -> None:
-    message = f"n,,\x01auth=Bearer {tokened.issuer.token(exp=1)}\x01\x01".encode()
     for polite in (False, True):
+        # Clients of other tests may still be trying: they have used up their lines, and have other reasons.
+        tokened.server.clock.advance(seconds=WINDOW_MS // 1_000)
+        kid = f"polite-{polite}"
+        message = f"n,,\x01auth=Bearer {tokened.issuer.token(kid=kid)}\x01\x01".encode()
         with capture_logs() as lines, Wire(tokened.server.kafka) as client:
             assert client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1).error_code == 0
             assert client.ask(SaslAuthenticateRequest(auth_bytes=message), 1).auth_bytes
             if polite:
                 assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\x01"), 1).error_code
-        (told,) = [line["reason"] for line in lines if line["event"] == "login refused"]
-        assert "the token expired" in told
+        told = [line["reason"] for line in lines if line["event"] == "login refused"]
+        assert sum(kid in reason for reason in told) == 1
 
 
 def test_nobody_becomes_somebody_else_by_another_token(tokened: Tokened) -> None:
