@@ -29,6 +29,14 @@ async def test_who_is_alone_gets_what_it_needs() -> None:
     assert budget.grant(MIB) == 0
 
 
+async def test_who_wants_none_waits_for_nobody() -> None:
+    budget = ReadBudget(MIB)
+    assert await asyncio.wait_for(budget.acquire(0, 0), 60) == 0
+    budget.grant(MIB)
+    assert await asyncio.wait_for(budget.acquire(0, 0), 60) == 0
+    assert not budget.short
+
+
 async def test_who_waits_no_longer_takes_nothing() -> None:
     budget = ReadBudget(MIB)
     held = budget.grant(MIB, MIB)

@@ -101,7 +101,9 @@ class ReadBudget:
         return waiter
 
     async def acquire(self, wanted: int, least: int = _LEAST_SHARE) -> int:
-        """As `grant`, but waits; the bytes taken."""
+        """As `grant`, but waits; the bytes taken. Who wants none waits for nobody."""
+        if not wanted:
+            return 0
         granted = self.grant(wanted, least)
         if granted:
             return granted

@@ -111,8 +111,7 @@ class AppendApp:
             signs_body=True,
             now_ms=self._clusters.clock.now_ms(),
         )
-        # Memory for nothing is never granted: who asked for it would wait, and all behind it.
-        size = max(1, announced(header_map(scope["headers"]), MOST_BATCH))
+        size = announced(header_map(scope["headers"]), MOST_BATCH)
         granted = await self._bodies.acquire(size, size)
         try:
             body = await whole(receive, size)
