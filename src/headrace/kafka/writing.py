@@ -17,11 +17,11 @@ def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
         size = sum(map(len, chunks))
         if size < _SMALL:
             transport.write(b"".join(chunks))
-        elif size <= tls.PIECE or transport.get_extra_info("ssl_object") is None:
-            transport.writelines(_coalesce(chunks))
-        else:
+        elif tls.in_pieces(transport, size):
             for chunk in _coalesce(chunks):
                 tls.write(transport, chunk)
+        else:
+            transport.writelines(_coalesce(chunks))
 
 
 def _coalesce(chunks: list[Any]) -> list[Any]:

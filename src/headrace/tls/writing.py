@@ -11,9 +11,14 @@ PIECE: Final = 256 << 10
 """Bytes that are written at a time."""
 
 
+def in_pieces(transport: asyncio.WriteTransport, size: int) -> bool:
+    """Whether so many bytes are too many for one write: over TLS, where they are more than a piece."""
+    return size > PIECE and transport.get_extra_info("ssl_object") is not None
+
+
 def write(transport: asyncio.WriteTransport, data: bytes | bytearray | memoryview) -> None:
     """Write; over TLS in pieces, of which all after the first that is not taken count as left to be written."""
-    if len(data) <= PIECE or transport.get_extra_info("ssl_object") is None:
+    if not in_pieces(transport, len(data)):
         transport.write(data)
         return
     view = memoryview(data)
