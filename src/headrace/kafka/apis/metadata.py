@@ -153,7 +153,7 @@ class _Described:
         self._broker = exchange.broker
         self._pace = pace
         self._may_create = exchange.version < 4 or request.allow_auto_topic_creation
-        self._plain = request.include_topic_authorized_operations
+        self._with_operations = request.include_topic_authorized_operations
         """Whether something is added to each topic that is not the same for everybody."""
         self._created = 0
 
@@ -184,10 +184,10 @@ class _Described:
         if kept is None or kept.leaders != leaders or kept.epochs != epochs:
             kept = live.described = _Kept(leaders, epochs)
         version = self._exchange.version
-        if version in kept.encoded and not self._plain:
+        if version in kept.encoded and not self._with_operations:
             return kept.encoded[version]
         topic = Topic(name=live.topic.name, topic_id=live.topic.id, partitions=await self._partitions(kept))
-        if self._plain:
+        if self._with_operations:
             return topic
         chunks: list[Chunk] = []
         await pace.drain(MetadataResponse.encode_part(topic, version, chunks))
