@@ -30,7 +30,7 @@ CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 ROWS = 1_000
 WORKERS = {"127.0.0.2", "127.0.0.3"}
 # Writes a topic, reads it into a table and archives it. Of each of the three, the task of partition 0 waits until Spark
-# runs a copy of it on another machine: both then write the same rows at once.
+# runs a copy of it on another machine, and the copy for the task: both then write the same rows at once.
 PROGRAM = """
 import json, os, sys, time
 from dataclasses import dataclass
@@ -56,7 +56,8 @@ def waits_for_its_copy(work):
     name = f"{folder}/{work}-{task.attemptNumber()}"
     with open(name, "w") as file:
         file.write(os.environ["SPARK_LOCAL_HOSTNAME"])
-    while not os.path.exists(f"{folder}/{work}-1"):
+    # Each waits for the other: a copy that overtakes the first try must not end before that one has begun to write.
+    while not all(os.path.exists(f"{folder}/{work}-{attempt}") for attempt in (0, 1)):
         time.sleep(0.05)
 
 class SlowPlace(Place):
