@@ -36,7 +36,7 @@ PATIENCE_S = 60
 @pytest.fixture(scope="module")
 def three() -> Iterator[Brokers]:
     settings = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 200}
-    with RedisCluster() as cluster, brokers_at(cluster.url, 3, **settings) as running:
+    with RedisCluster(calm=True) as cluster, brokers_at(cluster.url, 3, **settings) as running:
         yield running
 
 

@@ -36,9 +36,9 @@ def three() -> Iterator[Brokers]:
             servers[node] = stack.enter_context(made)
         brokers = Brokers(servers)
         brokers.agree(list(servers))
-        for node in (1, 2):
-            # The last one joined that view; their line of it comes a moment after they go by it.
-            servers[node].logged('"[1, 2, 3]"')
+        for each in servers.values():
+            # Their line of it comes a moment after they go by it.
+            each.logged('"[1, 2, 3]"')
         yield brokers
 
 
@@ -46,7 +46,7 @@ def test_nobody_is_missed_and_nothing_is_lost(three: Brokers) -> None:
     views = {node: each.log().count('"event": "view"') for node, each in three.servers.items()}
     topic = f"topic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": three.kafka})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     with Ledger(three.kafka, topic, partitions=PARTITIONS) as ledger:
         ledger.send(6_000)
         ledger.settle()

@@ -20,7 +20,7 @@ from headrace.testing import ServerFailed, server
 @pytest.mark.apt
 @pytest.mark.timeout(300)
 def test_a_primary_that_speaks_tls_only_is_killed() -> None:
-    with RedisCluster(debian_redis_program(), tls=True) as cluster:
+    with RedisCluster(debian_redis_program(), tls=True, calm=True) as cluster:
         tls = cluster.tls
         assert tls is not None
         url, history, name = tls.url(cluster.url), History(), f"topic-{uuid4().hex[:8]}"

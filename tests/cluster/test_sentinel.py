@@ -25,6 +25,8 @@ from headrace.testing import ServerFailed, server
 
 PARTITIONS = 3
 _ASK_AGAIN_S = 10.0
+_CALM_MS, _WATCHFUL_MS = 60_000, 2_000
+"""How long a silence means death: before anybody is killed more than a busy machine keeps a process waiting."""
 
 
 class Watched:
@@ -39,7 +41,7 @@ class Watched:
         kept = ["appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-delay 0"]
         watching = [
             f"sentinel monitor main {network}.1 {PORT} 1",
-            "sentinel down-after-milliseconds main 2000",
+            f"sentinel down-after-milliseconds main {_CALM_MS}",
             "sentinel failover-timeout main 1000",
         ]
         if self.tls is not None:
@@ -82,6 +84,11 @@ class Watched:
         stale = self._started(self._program, "4", f"{self._network}.4", SENTINEL_PORT, *lines)
         wait_for(lambda: "master" in str(stale.ask("SENTINEL", "MASTERS")), "it to know of it")
         return stale
+
+    def kill(self, primary: Process) -> None:
+        """SIGKILL; from now on the Sentinel is quick to notice."""
+        self.sentinel.ask("SENTINEL", "SET", "main", "down-after-milliseconds", _WATCHFUL_MS)
+        primary.kill()
 
     def failing_over(self) -> bool:
         """Ask for a failover; whether it has begun."""
@@ -147,7 +154,7 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
     topic = f"topic-{uuid4().hex[:8]}"
     with server(redis=watched.url) as broker:
         admin = AdminClient({"bootstrap.servers": broker.kafka})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
             ledger.send(600)
             ledger.settle()
@@ -162,7 +169,7 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
             ledger.check(broker.kafka)
             # Killed, with everything replicated before.
             wait_for(lambda: has_all(watched.primary, watched.replica), "the new replica to have all")
-            watched.replica.kill()
+            watched.kill(watched.replica)
             ledger.send(600)
             ledger.settle()
             assert ledger.refused == {}
@@ -197,12 +204,12 @@ def test_redis_and_its_sentinel_speak_tls_only_and_have_users(watched_over_tls: 
     given = {"HEADRACE_REDIS": tls.url(url)}
     with server(environment=given, arguments=tls.arguments) as broker:
         admin = AdminClient({"bootstrap.servers": broker.kafka})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
             ledger.send(600)
             ledger.settle()
             wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")
-            watched.primary.kill()
+            watched.kill(watched.primary)
             ledger.send(600)
             wait_for(watched.failed_over, "the replica to be named")
             ledger.settle()

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.console import links
@@ -29,7 +29,7 @@ PAGES = (
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=60_000)  # 5 s otherwise, which a busy machine may take
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
         yield started
         started.close()
 
@@ -40,7 +40,7 @@ def running() -> Iterator[Server]:
         producer = Producer({"bootstrap.servers": started.kafka})
         producer.produce("flights", EVIL.encode(), EVIL.encode(), headers=[(EVIL, EVIL.encode())], partition=0)
         producer.produce("flights", b'{"carrier": "UA", "to": ["LAX"]}', b"UA", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         for group in (EVIL, "readers"):
             consumer = reader(started, group, "first")
             consumer.commit(offsets=[TopicPartition("flights", place, 0) for place in range(4)], asynchronous=False)
@@ -59,10 +59,17 @@ def reader(running: Server, group: str, client: str) -> Consumer:
     return consumer
 
 
+def opened_in(context: BrowserContext) -> Page:
+    """A page that is patient: 30 s otherwise for each step."""
+    page = context.new_page()
+    page.set_default_timeout(120_000)
+    return page
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
-        opened = context.new_page()
+        opened = opened_in(context)
         opened.on("dialog", lambda dialog: pytest.fail(f"a stranger's script ran: {dialog.message}"))
         yield opened
 
@@ -75,7 +82,7 @@ def live(page: Page) -> None:
 @pytest.mark.parametrize("width", [360, 1600])
 def test_axe_finds_nothing_and_nothing_sticks_out(browser: Browser, running: Server, theme: str, width: int) -> None:
     with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme) as context:  # type: ignore[arg-type]
-        page = context.new_page()
+        page = opened_in(context)
         page.on("dialog", lambda dialog: pytest.fail(f"a stranger's script ran: {dialog.message}"))
         hosts = set()
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
@@ -119,7 +126,7 @@ def test_records_are_followed_and_looked_into_by_keyboard(page: Page, running: S
     live(page)
     producer = Producer({"bootstrap.servers": running.kafka})
     producer.produce("flights", b'{"n": 1, "<b>": "<i>"}', EVIL.encode(), partition=2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     row = page.locator("#rows tr").first
     expect(row).to_contain_text('{"n": 1')
     row.get_by_role("link").press("Enter")
@@ -168,7 +175,7 @@ def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) ->
         ) as running,
         browser.new_context(viewport={"width": 360, "height": 800}) as context,
     ):
-        page = context.new_page()
+        page = opened_in(context)
 
         def sound() -> None:
             assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page.url
@@ -177,7 +184,8 @@ def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) ->
 
         page.goto(running.http + "/brokers")
         sound()
-        page.keyboard.type("jane")  # the page has put the cursor there
+        expect(page.get_by_label("Name")).to_be_focused()
+        page.keyboard.type("jane")
         page.keyboard.press("Tab")
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")
@@ -189,7 +197,7 @@ def test_who_has_a_password_logs_in_and_out(browser: Browser, tmp_path: Path) ->
         live(page)
         sound()
         # Its stream ends with the session, in whichever page that ends.
-        other = context.new_page()
+        other = opened_in(context)
         other.goto(running.http + "/topics")
         other.get_by_role("button", name="Log out").click()
         other.wait_for_url("**/login")

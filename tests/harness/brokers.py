@@ -1,4 +1,4 @@
-"""Several brokers over one Redis, each a process of its own."""
+"""Several brokers over one Redis or a Redis Cluster, each a process of its own."""
 
 import contextlib
 import time
@@ -11,6 +11,7 @@ from headrace.kafka.codec.messages import FindCoordinatorRequest
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
+from tests.harness.redis_cluster import RedisCluster
 from tests.harness.wire import Wire
 
 KEPT = {"appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "noeviction"}
@@ -105,4 +106,16 @@ def brokers_at(url: str, count: int = 3, **settings: Any) -> Iterator[Brokers]:
         }
         found = Brokers(servers)
         found.agree(list(servers))
+        yield found
+
+
+STORAGES = ("redis", "cluster")
+"""What `brokers_over` takes."""
+
+
+@contextlib.contextmanager
+def brokers_over(storage: str, count: int = 3, **settings: Any) -> Iterator[Brokers]:
+    """Brokers 1 to `count` over a storage of their own, one of `STORAGES`."""
+    kept = RedisCluster(calm=True) if storage == "cluster" else RedisServer(options=KEPT)
+    with kept as running, brokers_at(running.url, count, **settings) as found:
         yield found

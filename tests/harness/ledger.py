@@ -21,7 +21,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 _NUMBER = Struct(">q")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 150.0
 _POLL_EVERY = 500
 _QUEUE_BYTES = 64 << 20
 _QUEUE_RECORDS = 100_000
@@ -73,7 +73,7 @@ class Ledger:
                 "retry.backoff.max.ms": 200,
                 "queue.buffering.max.kbytes": _QUEUE_BYTES >> 10,
                 "queue.buffering.max.messages": _QUEUE_RECORDS,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
                 "log_level": 2,
                 **given,
             }
@@ -82,7 +82,7 @@ class Ledger:
     def send(self, count: int) -> None:
         """Hand `count` records to the producer, waiting where its queue is full; delivery reports are taken meanwhile.
 
-        Raises LedgerBroken when the queue stays full for a minute.
+        Raises LedgerBroken when the queue stays full for `_PATIENCE_S`.
         """
         producer, topic, filling, report = self._producer, self.topic, self._filling, self._report
         for place in range(count):
@@ -133,11 +133,11 @@ class Ledger:
         self.acknowledged_count += 1
 
     def wait_for(self, count: int) -> None:
-        """Take delivery reports until `count` records in all are acknowledged. Raises LedgerBroken after a minute."""
+        """Take delivery reports until `count` records in all are acknowledged. Raises LedgerBroken after `_PATIENCE_S`."""
         self._wait_until(lambda: self.acknowledged_count >= count, f"{count} acknowledgements")
 
     def settle(self) -> None:
-        """Take delivery reports until every record has one. Raises LedgerBroken after a minute."""
+        """Take delivery reports until every record has one. Raises LedgerBroken after `_PATIENCE_S`."""
         self._wait_until(lambda: len(self._producer) == 0, "every delivery report")
 
     def _wait_until(self, done: Callable[[], bool], what: str) -> None:
@@ -204,7 +204,7 @@ def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
     """The numbers of the records in every partition, from the log start to the end, in offset order.
 
     Raises:
-        LedgerBroken: offsets are not dense from 0, or a record cannot be read within a minute.
+        LedgerBroken: offsets are not dense from 0, or a record cannot be read within `_PATIENCE_S`.
         KafkaException: the consumer was told of an error.
     """
     consumer = Consumer(

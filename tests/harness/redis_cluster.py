@@ -26,7 +26,10 @@ from tests.harness.redis_tls import RedisTls
 
 PORT = 6379
 NODE_TIMEOUT_MS = 2_000
-_PATIENCE_S = 60.0
+"""After so long a silence a primary is replaced."""
+CALM_MS = 30_000
+"""The same in a calm cluster: more than a busy machine keeps a process waiting."""
+_PATIENCE_S = 150.0  # a Sentinel whose clock jumps, say, decides nothing for 30 s
 _ASK_AGAIN_S = 6.0
 _OPTIONS = {
     # Redis 7.0 takes no loopback address for one but 127.0.0.1.
@@ -113,6 +116,7 @@ class RedisCluster:
         replicas: int = 1,
         hosts: Sequence[Host] = (),
         tls: bool = False,
+        calm: bool = False,
     ) -> None:
         """Nothing runs yet.
 
@@ -122,7 +126,10 @@ class RedisCluster:
             replicas: of each primary.
             hosts: one for each of them, the primaries first; without any they run here.
             tls: whether clients and nodes speak TLS only, and log in; the embedded Valkey cannot.
+            calm: whether nobody is replaced but by `kill` and `fail_over`. What a busy machine keeps waiting would be,
+                and with it would go what its replica has not got.
         """
+        self._calm = calm
         self._hosts = hosts
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
         self._program = program or valkey_program()
@@ -176,6 +183,21 @@ class RedisCluster:
             wait_for(partial(_followed, node, primary), f"{node.host} to follow")
         wait_for(lambda: all(node.is_primary or _synced(node) for node in self.nodes), "replicas to have all")
         self.agree()
+        if self._calm:
+            self._miss_after(CALM_MS)
+
+    def _miss_after(self, silence_ms: int) -> None:
+        for node in self.running:
+            node.ask("CONFIG", "SET", "cluster-node-timeout", silence_ms)
+
+    @contextlib.contextmanager
+    def _watchful(self) -> Iterator[None]:
+        """Meanwhile a calm cluster misses who is silent as soon as any other does, and votes as often."""
+        if self._calm:
+            self._miss_after(NODE_TIMEOUT_MS)
+        yield
+        if self._calm:
+            self._miss_after(CALM_MS)
 
     def agree(self) -> None:
         """Wait until every node that runs says that all is well, and all say the same of slots."""
@@ -227,7 +249,8 @@ class RedisCluster:
                     replica.ask("CLUSTER", "FAILOVER")
             return False
 
-        wait_for(taken_over, f"{replica.host} to take over")
+        with self._watchful():
+            wait_for(taken_over, f"{replica.host} to take over")
         return replica
 
     def kill(self, primary: Node) -> Node:
@@ -237,10 +260,11 @@ class RedisCluster:
         what this is about.
         """
         replica = self.drain(primary)
-        primary.kill()
-        wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
-        primary.start()
-        wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        with self._watchful():
+            primary.kill()
+            wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
+            primary.start()
+            wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
         return replica
 
     def drain(self, primary: Node) -> Node:
@@ -308,7 +332,7 @@ def _synced(node: Node) -> bool:
 
 
 def wait_for(happened: Callable[[], bool], what: str) -> None:
-    """Look until something has happened; fails after a minute."""
+    """Look until something has happened; fails after two and a half minutes."""
     deadline = time.monotonic() + _PATIENCE_S
     while not happened():
         assert time.monotonic() < deadline, f"waited for {what}"

@@ -1,11 +1,10 @@
 """Oracle's TypeScript, Java and Go SDKs: one program in each language does the same, and must have seen the same.
 
-The server verifies every signature, once without and once with TLS. Dependencies come from the languages' own
-registries, in the versions that are pinned beside the programs.
+The server verifies every signature, once without and once with TLS; then three brokers do. Dependencies come from the
+languages' own registries, in the versions that are pinned beside the programs.
 """
 
 import datetime as dt
-import json
 import os
 import shutil
 import subprocess
@@ -16,7 +15,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.harness.brokers import brokers
+from tests.clients.middle import VALUES, feed_while_a_broker_dies
+from tests.harness.brokers import STORAGES, brokers_over
+from tests.harness.fed import Fed
 
 from headrace.testing import InProcessServer
 from headrace.tls.files import Made, create
@@ -114,38 +115,45 @@ def trusting(authority: Path) -> dict[str, str]:
     }
 
 
-def run(sdk: Sdk, built: Path, environment: dict[str, str], *arguments: str) -> dict[str, Any]:
-    """What the program printed."""
-    command = [*sdk.run, *arguments]
+def started(sdk: Sdk, built: Path, folder: Path, environment: dict[str, str], *arguments: str) -> Fed:
+    """The program, which is given lines to put and read."""
     environment = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"} | environment
-    ended = subprocess.run(
-        command, cwd=built, env=environment, capture_output=True, text=True, timeout=RUN_S, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    report: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return report
+    return Fed([*sdk.run, *arguments], folder, cwd=built, env=environment)
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)
 def test_every_sdk_sees_the_same(sdk: Sdk, built: Path, verifying: InProcessServer, made: Made, tmp_path: Path) -> None:
     environment = trusting(made.authority) if verifying.http.startswith("https:") else {}
-    check(sdk, run(sdk, built, environment, verifying.http, str(tmp_path / "config"), COMPARTMENT))
+    config = str(tmp_path / "config")
+    with started(sdk, built, tmp_path, environment, verifying.http, config, COMPARTMENT) as program:
+        program.feed(VALUES)
+        check(sdk, program.result())
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)
-def test_every_sdk_sees_the_same_of_brokers_that_are_left(sdk: Sdk, built: Path, tmp_path: Path) -> None:
-    """Of three, one was killed: what it had is with the others."""
+@pytest.mark.parametrize("storage", STORAGES)
+def test_every_sdk_sees_the_same_while_a_broker_dies(storage: str, sdk: Sdk, built: Path, tmp_path: Path) -> None:
+    """The one that coordinates its group, and leads some of the stream; the rest of its flow is with those left."""
     keys = tmp_path / "keys"
     configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
     subprocess.run(configure, check=True, capture_output=True)
-    with brokers(3, oci_auth="verify", oci_auth_keys=str(keys), broker_session_timeout_ms=30_000) as three:
-        three.servers[2].kill()
-        three.agree([1, 3])
-        check(sdk, run(sdk, built, {}, three.servers[1].http, str(tmp_path / "config"), COMPARTMENT))
+    beating = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 200}
+    with brokers_over(storage, oci_auth="verify", oci_auth_keys=str(keys), **beating) as three:
+        killed = three.coordinator(1, "followers")
+        asked = next(node for node in three.servers if node != killed)
+        config = str(tmp_path / "config")
+        with started(sdk, built, tmp_path, {}, three.servers[asked].http, config, COMPARTMENT) as program:
+            feed_while_a_broker_dies(program, three, "second", killed)
+            check(sdk, program.result())
 
 
 def check(sdk: Sdk, report: dict[str, Any]) -> None:
     """What the program of a language must have seen."""
+    lines = report.pop("lines")
+    assert set(lines["read"]) == set(VALUES)
+    # Whoever puts again what was refused cannot know whether it is there.
+    assert lines["refused"] or sorted(lines["stored"]) == sorted(VALUES)
+    assert set(lines["stored"]) == set(VALUES)
     reservations = sorted(report["group"].pop("reservations"))
     errors = report.pop("errors")
     assert errors["stream"][:2] == [404, "NotAuthorizedOrNotFound"]

@@ -109,12 +109,11 @@ class Java:
             file = str(_write_properties(login, folder))
             return _values(_java(folder, "-cp", f"{self._folder}:{jars()}", "Secured", file, topic, *values))
 
-    def plainly(self, addresses: str, topic: str, values: Sequence[str]) -> tuple[list[str], str]:
-        """The command that does the same where there are no logins, and its input."""
+    def following(self, addresses: str, topic: str) -> tuple[list[str], list[str]]:
+        """The command that writes the lines of its input and reads them, where there are no logins; its first lines."""
         file = self._folder / "plain.properties"
         file.write_text(f"bootstrap.servers={addresses}\n")
-        words = ("-cp", f"{self._folder}:{jars()}", "Secured", str(file), topic, *values)
-        return _java_command(self._folder, *words), ""
+        return _java_command(self._folder, "-cp", f"{self._folder}:{jars()}", "Secured", str(file), topic), []
 
 
 class KafkaTools:
@@ -175,9 +174,9 @@ class FranzGo:
         }
         return _values(_run([self._program, topic, *values], sent=json.dumps(brings)))
 
-    def plainly(self, addresses: str, topic: str, values: Sequence[str]) -> tuple[list[str], str]:
-        """The command that does the same where there are no logins, and its input."""
-        return [self._program, topic, *values], json.dumps({"address": addresses})
+    def following(self, addresses: str, topic: str) -> tuple[list[str], list[str]]:
+        """See `Java`."""
+        return [self._program, topic], [json.dumps({"address": addresses})]
 
 
 class Kcat:

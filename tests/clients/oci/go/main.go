@@ -1,21 +1,27 @@
-// Runs Oracle's Go SDK against an endpoint, the way its users do, and prints what it saw as one JSON document.
+// Runs Oracle's Go SDK against an endpoint, the way its users do, and prints what it saw as one JSON document. Each line
+// of its input is a message to be put and read.
 // What that must be is said by test_other_sdks.py.
 //
 //	go run . ENDPOINT CONFIG_FILE COMPARTMENT_ID
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"os"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/oracle/oci-go-sdk/v65/common"
 	"github.com/oracle/oci-go-sdk/v65/streaming"
 )
 
-const group = "readers of/2026"
+const (
+	group = "readers of/2026"
+	most  = 2 * time.Minute
+)
 
 var ctx = context.Background()
 
@@ -28,13 +34,18 @@ func main() {
 	admin, err := streaming.NewStreamAdminClientWithConfigurationProvider(config)
 	must(err)
 	admin.Host = endpoint
+	again := common.DefaultRetryPolicyWithoutEventualConsistency()
+	retrying := common.CustomClientConfiguration{RetryPolicy: &again}
+	admin.SetCustomClientConfiguration(retrying)
 
 	first := create(admin, compartment, "first", 2)
-	second := create(admin, compartment, "second", 1)
+	second := create(admin, compartment, "second", 6)
 	client, err := streaming.NewStreamClientWithConfigurationProvider(config, *first.MessagesEndpoint)
 	must(err)
+	client.SetCustomClientConfiguration(retrying)
 
 	report := seen{
+		"lines": follow(client, second),
 		"stream": seen{
 			"name": first.Name, "partitions": first.Partitions, "retention": first.RetentionInHours,
 			"state": first.LifecycleState, "tags": first.FreeformTags,
@@ -61,7 +72,7 @@ func create(admin streaming.StreamAdminClient, compartment, name string, partiti
 		found, ok := answer.Response.(streaming.GetStreamResponse)
 		return !ok || found.LifecycleState != streaming.StreamLifecycleStateActive
 	}
-	wait := common.NewRetryPolicy(50, active, func(common.OCIOperationResponse) time.Duration { return 100 * time.Millisecond })
+	wait := common.NewRetryPolicy(1000, active, func(common.OCIOperationResponse) time.Duration { return 100 * time.Millisecond })
 	found, err := admin.GetStream(ctx, streaming.GetStreamRequest{
 		StreamId: created.Id, RequestMetadata: common.RequestMetadata{RetryPolicy: &wait},
 	})
@@ -88,6 +99,45 @@ func list(admin streaming.StreamAdminClient, compartment string) []string {
 	}
 }
 
+// follow puts each line of the input as it comes, and reads meanwhile as a member of a group; until it has read them all.
+func follow(client streaming.StreamClient, stream streaming.Stream) seen {
+	cursor := join(client, stream.Id, "followers", true)
+	refused, read, missing := 0, []string{}, map[string]bool{}
+	take := func() {
+		answer, err := client.GetMessages(ctx, streaming.GetMessagesRequest{StreamId: stream.Id, Cursor: cursor})
+		must(err)
+		cursor = answer.OpcNextCursor
+		for _, message := range answer.Items {
+			read = append(read, string(message.Value))
+			delete(missing, string(message.Value))
+		}
+	}
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		line := input.Bytes()
+		details := streaming.PutMessagesDetails{Messages: []streaming.PutMessagesDetailsEntry{{Key: line, Value: line}}}
+		request := streaming.PutMessagesRequest{StreamId: stream.Id, PutMessagesDetails: details}
+		answer, err := client.PutMessages(ctx, request)
+		for must(err); *answer.Failures > 0; must(err) {
+			refused++
+			answer, err = client.PutMessages(ctx, request)
+		}
+		missing[string(line)] = true
+		take()
+	}
+	must(input.Err())
+	for until := time.Now().Add(most); len(missing) > 0 && time.Now().Before(until); {
+		take()
+	}
+	stored := []string{}
+	for partition := range *stream.Partitions {
+		for _, message := range drain(client, stream.Id, begin(client, stream.Id, strconv.Itoa(partition))) {
+			stored = append(stored, string(message.Value))
+		}
+	}
+	return seen{"refused": refused, "read": read, "stored": stored}
+}
+
 func put(client streaming.StreamClient, id *string) seen {
 	entries := []streaming.PutMessagesDetailsEntry{{Value: []byte("without a key")}}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -111,9 +161,7 @@ func read(client streaming.StreamClient, stream streaming.Stream) seen {
 	pairs := [][2]any{}
 	var some streaming.Message
 	for _, partition := range []string{"0", "1"} {
-		for _, message := range drain(client, stream.Id, cursor(client, stream.Id, streaming.CreateCursorDetails{
-			Partition: &partition, Type: streaming.CreateCursorDetailsTypeTrimHorizon,
-		})) {
+		for _, message := range drain(client, stream.Id, begin(client, stream.Id, partition)) {
 			var key any
 			if message.Key != nil {
 				key = string(message.Key)
@@ -146,15 +194,9 @@ func read(client streaming.StreamClient, stream streaming.Stream) seen {
 }
 
 func groups(client streaming.StreamClient, id *string) seen {
-	created, err := client.CreateGroupCursor(ctx, streaming.CreateGroupCursorRequest{
-		StreamId: id, CreateGroupCursorDetails: streaming.CreateGroupCursorDetails{
-			Type: streaming.CreateGroupCursorDetailsTypeTrimHorizon, GroupName: common.String(group),
-			InstanceName: common.String("one"), CommitOnGet: common.Bool(false), TimeoutInMs: common.Int(30000),
-		},
-	})
-	must(err)
 	report := seen{}
-	first, err := client.GetMessages(ctx, streaming.GetMessagesRequest{StreamId: id, Cursor: created.Value, Limit: common.Int(100)})
+	joined := join(client, id, group, false)
+	first, err := client.GetMessages(ctx, streaming.GetMessagesRequest{StreamId: id, Cursor: joined, Limit: common.Int(100)})
 	must(err)
 	report["read"] = len(first.Items)
 	beat, err := client.ConsumerHeartbeat(ctx, streaming.ConsumerHeartbeatRequest{StreamId: id, Cursor: first.OpcNextCursor})
@@ -210,6 +252,23 @@ func remove(admin streaming.StreamAdminClient, id *string) (any, any) {
 	found, err := admin.GetStream(ctx, streaming.GetStreamRequest{StreamId: id})
 	must(err)
 	return work.Status, found.LifecycleState
+}
+
+func join(client streaming.StreamClient, id *string, name string, commit bool) *string {
+	created, err := client.CreateGroupCursor(ctx, streaming.CreateGroupCursorRequest{
+		StreamId: id, CreateGroupCursorDetails: streaming.CreateGroupCursorDetails{
+			Type: streaming.CreateGroupCursorDetailsTypeTrimHorizon, GroupName: &name,
+			InstanceName: common.String("one"), CommitOnGet: &commit, TimeoutInMs: common.Int(120000),
+		},
+	})
+	must(err)
+	return created.Value
+}
+
+func begin(client streaming.StreamClient, id *string, partition string) *string {
+	return cursor(client, id, streaming.CreateCursorDetails{
+		Partition: &partition, Type: streaming.CreateCursorDetailsTypeTrimHorizon,
+	})
 }
 
 func cursor(client streaming.StreamClient, id *string, details streaming.CreateCursorDetails) *string {

@@ -1,13 +1,15 @@
 // Runs Oracle's Java SDK against an endpoint, the way its users do, and prints what it saw as one JSON document.
-// What that must be is said by test_other_sdks.py.
+// Each line of its input is a message to be put and read. What it must see is said by test_other_sdks.py.
 //
 //   java -cp 'target/dependency/*' Flow.java ENDPOINT CONFIG_FILE COMPARTMENT_ID
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.oracle.bmc.ClientConfiguration;
 import com.oracle.bmc.auth.ConfigFileAuthenticationDetailsProvider;
 import com.oracle.bmc.model.BmcException;
+import com.oracle.bmc.retrier.RetryConfiguration;
 import com.oracle.bmc.streaming.StreamAdminClient;
 import com.oracle.bmc.streaming.StreamClient;
 import com.oracle.bmc.streaming.model.CreateCursorDetails;
@@ -16,6 +18,7 @@ import com.oracle.bmc.streaming.model.CreateStreamDetails;
 import com.oracle.bmc.streaming.model.Message;
 import com.oracle.bmc.streaming.model.PutMessagesDetails;
 import com.oracle.bmc.streaming.model.PutMessagesDetailsEntry;
+import com.oracle.bmc.streaming.model.PutMessagesResult;
 import com.oracle.bmc.streaming.model.Stream;
 import com.oracle.bmc.streaming.model.StreamSummary;
 import com.oracle.bmc.streaming.model.UpdateGroupDetails;
@@ -33,15 +36,23 @@ import com.oracle.bmc.streaming.requests.PutMessagesRequest;
 import com.oracle.bmc.streaming.requests.UpdateGroupRequest;
 import com.oracle.bmc.waiter.FixedTimeDelayStrategy;
 import com.oracle.bmc.waiter.MaxTimeTerminationStrategy;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.Date;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 
 public class Flow {
     private static final String GROUP = "readers of/2026";
+    private static final long MOST_MS = 120_000;
+    private static final ClientConfiguration RETRYING = ClientConfiguration.builder()
+            .retryConfiguration(RetryConfiguration.SDK_DEFAULT_RETRY_CONFIGURATION)
+            .build();
 
     private final StreamAdminClient admin;
     private final String compartment;
@@ -54,7 +65,7 @@ public class Flow {
 
     public static void main(String[] arguments) throws Exception {
         var provider = new ConfigFileAuthenticationDetailsProvider(arguments[1], "DEFAULT");
-        try (var admin = StreamAdminClient.builder().endpoint(arguments[0]).build(provider)) {
+        try (var admin = StreamAdminClient.builder().configuration(RETRYING).endpoint(arguments[0]).build(provider)) {
             var report = new Flow(admin, arguments[2]).run(provider);
             System.out.println(new ObjectMapper().writeValueAsString(report));
         }
@@ -62,9 +73,10 @@ public class Flow {
 
     private Map<String, Object> run(ConfigFileAuthenticationDetailsProvider provider) throws Exception {
         var first = create("first", 2);
-        var second = create("second", 1);
-        try (var made = StreamClient.builder().stream(first).build(provider)) {
+        var second = create("second", 6);
+        try (var made = StreamClient.builder().configuration(RETRYING).stream(first).build(provider)) {
             client = made;
+            var lines = follow(second);
             var stream = Map.of(
                     "name", first.getName(),
                     "partitions", first.getPartitions(),
@@ -79,8 +91,8 @@ public class Flow {
             var deleted = remove(first.getId());
             remove(second.getId());
             return Map.of(
-                    "stream", stream, "listed", listed, "put", put, "read", read, "group", group, "errors", errors,
-                    "deleted", deleted);
+                    "lines", lines, "stream", stream, "listed", listed, "put", put, "read", read, "group", group,
+                    "errors", errors, "deleted", deleted);
         }
     }
 
@@ -98,7 +110,7 @@ public class Flow {
     private Stream await(String id, Stream.LifecycleState state) throws Exception {
         // Waits of milliseconds where the SDK's own would be half a minute.
         var asked = GetStreamRequest.builder().streamId(id).build();
-        var end = new MaxTimeTerminationStrategy(10_000);
+        var end = new MaxTimeTerminationStrategy(MOST_MS);
         return admin.getWaiters().forStream(asked, state, end, new FixedTimeDelayStrategy(100)).execute().getStream();
     }
 
@@ -117,6 +129,49 @@ public class Flow {
         return names;
     }
 
+    /** Puts each line of the input as it comes, and reads meanwhile as a member of a group; until it has read them all. */
+    private Map<String, Object> follow(Stream stream) throws IOException {
+        var id = stream.getId();
+        var get = GetMessagesRequest.builder().streamId(id).cursor(join(id, "followers", true));
+        var read = new ArrayList<String>();
+        var missing = new HashSet<String>();
+        var refused = 0;
+        try (var input = new BufferedReader(new InputStreamReader(System.in, UTF_8))) {
+            for (String line; (line = input.readLine()) != null; ) {
+                var bytes = line.getBytes(UTF_8);
+                var entries = List.of(PutMessagesDetailsEntry.builder().key(bytes).value(bytes).build());
+                while (put(id, entries).getFailures() > 0) {
+                    refused++;
+                }
+                missing.add(line);
+                missing.removeAll(take(get, read));
+            }
+        }
+        var until = System.currentTimeMillis() + MOST_MS;
+        while (!missing.isEmpty() && System.currentTimeMillis() < until) {
+            missing.removeAll(take(get, read));
+        }
+        var stored = new ArrayList<String>();
+        for (var partition = 0; partition < stream.getPartitions(); partition++) {
+            var start = CreateCursorDetails.builder().partition(String.valueOf(partition));
+            stored.addAll(values(drain(id, start.type(CreateCursorDetails.Type.TrimHorizon))));
+        }
+        return Map.of("refused", refused, "read", read, "stored", stored);
+    }
+
+    /** Gets once, with the cursor of the answer before; the values that came, which `read` has too. */
+    private List<String> take(GetMessagesRequest.Builder get, List<String> read) {
+        var answer = client.getMessages(get.build());
+        get.cursor(answer.getOpcNextCursor());
+        var came = values(answer.getItems());
+        read.addAll(came);
+        return came;
+    }
+
+    private static List<String> values(List<Message> messages) {
+        return messages.stream().map(message -> new String(message.getValue(), UTF_8)).toList();
+    }
+
     private Map<String, Object> put(String id) {
         var entries = new ArrayList<PutMessagesDetailsEntry>();
         entries.add(PutMessagesDetailsEntry.builder().value("without a key".getBytes(UTF_8)).build());
@@ -124,14 +179,18 @@ public class Flow {
             var value = ("of " + name).getBytes(UTF_8);
             entries.add(PutMessagesDetailsEntry.builder().key(name.getBytes(UTF_8)).value(value).build());
         }
-        var details = PutMessagesDetails.builder().messages(entries).build();
-        var answer = client.putMessages(PutMessagesRequest.builder().streamId(id).putMessagesDetails(details).build())
-                .getPutMessagesResult();
+        var answer = put(id, entries);
         var wrong = answer.getEntries().stream()
                 .filter(entry -> entry.getError() != null || entry.getOffset() == null
                         || entry.getPartition() == null || entry.getTimestamp() == null)
                 .count();
         return Map.of("failures", answer.getFailures(), "entries", answer.getEntries().size(), "errors", wrong);
+    }
+
+    private PutMessagesResult put(String id, List<PutMessagesDetailsEntry> entries) {
+        var details = PutMessagesDetails.builder().messages(entries).build();
+        return client.putMessages(PutMessagesRequest.builder().streamId(id).putMessagesDetails(details).build())
+                .getPutMessagesResult();
     }
 
     private Map<String, Object> read(Stream stream) {
@@ -164,17 +223,8 @@ public class Flow {
     }
 
     private Map<String, Object> groups(String id) {
-        var details = CreateGroupCursorDetails.builder()
-                .type(CreateGroupCursorDetails.Type.TrimHorizon)
-                .groupName(GROUP)
-                .instanceName("one")
-                .commitOnGet(false)
-                .timeoutInMs(30_000)
-                .build();
-        var created = client.createGroupCursor(
-                CreateGroupCursorRequest.builder().streamId(id).createGroupCursorDetails(details).build());
         var get = GetMessagesRequest.builder().streamId(id);
-        var first = client.getMessages(get.cursor(created.getCursor().getValue()).limit(100).build());
+        var first = client.getMessages(get.cursor(join(id, GROUP, false)).limit(100).build());
         var beat = client.consumerHeartbeat(
                 ConsumerHeartbeatRequest.builder().streamId(id).cursor(first.getOpcNextCursor()).build());
         var committed = client.consumerCommit(
@@ -195,6 +245,20 @@ public class Flow {
                 "name", group.getGroupName(),
                 "reservations", reservations,
                 "after update", again.getItems().size());
+    }
+
+    private String join(String id, String group, boolean commit) {
+        var details = CreateGroupCursorDetails.builder()
+                .type(CreateGroupCursorDetails.Type.TrimHorizon)
+                .groupName(group)
+                .instanceName("one")
+                .commitOnGet(commit)
+                .timeoutInMs(120_000)
+                .build();
+        return client.createGroupCursor(
+                        CreateGroupCursorRequest.builder().streamId(id).createGroupCursorDetails(details).build())
+                .getCursor()
+                .getValue();
     }
 
     private Map<String, Object> failures(String id) {

@@ -1,34 +1,38 @@
 // Runs Oracle's TypeScript SDK against an endpoint, the way its users do, and prints what it saw as one JSON document.
-// What that must be is said by test_other_sdks.py.
+// Each line of its input is a message to be put and read. What it must see is said by test_other_sdks.py.
 //
 //   node built/flow.js ENDPOINT CONFIG_FILE COMPARTMENT_ID
 
 import * as common from "oci-common";
 import * as streaming from "oci-streaming";
+import * as readline from "readline";
 
 type Json = Record<string, unknown>;
 const { CreateCursorDetails, CreateGroupCursorDetails, Stream, UpdateGroupDetails } = streaming.models;
 
 const GROUP = "readers of/2026";
+const MOST_MS = 120_000;
+const RETRYING = { retryConfiguration: common.OciSdkDefaultRetryConfiguration };
 const [endpoint, file, compartmentId] = process.argv.slice(2);
 const provider = new common.ConfigFileAuthenticationDetailsProvider(file);
 // Waits of milliseconds where the SDK's own would be half a minute.
 const waiting = {
-  terminationStrategy: new common.MaxTimeTerminationStrategy(10),
+  terminationStrategy: new common.MaxTimeTerminationStrategy(MOST_MS / 1000),
   delayStrategy: new common.FixedTimeDelayStrategy(0.1),
 };
 
 async function main(): Promise<void> {
-  const admin = new streaming.StreamAdminClient({ authenticationDetailsProvider: provider });
+  const admin = new streaming.StreamAdminClient({ authenticationDetailsProvider: provider }, RETRYING);
   admin.endpoint = endpoint;
   admin.createWaiters(waiting);
 
   const first = await create(admin, "first", 2);
-  const second = await create(admin, "second", 1);
-  const client = new streaming.StreamClient({ authenticationDetailsProvider: provider });
+  const second = await create(admin, "second", 6);
+  const client = new streaming.StreamClient({ authenticationDetailsProvider: provider }, RETRYING);
   client.endpoint = first.messagesEndpoint;
 
   const report: Json = {
+    lines: await follow(client, second),
     stream: {
       name: first.name,
       partitions: first.partitions,
@@ -72,6 +76,41 @@ async function list(admin: streaming.StreamAdminClient): Promise<string[]> {
   return names;
 }
 
+/** Puts each line of the input as it comes, and reads meanwhile as a member of a group; until it has read them all. */
+async function follow(client: streaming.StreamClient, stream: streaming.models.Stream): Promise<Json> {
+  const streamId = stream.id;
+  let cursor = await join(client, streamId, "followers", true);
+  const read: string[] = [];
+  const missing = new Set<string>();
+  const take = async () => {
+    const answer = await client.getMessages({ streamId, cursor });
+    cursor = answer.opcNextCursor;
+    for (const value of answer.items.map((message) => decoded(message.value))) {
+      read.push(value);
+      missing.delete(value);
+    }
+  };
+  let refused = 0;
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const putMessagesDetails = { messages: [{ key: encoded(line), value: encoded(line) }] };
+    while ((await client.putMessages({ streamId, putMessagesDetails })).putMessagesResult.failures > 0) {
+      refused++;
+    }
+    missing.add(line);
+    await take();
+  }
+  for (const until = Date.now() + MOST_MS; missing.size > 0 && Date.now() < until; ) {
+    await take();
+  }
+  const stored: string[] = [];
+  for (let partition = 0; partition < stream.partitions; partition++) {
+    const createCursorDetails = { partition: `${partition}`, type: CreateCursorDetails.Type.TrimHorizon };
+    const answer = await client.createCursor({ streamId, createCursorDetails });
+    stored.push(...(await drain(client, streamId, answer.cursor.value)).map((message) => decoded(message.value)));
+  }
+  return { refused, read, stored };
+}
+
 async function put(client: streaming.StreamClient, streamId: string): Promise<Json> {
   const messages: streaming.models.PutMessagesDetailsEntry[] = [{ value: encoded("without a key") }];
   for (const name of ["a", "b", "c", "d", "e", "f"]) {
@@ -110,17 +149,8 @@ async function read(client: streaming.StreamClient, stream: streaming.models.Str
 }
 
 async function groups(client: streaming.StreamClient, streamId: string): Promise<Json> {
-  const created = await client.createGroupCursor({
-    streamId,
-    createGroupCursorDetails: {
-      type: CreateGroupCursorDetails.Type.TrimHorizon,
-      groupName: GROUP,
-      instanceName: "one",
-      commitOnGet: false,
-      timeoutInMs: 30000,
-    },
-  });
-  const first = await client.getMessages({ streamId, cursor: created.cursor.value, limit: 100 });
+  const joined = await join(client, streamId, GROUP, false);
+  const first = await client.getMessages({ streamId, cursor: joined, limit: 100 });
   const beat = await client.consumerHeartbeat({ streamId, cursor: first.opcNextCursor });
   const committed = await client.consumerCommit({ streamId, cursor: beat.cursor.value });
   const empty = await client.getMessages({ streamId, cursor: committed.cursor.value });
@@ -142,6 +172,20 @@ async function groups(client: streaming.StreamClient, streamId: string): Promise
     ]),
     "after update": again.items.length,
   };
+}
+
+async function join(client: streaming.StreamClient, streamId: string, groupName: string, commitOnGet: boolean) {
+  const created = await client.createGroupCursor({
+    streamId,
+    createGroupCursorDetails: {
+      type: CreateGroupCursorDetails.Type.TrimHorizon,
+      groupName,
+      instanceName: "one",
+      commitOnGet,
+      timeoutInMs: 120_000,
+    },
+  });
+  return created.cursor.value;
 }
 
 async function failures(client: streaming.StreamClient, streamId: string): Promise<Json> {

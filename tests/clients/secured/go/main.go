@@ -1,10 +1,13 @@
-// Writes records and reads them back as a member of a group: TOPIC VALUE..., with the login as JSON on standard input.
+// Writes records and reads them back as a member of a group: TOPIC VALUE..., with the login as JSON in the first line of
+// standard input.
 //
-// Without an authority it neither logs in nor asks for TLS. It prints the values as a JSON list. Where it is not let in, or does not believe the server, it prints why and ends
-// with status 3.
+// Without an authority it neither logs in nor asks for TLS. Without values it writes each further line of its input as it
+// comes, and reads all the while. In the end it prints the values as a JSON list. Where it is not let in, or does not
+// believe the server, it prints why and ends with status 3.
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,7 +29,8 @@ import (
 
 const (
 	refused = 3
-	most    = 60 * time.Second
+	most    = 120 * time.Second
+	longest = 1 << 20 // bytes of a line: a login has a token
 )
 
 type login struct {
@@ -35,13 +39,23 @@ type login struct {
 
 func main() {
 	var given login
-	must(json.NewDecoder(os.Stdin).Decode(&given))
+	input := bufio.NewScanner(os.Stdin)
+	input.Buffer(nil, longest)
+	if !input.Scan() {
+		panic("no login")
+	}
+	must(json.Unmarshal(input.Bytes(), &given))
 	topic, values := os.Args[1], os.Args[2:]
 	options := given.options()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	write(ctx, options, topic, values)
-	found := read(ctx, options, topic, len(values))
+	var found []string
+	if len(values) == 0 {
+		found = follow(ctx, options, topic, input)
+	} else {
+		write(ctx, options, topic, values)
+		found = read(ctx, options, topic, len(values))
+	}
 	must(json.NewEncoder(os.Stdout).Encode(found))
 }
 
@@ -100,18 +114,60 @@ func write(ctx context.Context, options []kgo.Opt, topic string, values []string
 }
 
 func read(ctx context.Context, options []kgo.Opt, topic string, count int) []string {
+	client := member(options, topic)
+	defer client.Close()
+	found := []string{}
+	for len(found) < count {
+		found = append(found, take(ctx, client)...)
+	}
+	return found
+}
+
+// follow writes each line of the input as it comes, and reads meanwhile; what it has read when it has seen them all.
+func follow(ctx context.Context, options []kgo.Opt, topic string, input *bufio.Scanner) []string {
+	client := member(append(options, kgo.DefaultProduceTopic(topic)), topic)
+	defer client.Close()
+	found, missing := []string{}, map[string]bool{}
+	see := func(values []string) {
+		found = append(found, values...)
+		for _, value := range values {
+			delete(missing, value)
+		}
+	}
+	for input.Scan() {
+		line := input.Text()
+		must(client.ProduceSync(ctx, kgo.KeyStringRecord(line, line)).FirstErr())
+		missing[line] = true
+		see(take(nil, client))
+	}
+	must(input.Err())
+	for len(missing) > 0 {
+		see(take(ctx, client))
+	}
+	return found
+}
+
+func member(options []kgo.Opt, topic string) *kgo.Client {
 	reading := []kgo.Opt{
 		kgo.ConsumerGroup(topic), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}
 	client, err := kgo.NewClient(append(options, reading...)...)
 	must(err)
-	defer client.Close()
-	found := []string{}
-	for len(found) < count {
-		fetches := client.PollFetches(ctx)
-		must(fetches.Err())
-		fetches.EachRecord(func(record *kgo.Record) { found = append(found, string(record.Value)) })
+	return client
+}
+
+// take polls once; without a context it waits for nothing.
+func take(ctx context.Context, client *kgo.Client) []string {
+	fetches := client.PollFetches(ctx)
+	for _, failed := range fetches.Errors() {
+		// A group that has lost its coordinator: the library tells of it, and joins again by itself.
+		var lost *kgo.ErrGroupSession
+		if !errors.As(failed.Err, &lost) {
+			must(failed.Err)
+		}
 	}
+	found := []string{}
+	fetches.EachRecord(func(record *kgo.Record) { found = append(found, string(record.Value)) })
 	return found
 }
 
