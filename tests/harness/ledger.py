@@ -133,7 +133,7 @@ class Ledger:
         self.acknowledged_count += 1
 
     def wait_for(self, count: int) -> None:
-        """Take delivery reports until `count` records in all are acknowledged. Raises LedgerBroken after `_PATIENCE_S`."""
+        """Take delivery reports until `count` records in all are acknowledged. LedgerBroken after `_PATIENCE_S`."""
         self._wait_until(lambda: self.acknowledged_count >= count, f"{count} acknowledgements")
 
     def settle(self) -> None:
