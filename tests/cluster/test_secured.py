@@ -91,7 +91,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "super_users": f"User:{config['user']}",
         "oci_auth": "verify",
         "oci_auth_keys": folder / "keys",
-        "broker_session_timeout_ms": 3_000,
+        # They have to find each other soon, and none of them is to be taken for dead.
+        "broker_session_timeout_ms": 60_000,
         "broker_heartbeat_interval_ms": 300,
         "arguments": ["--http", "https://127.0.0.1:0", "--bootstrap-user", str(folder / "first")],
     }
@@ -138,13 +139,13 @@ def test_puts_reach_every_leader_and_groups_their_coordinators(secured: Secured)
 
 def test_kafka_clients_log_in_at_every_broker_and_are_asked_about_there(secured: Secured) -> None:
     jane = AdminClient(secured.kafka(secured.servers[0]))
-    jane.create_topics([NewTopic("flights", PARTITIONS)])["flights"].result(30)
+    jane.create_topics([NewTopic("flights", PARTITIONS)])["flights"].result(60)
     joe = UserScramCredentialUpsertion("joe", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"secret")
-    jane.alter_user_scram_credentials([joe])["joe"].result(30)
+    jane.alter_user_scram_credentials([joe])["joe"].result(60)
     producer = Producer(secured.kafka(secured.servers[1], mechanism="PLAIN"))
     for number in range(60):
         producer.produce("flights", f"{number}")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(secured.kafka(secured.servers[2]) | {"group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["flights"])
     assert {each.value() for each in consumer.consume(60, 60)} == {b"%d" % number for number in range(60)}
@@ -167,7 +168,7 @@ def test_ways_between_brokers_are_closed_to_everybody_else(secured: Secured) -> 
         ("POST", "/headrace/append?cluster=default&topic=x&id=0&partition=0", forged),
         ("GET", f"/20180418/streams/{stream}/groups/g", forged),
     ):
-        connection = http.client.HTTPSConnection(place, timeout=30, context=context)
+        connection = http.client.HTTPSConnection(place, timeout=60, context=context)
         connection.request(method, path, b"x" if method == "POST" else None, headers)
         assert connection.getresponse().status == 401
         connection.close()

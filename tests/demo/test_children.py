@@ -18,7 +18,7 @@ class Inbox(queue.SimpleQueue[Heard]):
         self.put(message)
 
     def next(self) -> Heard:
-        return self.get(timeout=30)
+        return self.get(timeout=120)
 
 
 def test_a_child_is_heard_to_its_end(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_child_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 
         ended = select.poll()
         ended.register(descriptor, select.POLLIN)
-        assert ended.poll(60_000)
+        assert ended.poll(120_000)
     finally:
         os.close(descriptor)
 

@@ -55,7 +55,9 @@ def values(kafka: str, topic: str) -> list[dict[str, Any]]:
     consumer.assign([place])
     found: list[dict[str, Any]] = []
     while len(found) < rest:
-        found += [json.loads(message.value() or b"") for message in consumer.consume(rest, 10)]
+        # What comes instead of a record is about a connection, which the client makes again.
+        records = [message for message in consumer.consume(rest, 10) if message.error() is None]
+        found += [json.loads(message.value() or b"") for message in records]
     consumer.close()
     return found
 

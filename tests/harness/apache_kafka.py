@@ -25,7 +25,7 @@ from tests.harness.ports import free_ports
 USER, PASSWORD = "alice", "the-secret"
 _ROOT = Path(__file__).parents[2]
 _POM = _ROOT / "tests" / "spark" / "apache_kafka" / "pom.xml"
-_FETCH_S, _FORMAT_S, _START_S = 600, 60, 60
+_FETCH_S, _FORMAT_S, _START_S = 600, 240, 240
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}

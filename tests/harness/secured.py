@@ -73,7 +73,7 @@ class SecuredServer(msgspec.Struct):
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(name, credential, PASSWORD.encode())
         admin = AdminClient(self.kafka())
-        admin.alter_user_scram_credentials([wanted])[name].result(30)
+        admin.alter_user_scram_credentials([wanted])[name].result(60)
 
     def allow(self, name: str, operation: AclOperation, **resource: str) -> None:
         """Allow a user an operation on `topic` or `group`."""
@@ -89,16 +89,16 @@ class SecuredServer(msgspec.Struct):
         )
         admin = AdminClient(self.kafka())
         for done in admin.create_acls([rule]).values():
-            done.result(30)
+            done.result(60)
 
     def fill(self, topic: str, partitions: int, values: list[bytes]) -> None:
         """Make a topic with these values, dealt out to its partitions."""
         admin = AdminClient(self.kafka())
-        admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
         producer = Producer(self.kafka())
         for number, value in enumerate(values):
             producer.produce(topic, value, partition=number % partitions)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
 
 @contextlib.contextmanager

@@ -19,5 +19,6 @@ def broker() -> Iterator[Server]:
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """A folder for tables and checkpoints. Unlike `tmp_path` it does not outlive the test: they are big."""
-    with tempfile.TemporaryDirectory() as folder:
+    # A task that Spark has given up may still write into it.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         yield Path(folder)

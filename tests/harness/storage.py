@@ -80,11 +80,24 @@ class BareStorage:
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove the topic with everything it has."""
-        keys = [self._keys.topics, self._keys.epoch, self._keys.deleted, self._keys.view, self._keys.changes]
-        self._run("remove_topic", keys, [_EPOCH, "begin", str(topic.id), "default", topic.name])
-        for stream in topic.streams:
-            self._redis.delete(stream, state_of(stream))
-        self._run("remove_topic", keys, [_EPOCH, "end", str(topic.id)])
+        self._delete(self._redis, topic)
+
+    def replace_topic(self, topic: Topic) -> Topic:
+        """Delete the topic and make it again, empty, in one step: no reader finds that there is none."""
+        topic_id = uuid4()
+        streams = tuple(self._keys.stream(topic.name, number, topic_id.hex[:8]) for number in range(topic.partitions))
+        made = Topic(name=topic.name, id=topic_id, streams=streams, config=topic.config, created_ms=0)
+        with self._redis.pipeline(transaction=True) as steps:
+            self._delete(steps, topic)
+            keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes]
+            self._run("put_topic", keys, [_EPOCH, "create", "default", made.name, registry.encode(made), b""], steps)
+            before = len(steps)
+            for stream in made.streams:
+                self._open(steps, made, stream)
+            answers = steps.execute()[before:]
+        for stream, (term, _, end, *_) in zip(made.streams, answers, strict=True):
+            self._ends[stream] = int(term), int(end)
+        return made
 
     def append(self, topic: Topic, partition: int, records: Iterable[Fields], *, codec: int = 0) -> int:
         """Append one batch; its base offset."""
@@ -126,9 +139,19 @@ class BareStorage:
     def _store(self, topic: Topic, action: str) -> None:
         self._put(topic, action)
         for stream in topic.streams:
-            keys = [stream, state_of(stream), foreign_of(stream)]
-            term, _, end, *_ = self._run("open", keys, [_EPOCH, 0, "create", topic.id.hex, ""])
+            term, _, end, *_ = self._open(self._redis, topic, stream)
             self._ends[stream] = int(term), int(end)
+
+    def _open(self, link: Any, topic: Topic, stream: str) -> Any:
+        keys = [stream, state_of(stream), foreign_of(stream)]
+        return self._run("open", keys, [_EPOCH, 0, "create", topic.id.hex, ""], link)
+
+    def _delete(self, link: Any, topic: Topic) -> None:
+        keys = [self._keys.topics, self._keys.epoch, self._keys.deleted, self._keys.view, self._keys.changes]
+        self._run("remove_topic", keys, [_EPOCH, "begin", str(topic.id), "default", topic.name], link)
+        for stream in topic.streams:
+            link.delete(stream, state_of(stream))
+        self._run("remove_topic", keys, [_EPOCH, "end", str(topic.id)], link)
 
     def _put(self, topic: Topic, action: str) -> None:
         keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes]
@@ -136,8 +159,8 @@ class BareStorage:
         arguments = [_EPOCH, action, "default", topic.name, registry.encode(topic), before]
         assert self._run("put_topic", keys, arguments)
 
-    def _run(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
-        return self._redis.eval(script(name).text, len(keys), *keys, *arguments)
+    def _run(self, name: str, keys: list[str], arguments: list[Any], link: Any = None) -> Any:
+        return (self._redis if link is None else link).eval(script(name).text, len(keys), *keys, *arguments)
 
 
 @contextlib.contextmanager

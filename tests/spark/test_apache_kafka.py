@@ -4,14 +4,14 @@ KAFKA_BOOTSTRAP=HOST:PORT takes a broker that runs already, without login; else 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from tests.harness.apache_kafka import PASSWORD, USER, ApacheKafka, apache_kafka
 
 from .conftest import DAY
@@ -19,8 +19,9 @@ from .conftest import DAY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.maven, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.maven, pytest.mark.timeout(1800)]
 GIVEN = os.environ.get("KAFKA_BOOTSTRAP")
+_latest: Callable[[], OffsetSpec] = OffsetSpec.latest
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -53,6 +54,13 @@ def produce(
     for number in numbers:
         producer.produce(topic, b"%d" % number, b"k%d" % number, partition, timestamp=DAY + number)
     assert producer.flush(60) == 0
+
+
+def end_of(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
+    """Where the log of the topic's first partition ends for such readers."""
+    place = TopicPartition(topic, 0)
+    found = admin.list_offsets({place: _latest()}, isolation_level=isolation)[place].result(60)
+    return int(found.offset)
 
 
 class Query:
@@ -124,13 +132,16 @@ def test_aborted_transactions_and_control_batches_are_left_out(
 ) -> None:
     name = create(admin)
     producer = Producer({"bootstrap.servers": kafka.plain, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for number, commit in enumerate((True, False, True, False, True)):
         producer.begin_transaction()
         for record in range(10):
             producer.produce(name, b"%d" % (number * 10 + record))
         producer.flush(60)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(120)
+    # Kafka answers when it has decided; that the log tells of it comes after.
+    while end_of(admin, name, IsolationLevel.READ_COMMITTED) < end_of(admin, name, IsolationLevel.READ_UNCOMMITTED):
+        pass
     options = {"kafka__bootstrap__servers": kafka.plain, "subscribe": name, "startingOffsets": "earliest"}
     committed = Query(spark, tmp_path / "one", **options, kafka__isolation__level="read_committed").run()
     assert sorted(row[2] for row in committed.rows) == [n for n in range(50) if n // 10 % 2 == 0]

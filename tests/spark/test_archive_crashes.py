@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from deltalake import DeltaTable
+from tests.harness.processes import kill_session, of_session
 from tests.harness.wire import Wire
 
 from headrace.testing import Server
@@ -54,20 +55,12 @@ def send(server: Server, partition: int, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def processes(session: int) -> Iterator[tuple[int, str]]:
-    """Processes of a session, with their command lines."""
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                yield int(entry.name), (entry / "cmdline").read_text().replace("\0", " ")
-
-
-def kill(session: int, part: str = "") -> int:
+def kill(session: int, part: str) -> int:
     """SIGKILL to all processes of a session whose command line has a part; how many."""
     killed = 0
-    for pid, command in list(processes(session)):
+    for pid, command in list(of_session(session)):
         if part in command:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
     return killed
@@ -89,7 +82,7 @@ def archive(settings: dict[str, Any], folder: Path, step: str = "", batch: int =
 def test_each_record_is_in_the_table_once(victim: str, step: str, folder: Path) -> None:
     with Server(folder / "data") as server:
         admin = AdminClient({"bootstrap.servers": server.kafka})
-        admin.create_topics([NewTopic("t", 2)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 2)])["t"].result(60)
         for partition in (0, 1):
             send(server, partition, RECORDS)
         settings = {
@@ -107,7 +100,7 @@ def test_each_record_is_in_the_table_once(victim: str, step: str, folder: Path) 
             assert process.stdout.readline() == f"{step}\n"
             counts(folder / "table")
             if victim == "driver":
-                assert kill(process.pid) > 1
+                assert kill_session(process.pid) > 1
                 shutil.rmtree(folder / "checkpoint")
             elif victim == "storage":
                 server.kill()
@@ -116,13 +109,13 @@ def test_each_record_is_in_the_table_once(victim: str, step: str, folder: Path) 
             else:
                 assert kill(process.pid, {"jvm": "java", "worker": "pyspark.daemon"}[victim]) > 0
             # A partition more, which the run that goes on, or the next one, has to find.
-            admin.create_partitions([NewPartitions("t", 3)])["t"].result(30)
+            admin.create_partitions([NewPartitions("t", 3)])["t"].result(60)
             send(server, 2, RECORDS // 2)
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write("go\n")
                 process.stdin.close()
             status = process.wait(300)
-            kill(process.pid)
+            kill_session(process.pid)
         assert (status == 0) is (victim in {"worker", "storage"})
         with archive(settings, folder) as process:
             assert process.wait(300) == 0

@@ -68,7 +68,7 @@ def places() -> Iterator[tuple[Shell, ObjectStore]]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_commands_that_archive(places: tuple[Shell, ObjectStore]) -> None:
     shell, store = places
     assert len(ARCHIVING) == 4
@@ -76,7 +76,7 @@ def test_the_commands_that_archive(places: tuple[Shell, ObjectStore]) -> None:
     options = "".join(f" --storage-option {name}={text}" for name, text in store.options.items())
     catalog = f"sqlite:///$PWD/catalog.db --iceberg-option warehouse=file://$PWD/warehouse{options}"
     for command in ARCHIVING:
-        said = shell.run(command.replace("https://catalog.example.org", catalog) + " --once 2>&1", seconds=200)
+        said = shell.run(command.replace("https://catalog.example.org", catalog) + " --once 2>&1", seconds=400)
         assert "archived " in said.splitlines()[-1], said
     for table in ("flights-table", "lake/flights", "lake/orders"):
         shell.run(f"python -c 'from deltalake import DeltaTable as D; assert D(\"{table}\").count() == 10'")

@@ -49,7 +49,7 @@ def test_a_client_reads_and_writes_topics_and_tables(remote: "SparkSession", bro
     ):
         query = frame.writeStream.format(name).options(**options)
         query = query.option("checkpointLocation", str(tmp_path / name))
-        assert query.trigger(availableNow=True).start().awaitTermination(60)
+        assert query.trigger(availableNow=True).start().awaitTermination(240)
     odd = list(range(1, 200, 2))
     assert sorted(DeltaTable(tmp_path / "table").to_pyarrow_table().column("n").to_pylist()) == odd
     back = remote.read.format("headrace").options(**where, subscribe="remote-out").load()

@@ -1,10 +1,6 @@
 """`format("headrace.delta")`: rows into a Delta table once, whatever comes again; read by delta-rs, not by Spark."""
 
 import datetime as dt
-import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
+from tests.harness.store import object_store
 
 from headrace.spark.delta import options as delta_options
 from headrace.spark.delta import table as delta_table
@@ -34,18 +31,8 @@ NOON = dt.datetime(2026, 11, 23, 12, 0, 0, 123_456, dt.UTC)
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[dict[str, str]]:
     """The options of a bucket `lake` in an object store of this test's own."""
-    # A process of its own: delta-rs holds the interpreter while it waits for the store.
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as store:
-        try:
-            assert store.stderr is not None
-            endpoint = next(found[1] for line in store.stderr if (found := re.search(r"Running on (http://\S+)", line)))
-            created = urllib.request.Request(f"{endpoint}/lake", method="PUT")
-            urllib.request.urlopen(created, timeout=60).close()
-            key = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-            yield {"aws_endpoint_url": endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **key}
-        finally:
-            store.kill()
+    with object_store() as store:
+        yield store.options
 
 
 def rows(start: int, stop: int) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+_PATIENCE_MS = 120_000
 
 
 def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:
@@ -62,7 +63,7 @@ def test_positions_are_committed_without_joining(broker: Server) -> None:
     committer.commit(offsets("committed", {0: 3}))
     assert positions(broker, "committed-group") == {0: 3, 1: 4}
     consumer = Consumer({"bootstrap.servers": broker.kafka, "group.id": "committed-group"})
-    assert [found.offset for found in consumer.committed([TopicPartition("committed", 0)], 10)] == [3]
+    assert [found.offset for found in consumer.committed([TopicPartition("committed", 0)], 60)] == [3]
     consumer.close()
 
 
@@ -114,7 +115,7 @@ def test_a_listener_commits_the_end_of_every_batch(broker: Server, spark: "Spark
         reader = spark.readStream.format("headrace").option("redis", broker.storage)
         frame = reader.option("subscribe", "listened").option("startingOffsets", "earliest").load()
         assert read_all(frame, scratch, "listened") == 10
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
         assert listener.error is None
         assert positions(broker, "listened-group") == {0: 10}
         assert positions(broker, "other-group") == {}

@@ -62,7 +62,7 @@ def parsed(secured: SecuredServer, folder: Path, name: str = "etl", **given: str
 def positions(secured: SecuredServer, group: str) -> dict[int, int]:
     admin = AdminClient(secured.kafka())
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    return {found.partition: found.offset for found in answer[group].result(30).topic_partitions}
+    return {found.partition: found.offset for found in answer[group].result(60).topic_partitions}
 
 
 @pytest.mark.spark

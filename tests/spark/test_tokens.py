@@ -54,7 +54,7 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trusting]:
         connection_failed_authentication_delay_ms=0,
     ) as running:
         admin = AdminClient({"bootstrap.servers": running.kafka})
-        admin.create_topics([NewTopic("flights", 2)])["flights"].result(30)
+        admin.create_topics([NewTopic("flights", 2)])["flights"].result(60)
         yield Trusting(running, issuer)
 
 

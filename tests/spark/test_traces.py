@@ -51,11 +51,12 @@ def test_one_trace_leads_over_both_apis_and_into_the_archive(
 
     from_kafka, from_oci, unsampled, never_sent = TRACES
     with InProcessServer(oci_auth="off", headrace_traces_endpoint=otlp.url) as server:
-        producer = Producer({"bootstrap.servers": server.kafka, "compression.type": "zstd", "linger.ms": 100})
+        producer = Producer({"bootstrap.servers": server.kafka, "compression.type": "zstd", "linger.ms": 60_000})
+        # One batch: they wait for each other until the flush.
         for trace, flags in ((from_kafka, "01"), (unsampled, "00")):
             producer.produce("traced", b"by kafka", headers=[("traceparent", parent(trace, flags).encode())])
         producer.produce("traced", b"plain")
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
         api = Api(server.http)
         stream = api.done("GET", f"/streams?compartmentId={COMPARTMENT}&name=traced")[0]["id"]

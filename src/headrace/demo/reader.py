@@ -17,6 +17,7 @@ from headrace.demo.messages import Assigned, Failed, Read, Told, tell
 _BATCH = 1_000
 _POLL_S = 0.1
 _COMMIT_S = 0.5
+_LAST_COMMIT_S = 10.0
 
 
 class Event(msgspec.Struct):
@@ -61,23 +62,30 @@ class Reader:
         """Read, say, commit; leave the group at the end. Raises KafkaException."""
         committed = time.monotonic()
         while not self._stopping:
-            for part in by_partition(self._consumer.consume(_BATCH, _POLL_S)):
-                say(part)
-                self._read[part.partition] = part.first + len(part.months)
+            self._consume()
             if time.monotonic() - committed >= _COMMIT_S:
                 self._commit()
                 committed = time.monotonic()
-        self._commit(wait=True)
+        # Others leave too, and nobody may be left who would read again what a rebalance refused.
+        last = time.monotonic() + _LAST_COMMIT_S
+        while not self._commit(wait=True) and time.monotonic() < last:
+            self._consume()
         self._consumer.close()
 
-    def _commit(self, *, wait: bool = False) -> None:
+    def _consume(self) -> None:
+        for part in by_partition(self._consumer.consume(_BATCH, _POLL_S)):
+            say(part)
+            self._read[part.partition] = part.first + len(part.months)
+
+    def _commit(self, *, wait: bool = False) -> bool:
         """Commit how far every partition was said; what is refused in a rebalance is read again by somebody.
 
-        Without waiting, but at the end: while the group rebalances, the coordinator answers nothing else.
+        Without waiting, but at the end: while the group rebalances, the coordinator answers nothing else. False when it
+        was refused.
         """
         offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in self._read.items()]
         if not offsets:
-            return
+            return True
         try:
             if wait:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
@@ -85,6 +93,8 @@ class Reader:
                 self._consumer.commit(offsets=offsets)
         except KafkaException as error:
             print(f"commit: {error}", file=sys.stderr, flush=True)  # its log
+            return False
+        return True
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._held |= {partition.partition for partition in partitions}
@@ -103,11 +113,15 @@ class Reader:
 
 
 def by_partition(records: Iterable[Message]) -> list[Read]:
-    """What was fetched together, parted. Raises KafkaException for an error that came instead of a record."""
+    """What was fetched together, parted. Raises KafkaException for an error after which nothing comes any more."""
     parts: dict[int, Read] = {}
     for record in records:
         if (error := record.error()) is not None:
-            raise KafkaException(error)
+            if error.fatal():
+                raise KafkaException(error)
+            # Of a connection that ended, such as a killed broker's: the client makes another one.
+            print(f"instead of records: {error}", file=sys.stderr, flush=True)  # its log
+            continue
         partition, offset = record.partition(), record.offset()
         assert partition is not None
         assert offset is not None

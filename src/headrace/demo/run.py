@@ -4,7 +4,7 @@ import contextlib
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -26,7 +26,7 @@ PARTITIONS = 6
 READERS = "flights-readers"
 ARCHIVE = "flights-archive"
 _FIRST_READERS = 3
-_NOTICED_S = 1.0
+_NOTICED_S = 5.0
 _STALLED_S = 180.0
 
 
@@ -58,8 +58,8 @@ def run(options: Options, console: Console) -> int:
         DemoFailed: it could not be brought to its end.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP before the end; every process has been ended.
     """
-    with _signals_interrupt():
-        demo = Demo(options, console)
+    with _signals_interrupt() as interrupts:
+        demo = Demo(options, console, interrupts)
         try:
             return demo.run()
         except (flights.FlightsMissing, directory.DirectoryRefused, ServersFailed) as error:
@@ -75,8 +75,10 @@ def run(options: Options, console: Console) -> int:
 class Demo:
     """One run."""
 
-    def __init__(self, options: Options, console: Console) -> None:
+    def __init__(self, options: Options, console: Console, interrupts: Sequence[int]) -> None:
+        """`interrupts` gets the numbers of the signals that ask it to end."""
         self._options = options
+        self._interrupts = interrupts
         self._console = console
         self._board = Board(console)
         self._inbox: queue.SimpleQueue[tuple[Child | None, Heard | Seen]] = queue.SimpleQueue()
@@ -286,6 +288,8 @@ class Demo:
         """Act on what is heard until something is reached. Raises DemoFailed when all were silent for three minutes."""
         self._moved = time.monotonic()
         while not reached():
+            if self._interrupts:  # raised where nobody is asked, such as a destructor, it was lost
+                raise KeyboardInterrupt
             with contextlib.suppress(queue.Empty):
                 child, message = self._inbox.get(timeout=0.1)
                 if child is not None:
@@ -379,10 +383,12 @@ def _listed(partitions: list[int]) -> str:
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP do what Ctrl-C does."""
+def _signals_interrupt() -> Iterator[Sequence[int]]:
+    """SIGTERM and SIGHUP do what Ctrl-C does; the numbers of those that came."""
+    interrupts: list[int] = []
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        interrupts.append(number)
         raise KeyboardInterrupt
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -390,7 +396,7 @@ def _signals_interrupt() -> Iterator[None]:
     for number in numbers:
         signal.signal(number, interrupt)
     try:
-        yield
+        yield interrupts
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -39,7 +39,7 @@ class CommandLine:
         words = shlex.split(command)
         named = words[words.index("streaming") :]
         self.used.add(" ".join(itertools.takewhile(lambda word: not word.startswith("-"), named)))
-        return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=240, check=False)
 
     def __call__(self, command: str) -> Any:
         """What a command prints, decoded; None when it prints nothing."""
@@ -73,7 +73,7 @@ walk(cli_root.cli.commands["streaming"], "streaming")
 
 def commands() -> set[str]:
     """Every command of `oci streaming` that there is, from the program itself."""
-    ended = subprocess.run([sys.executable, "-c", WALK], check=True, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", WALK], check=True, capture_output=True, text=True, timeout=240)
     return set(ended.stdout.splitlines())
 
 
@@ -82,7 +82,7 @@ def details_of(**fields: object) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_every_command(line: CommandLine) -> None:
     use_messages_cursors_and_groups(line)
     use_streams_pools_and_work_requests(line)

@@ -295,7 +295,7 @@ class Archive:
             error = _from_spark(error)
         if not isinstance(error, SparkError):
             raise error
-        if isinstance(error, TopicReplaced):
+        if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._replaced()):
             self._targets = {}
             return
         if isinstance(error, UnknownTopic | DataLoss) and self._settings.pattern is not None:
@@ -309,6 +309,11 @@ class Archive:
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
         self._on_note(f"{error}; trying again in {pause:.0f} s")
         self._stopping.wait(pause)
+
+    def _replaced(self) -> bool:
+        """Whether a topic was made again: who had just found the old one misses its records, not the new one's."""
+        found = self._log.topics(self._settings.subscription)
+        return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def _java_lives(self) -> bool:
         try:

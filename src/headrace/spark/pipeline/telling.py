@@ -25,7 +25,7 @@ from headrace.spark.errors import SparkError
 from headrace.spark.pipeline import check
 
 _FLOW: Final = re.compile(r"Flow (?:[\w`]+\.)*`?(?P<name>[^`\s]+?)`? (?:is|has) (?P<state>[A-Z]+)\b")
-_TIMEOUT_S: Final = 2.0
+_TIMEOUT_S: Final = 10.0
 _MOST_PROBLEM: Final = 500
 _MOST_FLOWS: Final = 200
 
