@@ -7,11 +7,14 @@ PYTHON ?= $(firstword $(shell for python in python3 python3.13 python3.12 python
 ARGS ?=
 ROUNDS ?= 30
 PROFILE ?= fuzz
+# Of the tests' order and of what they choose by chance: who changes one thing is not to fail for another. SEED=default: a new one each time.
+SEED ?= 1
+test-crash test-archive test-hostile: SEED := default
 VENV := .venv
 BIN := $(VENV)/bin
 # What the installed environment depends on: a change here, and only here, makes the next `make` install again.
 SOURCES := pyproject.toml constraints.txt $(wildcard setup.py src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
-PYTEST := $(BIN)/python -m pytest
+PYTEST = $(BIN)/python -m pytest --randomly-seed=$(SEED)
 PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network and not security
 # A third of what three processes on two cores take is waiting: four keep both busy.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 3 ? 8 : cores * 2 )))

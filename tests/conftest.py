@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from headrace.store.storage import RedisStorage
 from headrace.testing.inprocess import log_to_logging
@@ -17,9 +17,12 @@ from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
 
 # Where the tests were started in the background it is ignored, by every process that they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# How long one example takes says more about what else the machine does than about the code.
-settings.register_profile("headrace", deadline=None)
-settings.register_profile("fuzz", parent=settings.get_profile("headrace"), max_examples=1_000)
+# How long an example takes, to make or to try, says more about what else the machine does than about the code. The same
+# examples each time: who changes one thing is not to fail for another. New ones are for `fuzz`.
+settings.register_profile(
+    "headrace", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("fuzz", parent=settings.get_profile("headrace"), derandomize=False, max_examples=1_000)
 settings.load_profile("headrace")
 # Before any test: `capture_logs` leaves a structlog behind that counts as set up; `caplog` would see nothing after it.
 log_to_logging()

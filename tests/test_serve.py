@@ -30,7 +30,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A server that is expected to end by itself, in an environment without our variables."""
     command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments]
     environment = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 def refused(ended: subprocess.CompletedProcess[str], status: int) -> str:

@@ -46,7 +46,7 @@ class External:
 
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        with redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.01), 1_000)) as link:
+        with redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.01), 6_000)) as link:
             while link.info("persistence")["loading"]:
                 pass
 
@@ -93,7 +93,9 @@ def serve(url: str) -> subprocess.CompletedProcess[str]:
 
 
 def warnings(started: Server) -> list[str]:
-    return [line for line in started.log().splitlines() if "warning" in line.lower()]
+    """But for those that tell of a busy machine."""
+    told = [line for line in started.log().splitlines() if "warning" in line.lower()]
+    return [line for line in told if "Redis is slow" not in line and "a heartbeat got no answer" not in line]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,10 @@ def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[s
             ledger.send(100)
             ledger.settle()
             ledger.check(started.kafka)
+        if expected is not None:
+            started.logged(expected)
         told = warnings(started)
         assert len(told) == (expected is not None), told
-        assert expected is None or expected in told[0]
 
 
 def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -> None:
@@ -177,8 +180,8 @@ def test_after_sigkill_the_next_takes_over_when_the_first_is_missed(storage: Ext
         ledger.settle()
         started.kill()
         started.start()
-        (waited,) = warnings(started)
-        assert "another server had node.id=1" in waited
+        started.logged("another server had node.id=1")
+        assert len(warnings(started)) == 1
         ledger.send(1_000)
         ledger.settle()
         ledger.check(started.kafka)

@@ -96,9 +96,10 @@ def test_instances_of_oci_come_and_go(running: Server) -> None:
     cursor = api.group_cursor(made["id"], "log-instances", instanceName="a", timeoutInMs=1_000)
     assert api.get(made["id"], cursor).status == 200
     api.close()
-    (joined,) = lines(running, "member joined", group="log-instances")
+    # Where a second goes by between the two requests it expires twice.
+    joined, *_ = lines(running, "member joined", group="log-instances")
     assert joined["member"] == "log-i/a"
-    (expired,) = lines(running, "member expired", group="log-instances")
+    expired, *_ = lines(running, "member expired", group="log-instances")
     assert expired["reason"] == "no request for its time-out"
 
 

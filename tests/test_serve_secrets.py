@@ -132,7 +132,7 @@ def test_no_refusal_repeats_a_password(tmp_path: Path, url: str, by: str) -> Non
     else:
         (tmp_path / "headrace.toml").write_text(f'redis = "{url}"\n')
         command += ["--config", str(tmp_path / "headrace.toml")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert ended.returncode in (1, 2), ended
     assert SECRET not in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
@@ -142,8 +142,7 @@ def test_a_password_on_the_command_line_is_warned_of() -> None:
     with RedisServer(options={"requirepass": SECRET}) as external:
         url = f"unix://:{SECRET}@{external.socket}"
         with server(redis=url) as started:
-            assert "give the URL in HEADRACE_REDIS instead" in started.log()
-            assert SECRET not in started.log()
+            assert SECRET not in started.logged("give the URL in HEADRACE_REDIS instead")
 
 
 @pytest.mark.parametrize(

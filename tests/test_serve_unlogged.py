@@ -48,7 +48,7 @@ def test_a_refused_start_still_has_its_exit_status(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with Path("/dev/full").open("wb") as full:
         command = Server(tmp_path / "data").command()
-        assert subprocess.run(command, stderr=full, stdout=full, timeout=30, check=False).returncode == 1
+        assert subprocess.run(command, stderr=full, stdout=full, timeout=60, check=False).returncode == 1
 
 
 def test_it_answers_without_redis_and_comes_back_with_it(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_it_answers_this_machine_by_its_own_name_only() -> None:
     address = serve(Figures(), "127.0.0.1:0")
 
     def status(path: str, host: str) -> int:
-        connection = http.client.HTTPConnection(address, timeout=30)
+        connection = http.client.HTTPConnection(address, timeout=60)
         connection.request("GET", path, headers={"host": host})
         answer = connection.getresponse()
         answer.read()

@@ -21,7 +21,7 @@ def reader(running: Server, group: str, topic: str, count: int) -> Iterator[None
     )
     consumer.subscribe([topic])
     try:
-        read = consumer.consume(count, timeout=30)
+        read = consumer.consume(count, timeout=60)
         assert len(read) == count
         consumer.commit(message=read[-1], asynchronous=False)
         yield

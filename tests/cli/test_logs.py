@@ -25,7 +25,7 @@ logging.getLogger("some.library").warning("careful: %s", "hot")
 def logged(level: str, style: str) -> list[str]:
     """What a process of its own logs to stderr: logging is set up once per process."""
     ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, level, style], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", SCRIPT, level, style], capture_output=True, text=True, timeout=60, check=True
     )
     assert ended.stdout == ""
     return ended.stderr.splitlines()
@@ -80,7 +80,7 @@ for _ in range(50):
 
 def unusual(style: str, level: str = "info") -> list[str]:
     ended = subprocess.run(
-        [sys.executable, "-c", UNUSUAL, style, level], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", UNUSUAL, style, level], capture_output=True, text=True, timeout=60, check=True
     )
     assert "correct-horse" not in ended.stderr
     return ended.stderr.splitlines()

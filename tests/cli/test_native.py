@@ -205,7 +205,7 @@ def test_producers_go_on_while_a_topic_moves(headrace: Any, running: Server) -> 
         headrace.run("topics", "convert", "flowing", "--to", storage)
     stop.set()
     writer.join()
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failed == []
     assert [record["value"] for record in headrace.records("flowing")] == [str(number) for number in range(sent[0])]
 

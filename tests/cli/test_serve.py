@@ -15,7 +15,7 @@ ALONE = {"PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`headrace serve` that is expected to end by itself, in an environment without our variables."""
     command = [sys.executable, "-m", "headrace", "serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=ALONE)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ALONE)
 
 
 def test_it_says_when_it_is_ready_and_stops_with_status_0(tmp_path: Path) -> None:

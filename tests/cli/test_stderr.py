@@ -32,7 +32,7 @@ def test_lines_are_written_in_their_order(tmp_path: Path, opened: Callable[[str,
     writer = StderrWriter(opened(str(path), os.O_WRONLY | os.O_CREAT), lost_line)
     for number in range(1_000):
         writer.write(f"line {number}")
-    assert writer.flush(30)
+    assert writer.flush(60)
     assert path.read_text().splitlines() == [f"line {number}" for number in range(1_000)]
     assert writer.lost == 0
 
@@ -43,12 +43,12 @@ def test_what_a_full_disk_refuses_is_counted_and_told_later(tmp_path: Path, open
     writer = StderrWriter(target, lost_line)
     for number in range(5):
         writer.write(f"line {number}")
-    assert writer.flush(30)
+    assert writer.flush(60)
     assert writer.lost == 5
     # The disk has room again.
     os.dup2(opened(str(path), os.O_WRONLY | os.O_CREAT), target)
     writer.write("next")
-    assert writer.flush(30)
+    assert writer.flush(60)
     assert path.read_text().splitlines() == ["lost 5: No space left on device", "next"]
     assert writer.lost == 5
 
@@ -69,7 +69,7 @@ def test_a_reader_that_stops_costs_lines_and_holds_nobody_up() -> None:
 
     reading = threading.Thread(target=read)
     reading.start()
-    assert writer.flush(30)
+    assert writer.flush(60)
     os.close(target)
     reading.join()
     os.close(reader)
@@ -85,12 +85,12 @@ def test_a_line_that_was_cut_off_does_not_run_into_the_next() -> None:
     os.set_blocking(target, False)
     writer = StderrWriter(target, lost_line)
     writer.write("x" * 100_000)
-    assert writer.flush(30)
+    assert writer.flush(60)
     assert writer.lost == 1
     first = os.read(reader, 1 << 20)
     assert set(first) == {ord("x")}
     writer.write("next")
-    assert writer.flush(30)
+    assert writer.flush(60)
     assert os.read(reader, 1 << 20) == b"\nlost 1: stderr is not read\nnext\n"
     os.close(reader)
 

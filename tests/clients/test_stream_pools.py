@@ -66,7 +66,7 @@ class Confluent:
         finally:
             consumer.close()
 
-    def topics(self, seconds: float = 20) -> list[str]:
+    def topics(self, seconds: float = 60) -> list[str]:
         return sorted(AdminClient(self._settings).list_topics(timeout=seconds).topics)
 
 
@@ -85,7 +85,7 @@ class KafkaPython:
     def send(self, value: bytes) -> None:
         producer = kafka.KafkaProducer(**self._settings)
         try:
-            producer.send(TOPIC, value).get(20)
+            producer.send(TOPIC, value).get(60)
         finally:
             producer.close()
 
@@ -100,7 +100,7 @@ class KafkaPython:
         finally:
             consumer.close()
 
-    def topics(self, seconds: float = 20) -> list[str]:
+    def topics(self, seconds: float = 60) -> list[str]:
         consumer = kafka.KafkaConsumer(**self._settings, bootstrap_timeout_ms=int(seconds * 1_000))
         try:
             return sorted(consumer.topics())
@@ -137,7 +137,7 @@ class AioKafka:
 
         return asyncio.run(run())
 
-    def topics(self, seconds: float = 20) -> list[str]:
+    def topics(self, seconds: float = 60) -> list[str]:
         async def run() -> list[str]:
             consumer = AIOKafkaConsumer(**self._settings)
             try:

@@ -21,7 +21,7 @@ VARIANTS: dict[str, tuple[type[Client], dict[str, Any]]] = {
         )
         for version in ("0.11.0.0", "1.0.0", "2.0.0")
     },
-    "confluent-kafka without waiting": (Confluent, {"api_version_request_timeout_ms": 100, "fetch_wait_max_ms": 10}),
+    "confluent-kafka without waiting": (Confluent, {"fetch_wait_max_ms": 10}),
     **{
         f"kafka-python as for {version}": (KafkaPython, {"api_version": version})
         for version in ((1, 0), (2, 0), (2, 4), (2, 8), (3, 5))

@@ -21,7 +21,7 @@ def two() -> Iterator[Brokers]:
 
 def page(two: Brokers, node: int, path: str) -> tuple[int, str]:
     """Status, and what a reader sees."""
-    connection = http.client.HTTPConnection(two.servers[node].http.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(two.servers[node].http.removeprefix("http://"), timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
     text = answer.read().decode()

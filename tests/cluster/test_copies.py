@@ -46,7 +46,7 @@ def created(kafka: str, **config: str) -> str:
     name = f"topic-{uuid4().hex[:8]}"
     made = NewTopic(name, PARTITIONS, 1, config={key.replace("_", "."): value for key, value in config.items()})
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([made])[name].result(30)
+    admin.create_topics([made])[name].result(60)
     return name
 
 
@@ -149,6 +149,6 @@ def test_the_embedded_valkey_has_no_replicas() -> None:
         admin = AdminClient({"bootstrap.servers": embedded.kafka})
         wanted = NewTopic("wanted", 1, 1, config={"min.insync.replicas": "2"})
         with pytest.raises(KafkaException, match=r"min\.insync\.replicas=2: the embedded Valkey has no replicas"):
-            admin.create_topics([wanted])["wanted"].result(30)
+            admin.create_topics([wanted])["wanted"].result(60)
     with pytest.raises(ServerFailed, match=r"min\.insync\.replicas=2: the embedded Valkey has no replicas"):
         server(min_insync_replicas=2).__enter__()

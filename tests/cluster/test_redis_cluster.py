@@ -68,7 +68,7 @@ def three(running: Brokers) -> Brokers:
 
 def healthy(broker: Server) -> bool:
     try:
-        with urllib.request.urlopen(f"{broker.http}/healthz", timeout=30) as answer:
+        with urllib.request.urlopen(f"{broker.http}/healthz", timeout=60) as answer:
             return bool(answer.status == 200)
     except urllib.error.HTTPError as error:
         error.close()

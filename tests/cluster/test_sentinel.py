@@ -1,6 +1,5 @@
 """A broker over the primary that Sentinels name, which becomes another one."""
 
-import random
 import shutil
 import tempfile
 import time
@@ -12,6 +11,7 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.ledger import Ledger
+from tests.harness.ports import loopback_network
 from tests.harness.redis import debian_redis_program, valkey_program
 from tests.harness.redis_cluster import wait_for
 from tests.harness.redis_tls import PASSWORD, SENTINEL_PASSWORD, RedisTls
@@ -36,7 +36,7 @@ class Watched:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-sentinel-"))
         self._program = program
         self._again_s = time.monotonic() + _ASK_AGAIN_S
-        network = self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        network = self._network = loopback_network()
         self.tls = RedisTls(self._folder, [f"{network}.{name}" for name in "123"]) if tls else None
         kept = ["appendonly yes", "appendfsync no", 'save ""', "repl-diskless-sync-delay 0"]
         watching = [

@@ -46,7 +46,7 @@ def api(running: Server) -> Iterator[Api]:
 
 
 def scraped(running: Server) -> bytes:
-    connection = HTTPConnection(running.http.removeprefix("http://"), timeout=30)
+    connection = HTTPConnection(running.http.removeprefix("http://"), timeout=60)
     connection.request("GET", "/metrics")
     answer = connection.getresponse()
     page = answer.read()
@@ -194,7 +194,7 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
     for name in HOSTILE:
         commit(wire, name, "checked", 0, 0)
     checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=scraped(running), capture_output=True, timeout=30, check=False
+        ["promtool", "check", "metrics"], input=scraped(running), capture_output=True, timeout=60, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 

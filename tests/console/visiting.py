@@ -36,7 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def ask(server: InProcessServer, path: str, method: str = "GET", body: str = "", **headers: str) -> Answer:
-    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=60)
     connection.request(method, path, body or None, {name.replace("_", "-"): text for name, text in headers.items()})
     answer = connection.getresponse()
     found = Answer(answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read())
@@ -73,7 +73,7 @@ def produce(
     producer = Producer({"bootstrap.servers": server.kafka, "message.max.bytes": 2_000_000, "linger.ms": 50})
     for key, value in records:
         producer.produce(topic, value, key, partition, headers=[(EVIL, EVIL.encode()), ("none", None)])
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 class Safe(HTMLParser):

@@ -24,7 +24,7 @@ def started() -> Iterator[Server]:
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Chance from a seed nobody has seen, printed; to go through a round again put the number here."""
-    seed = random.SystemRandom().randrange(2**32)
+    """Chance by the seed that pytest-randomly prints; to go through a round again put the number printed here."""
+    seed = random.getrandbits(32)
     print(f"seed {seed}")
     return random.Random(seed)

@@ -151,7 +151,7 @@ def test_a_kill_leaves_something_in_the_journal_and_a_restart_stores_it(started:
             if left:
                 break
         assert left
-        assert "stored what was acknowledged before the last end" in started.log()
+        started.logged("stored what was acknowledged before the last end")
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(started.kafka)

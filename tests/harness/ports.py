@@ -1,4 +1,4 @@
-"""Ports for programs that have to be told theirs before they start."""
+"""Ports and addresses for programs that have to be told theirs before they start."""
 
 import contextlib
 import random
@@ -9,6 +9,11 @@ _LEAST, _ENOUGH = 20_000, 5_000
 _GIVEN = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 """The first port that the kernel gives to whoever names none."""
 _chance = random.Random()  # not the one that pytest-randomly has begin anew
+
+
+def loopback_network() -> str:
+    """The first three numbers of addresses of this machine that no other run of the tests has, for all we know."""
+    return f"127.{_chance.randrange(1, 255)}.{_chance.randrange(1, 255)}"
 
 
 def free_ports(count: int) -> list[int]:

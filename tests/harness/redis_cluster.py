@@ -5,7 +5,6 @@ Each node has a loopback address of its own, so that all have the usual ports an
 
 import contextlib
 import os
-import random
 import shutil
 import tempfile
 import time
@@ -21,6 +20,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.retry import Retry
 
 from tests.harness.network import Host
+from tests.harness.ports import loopback_network
 from tests.harness.redis import RedisProcess, valkey_program
 from tests.harness.redis_tls import RedisTls
 
@@ -133,7 +133,7 @@ class RedisCluster:
         self._hosts = hosts
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
         self._program = program or valkey_program()
-        self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        self._network = loopback_network()
         self._primaries = primaries
         places = range(primaries * (1 + replicas))
         self.tls = RedisTls(self._folder, [self._address(place) for place in places]) if tls else None

@@ -1,7 +1,6 @@
 """A Redis or Valkey with replicas on this machine, each on a loopback address of its own."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.harness.ports import loopback_network
 from tests.harness.redis import valkey_program
 from tests.harness.redis_cluster import wait_for
 
@@ -78,7 +78,7 @@ class Replicated:
         """Nothing runs yet; `program`: the server to run, the embedded Valkey if None."""
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-replicated-"))
         self._program = program or valkey_program()
-        self._network = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        self._network = loopback_network()
         self._replicas = replicas
         self._processes: list[Process] = []
 

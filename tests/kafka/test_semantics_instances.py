@@ -153,7 +153,7 @@ def test_a_classic_join_is_refused_until_the_instances_have_gone_and_finds_their
     consumer = Consumer({"bootstrap.servers": headrace_kafka, "group.id": GROUP, "auto.offset.reset": "error"})
     consumer.subscribe([NAME])
     try:
-        read = consumer.consume(4, timeout=30)
+        read = consumer.consume(4, timeout=60)
         assert sorted(message.offset() or 0 for message in read) == [6, 7, 8, 9]
         # Now it is the instances that are refused, and they are told why.
         for call in (reader.get, reader.heartbeat):

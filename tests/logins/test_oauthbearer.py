@@ -111,7 +111,7 @@ def test_who_has_a_token_writes_and_reads(tokened: Tokened) -> None:
     producer.produce("t", b"confluent")
     assert producer.flush(60) == 0
     other = KafkaProducer(**tokened.python(Provider()))
-    other.send("t", b"kafka-python").get(20)
+    other.send("t", b"kafka-python").get(60)
     other.close()
 
     async def read() -> list[bytes]:

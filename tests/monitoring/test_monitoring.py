@@ -65,7 +65,7 @@ def test_the_guide_shows_what_a_server_says(running: Server) -> None:
     [(command, promised)] = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     command = command.replace("http://127.0.0.1:8080", running.http)
     assert (
-        subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30, check=True).stdout == promised
+        subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True).stdout == promised
     )
 
 
@@ -92,7 +92,7 @@ class Prometheus:
         self._address = address
 
     def ask(self, query: str) -> list[dict[str, object]]:
-        with urlopen(f"http://{self._address}/api/v1/query?{urlencode({'query': query})}", timeout=30) as answer:
+        with urlopen(f"http://{self._address}/api/v1/query?{urlencode({'query': query})}", timeout=60) as answer:
             found: list[dict[str, object]] = json.load(answer)["data"]["result"]
         return found
 

@@ -49,7 +49,7 @@ class Api:
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self._connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=30)
+        self._connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=60)
 
     def call(
         self,

@@ -22,7 +22,7 @@ def values(started: Server, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": started.kafka, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition("kept", 0, 0)])
     try:
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return [message.value() for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 

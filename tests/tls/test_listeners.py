@@ -112,7 +112,7 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
     other = KafkaProducer(
         bootstrap_servers=address, security_protocol="SSL", ssl_cafile=str(own.authority), ssl_check_hostname=True
     )
-    other.send("tls", b"b" * 300_000).get(20)
+    other.send("tls", b"b" * 300_000).get(60)
     other.close()
 
     async def read() -> list[bytes]:

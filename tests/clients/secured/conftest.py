@@ -1,13 +1,16 @@
 """Servers that the matrix logs in to: one as it should be, and such as a client must not believe."""
 
 import datetime as dt
+import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.clients.secured.interface import CERTIFICATE, Login
+from tests.harness.brokers import wait_for
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
@@ -37,6 +40,17 @@ class Secured(msgspec.Struct):
             token = self.issuer.token(NAME, exp=int(time.time()) + 10 * 3_600)
             return Login(address, mechanism, self.own.authority, NAME, token=token)
         return Login(address, mechanism, self.own.authority, NAME, PASSWORD)
+
+    def all_have_gone(self) -> None:
+        """Wait until the server has no connection any more, and so none that may still tell of a login."""
+
+        def gone() -> bool:
+            with urllib.request.urlopen(self.server.http + "/metrics", timeout=60) as answer:
+                page = answer.read().decode()
+            counts = re.findall(r'^headrace_connections{listener="(?:LOGIN|CERT)"} (.*)$', page, re.MULTILINE)
+            return counts == ["0", "0"]
+
+        wait_for(gone, "the connections to end")
 
     def wrong(self, mechanism: str) -> Login:
         """What does not: a wrong password, a token for somebody else, a certificate of another authority."""

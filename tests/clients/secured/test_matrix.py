@@ -89,6 +89,7 @@ def test_who_may_come_in_writes_and_reads_and_nobody_else(
 ) -> None:
     client = made(kind)
     assert client.write_and_read(secured.login(mechanism), _topic(mechanism), VALUES) == VALUES
+    secured.all_have_gone()
     # Beyond ten a minute of a kind the log only counts them.
     secured.server.clock.advance(seconds=WINDOW_MS // 1000 + 1)
     told = "handshake failed" if mechanism == CERTIFICATE else "login refused"
