@@ -332,18 +332,18 @@ _SLOW = {"key-load-delay": "1000", "loading-process-events-interval-bytes": "102
 
 async def test_an_orphan_that_is_still_loading_is_waited_for(short_path: Path, orphan: Orphan) -> None:
     await _fill(short_path)
-    pid = orphan(
-        short_path,
-        "settings = embedded.EmbeddedValkey._settings\n"
-        f"embedded.EmbeddedValkey._settings = lambda self: settings(self) | {_SLOW}",
-    )
-    valkey = SlowToLoad(short_path)
     parts: list[float] = []
-    await valkey.start(parts.append)
-    assert valkey.taken_over
-    assert valkey.pid == pid
-    assert parts
-    await valkey.stop()
+    while not parts:  # on a busy machine it may have loaded before it is asked
+        pid = orphan(
+            short_path,
+            "settings = embedded.EmbeddedValkey._settings\n"
+            f"embedded.EmbeddedValkey._settings = lambda self: settings(self) | {_SLOW}",
+        )
+        valkey = SlowToLoad(short_path)
+        await valkey.start(parts.append)
+        assert valkey.taken_over
+        assert valkey.pid == pid
+        await valkey.stop()
 
 
 class SlowToLoad(EmbeddedValkey):
@@ -363,17 +363,20 @@ async def _fill(data: Path) -> None:
 async def test_loading_shows_progress(short_path: Path) -> None:
     await _fill(short_path)
     parts: list[float] = []
-    valkey = SlowToLoad(short_path)
-    await valkey.start(parts.append)
-    await valkey.stop()
-    assert parts == sorted(parts)
-    assert len(set(parts)) > 2
+    while len(set(parts)) <= 2:  # on a busy machine it may be looked at hardly ever
+        parts.clear()
+        valkey = SlowToLoad(short_path)
+        await valkey.start(parts.append)
+        await valkey.stop()
+        assert parts == sorted(parts)
     assert 0.0 <= parts[0] < parts[-1] <= 1.0
 
 
-async def test_a_start_called_off_leaves_nothing_behind(short_path: Path) -> None:
+async def test_a_start_called_off_leaves_nothing_behind(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _fill(short_path)
     loading = asyncio.Event()
+    # Slow enough to be still loading on a machine that is busy with something else.
+    monkeypatch.setitem(_SLOW, "key-load-delay", "20000")
     valkey = SlowToLoad(short_path)
     starting = asyncio.create_task(valkey.start(lambda _part: loading.set()))
     async with asyncio.timeout(60):
