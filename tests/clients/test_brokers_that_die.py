@@ -23,11 +23,6 @@ from tests.harness.redis_cluster import RedisCluster
 from headrace.cli import main
 from headrace.testing.oci import OciClients, text_of
 
-# While a broker is away kafka-python lets go of sockets without closing them.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.timeout(300),
-]
 PARTITIONS = 6
 EACH = 20
 PATIENCE_S = 60

@@ -14,7 +14,6 @@ from . import test_fetching, test_groups, test_producing
 from .test_restart import committed, take
 from .test_round_trip import records
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 Eventually = Callable[[Callable[[], object]], None]
 
 

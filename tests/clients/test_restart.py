@@ -3,14 +3,10 @@
 import time
 from collections.abc import Callable
 
-import pytest
 from tests.harness.clients import Client, Member, Record
 from tests.harness.wire import Wire
 
 from headrace.testing import Server
-
-# While the server is away kafka-python lets go of sockets without closing them.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 PATIENCE_S = 60
 Eventually = Callable[[Callable[[], object]], None]
