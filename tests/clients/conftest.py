@@ -1,8 +1,6 @@
 """Real clients on a real server. A client more is one adapter in `tests.harness.clients` and one line here."""
 
-import gc
 import time
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,20 +15,6 @@ from headrace.testing import Server, server
 
 ADAPTERS: dict[str, type[Client]] = {one.name: one for one in (Confluent, KafkaPython, AioKafka, Kcat)}
 FROM_DEBIAN = {"kcat"}
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """While a server is away, or late, kafka-python lets go of sockets without closing them."""
-    item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_left_to_others() -> Iterator[None]:
-    """What is let go of is collected here, not in whichever test the collector runs next, which would fail for it."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def _parameters() -> list[object]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.clocks import StandingClock
 from tests.harness.memory import MemoryStorage
 from tests.oci.conftest import Api, details, new_stream
 
@@ -14,19 +15,8 @@ from headrace.oci.errors import OciError
 from headrace.oci.publishing import Publication
 from headrace.records.sharing import partition_of, share
 from headrace.testing import InProcessServer
-from headrace.testing.clock import ManualClock, MovableClock
+from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageFull, StorageUnavailable
-
-
-class StandingClock(MovableClock):
-    """Time passes only when it is told to: rates can be counted exactly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began_ms = super().ticks_ms()
-
-    def ticks_ms(self) -> int:
-        return self._began_ms + self.ahead_ms
 
 
 @pytest.fixture(scope="module")

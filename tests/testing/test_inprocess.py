@@ -145,6 +145,36 @@ def test_a_lost_storage_is_told_at_the_end() -> None:
         server.close()
 
 
+UNCLOSED = """
+import gc
+import urllib.request
+from headrace.cli import main
+from headrace.testing import InProcessServer
+from tests.harness.wire import Wire, batch
+
+with InProcessServer() as server:
+    with Wire(server.kafka) as wire:
+        wire.create("t")
+        assert wire.produce("t", batch(b"one", timestamp=server.clock.now_ms())).error_code == 0
+        wire.fetch("t", 0)
+    with urllib.request.urlopen(server.http + "/metrics") as answer:
+        answer.read()
+    assert main.run(["--bootstrap", server.kafka, "records", "tail", "t", "--from-beginning", "--exit"]) == 0
+    server.restart()
+gc.collect()
+"""
+
+
+def test_nothing_is_left_unclosed() -> None:
+    """In a process where nobody else leaves anything behind: in the tests' own, the clients of others do."""
+    command = [sys.executable, "-W", "error", "-c", UNCLOSED]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2]
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Warning" not in ended.stderr
+
+
 KILLED = """
 import os, signal
 from headrace.testing import InProcessServer

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.harness.clocks import StandingClock
 
 import oci
 from headrace.testing import InProcessServer, MovableClock
@@ -152,7 +153,7 @@ def test_a_header_asks_for_one_request(client: Client, stream: Any) -> None:
 
 
 def test_strict_limits_of_reading(serving: Callable[..., OciClients]) -> None:
-    clock = MovableClock()
+    clock = StandingClock()
     clients = serving(clock, oci_limits="strict")
     stream = clients.create_stream("s")
     client = clients.stream_client()
@@ -172,7 +173,7 @@ def test_strict_limits_of_reading(serving: Callable[..., OciClients]) -> None:
 
 
 def test_strict_limits_of_writing(serving: Callable[..., OciClients]) -> None:
-    clock = MovableClock()
+    clock = StandingClock()
     clients = serving(clock, oci_limits="strict")
     stream = clients.create_stream("s")
     client = clients.stream_client()

@@ -1,5 +1,6 @@
 """Servers that the matrix logs in to: one as it should be, and such as a client must not believe."""
 
+import base64
 import datetime as dt
 import re
 import time
@@ -43,9 +44,11 @@ class Secured(msgspec.Struct):
 
     def all_have_gone(self) -> None:
         """Wait until the server has no connection any more, and so none that may still tell of a login."""
+        proof = base64.b64encode(f"{NAME}:{PASSWORD}".encode()).decode()
+        asked = urllib.request.Request(self.server.http + "/metrics", headers={"authorization": f"Basic {proof}"})
 
         def gone() -> bool:
-            with urllib.request.urlopen(self.server.http + "/metrics", timeout=60) as answer:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
                 page = answer.read().decode()
             counts = re.findall(r'^headrace_connections{listener="(?:LOGIN|CERT)"} (.*)$', page, re.MULTILINE)
             return counts == ["0", "0"]
