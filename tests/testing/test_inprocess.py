@@ -159,7 +159,7 @@ with InProcessServer() as server:
         wire.fetch("t", 0)
     with urllib.request.urlopen(server.http + "/metrics") as answer:
         answer.read()
-    assert main.run(["--bootstrap", server.kafka, "records", "tail", "t", "--from-beginning", "--exit"]) == 0
+    assert main.run(["records", "tail", "t", "--from-beginning", "--exit", "--bootstrap", server.kafka]) == 0
     server.restart()
 gc.collect()
 """

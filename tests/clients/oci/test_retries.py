@@ -177,8 +177,8 @@ def test_strict_limits_of_writing(serving: Callable[..., OciClients]) -> None:
     clients = serving(clock, oci_limits="strict")
     stream = clients.create_stream("s")
     client = clients.stream_client()
-    for _ in range(2):  # the last one may take more than there is
-        put(client, stream.id, "x" * 1_000_000)
+    for size in (900_000, 1_000_000):  # the last one may take more than there is
+        put(client, stream.id, "x" * size)
     put_status, code, message = refused(put, client, stream.id, "x" * 1_000_000)
     assert (put_status, code) == (429, "TooManyRequests")
     assert message.startswith("Request was throttled because bytes limit exhausted, next request can be made in ")
