@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -118,6 +118,50 @@ def test_users_are_made_listed_and_deleted_with_a_login(
     for unusable in (empty, tmp_path / "none"):
         status, told = cli(jane, "users", "create", "x", "--password-file", str(unusable))
         assert (status, str(unusable) in told) == (2, True)
+
+
+def test_what_is_in_the_way_of_tls_is_said(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cli, jane = Cli(secured, monkeypatch, capsys), ("jane", PASSWORD)
+    others = create(tmp_path / "others", (), "jane", dt.datetime.now(dt.UTC)).authority
+    none = tmp_path / "none"
+    none.touch()
+    for authority, expected, told in (
+        (others, 3, f"shows a certificate that is not good by {others}"),
+        (none, 2, f"cannot read the authority {none}, named by --ca, HEADRACE_KAFKA_CA or a profile: there is no"),
+        (tmp_path / "missing", 2, "or a profile: No such file or directory"),
+    ):
+        status, said = cli(jane, "topics", "list", "--ca", str(authority))
+        assert (status, told in said) == (expected, True), said
+    plain = secured.server.listeners["SASL_PLAINTEXT"]
+    status, said = cli(jane, "topics", "list", "--bootstrap", plain)
+    assert (status, "takes connections, but none with TLS" in said) == (3, True), said
+
+
+def test_reading_a_topic_takes_no_right_to_a_group(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    jane, joe = ("jane", "secret"), ("joe", "secret")
+    with InProcessServer(
+        bootstrap_user=first,
+        listeners="PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        ssl_keystore_location=secured.made.server,
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        oci_auth="verify",
+        oci_auth_keys=tmp_path,
+    ) as running:
+        here = Secured(running, secured.made)
+        cli = Cli(here, monkeypatch, capsys)
+        assert cli(jane, "users", "create", "joe", "--password-file", "-", stdin="secret\n")[0] == 0
+        assert cli(jane, "topics", "create", "t")[0] == 0
+        assert cli(jane, "acls", "create", "--principal", "User:joe", "--operation", "read", "--topic", "t")[0] == 0
+        producer = Producer(here.confluent("PLAIN", *jane))
+        producer.produce("t", b"record")
+        assert producer.flush(60) == 0
+        assert cli(joe, "records", "tail", "t", "--from-beginning", "--exit", "--format", "%v\\n") == (0, "record\n")
 
 
 def test_a_login_that_ends_is_made_again_behind_the_clients_back(tmp_path: Path) -> None:

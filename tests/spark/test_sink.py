@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.spark.client import options as client_options
 from headrace.spark.client.log import KafkaLog
-from headrace.spark.errors import OptionError, WriteRefused
+from headrace.spark.errors import OptionError, UnknownTopic, WriteRefused
 from headrace.spark.plan import Range, TopicPartition
 from headrace.testing import Server
 
@@ -107,6 +107,9 @@ def test_what_cannot_be_written_is_told(broker: Server) -> None:
             types.add(name, kind or "string")
         with pytest.raises(OptionError, match=message):
             sink.check_schema(types, options)
+    nowhere = sink.parse({"kafka.bootstrap.servers": broker.kafka, "topic": "sink-nowhere"})
+    with pytest.raises(UnknownTopic, match="writing creates none, `headrace topics create sink-nowhere` does"):
+        sink.check_topic(nowhere)
     sink.parse({"kafka.bootstrap.servers": broker.kafka, "topic": "a", "queryName": "of a declared pipeline"})
     with pytest.raises(OptionError, match="did you mean 'topic'"):
         sink.parse({"kafka.bootstrap.servers": broker.kafka, "topics": "a"})

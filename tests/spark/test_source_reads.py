@@ -92,6 +92,7 @@ def test_a_batch_read_takes_what_it_is_told(reads: Reads, storage: BareStorage) 
     ) == pairs(p0=range(23, 30), p1=range(4))
     assert reads.offsets("bounds", minPartitions="7") == pairs(p0=range(30), p1=range(30))
     assert reads.batch("bounds", minPartitions="7").rdd.getNumPartitions() >= 6
+    assert reads.offsets("bounds", startingOffsets='{"bounds":{"0":30,"1":30}}') == []
 
 
 def test_lost_records_fail_a_batch_read_unless_told_otherwise(reads: Reads, storage: BareStorage) -> None:

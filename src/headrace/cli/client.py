@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from headrace import profiles, settings
 from headrace.cli.commands import CommandFailed, Status
+from headrace.cli.reaching import connect, unanswered
 from headrace.cli.refusals import LOST, sentence, status
 from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
@@ -153,7 +153,7 @@ class Client:
         self._server = server
         self._refusal = ""
         self._answered = False
-        _connect(server, patience_s)
+        connect(server.address, server.ca, server.where, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
             # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
@@ -215,11 +215,7 @@ class Client:
         if self._refusal:
             return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
         if error.code() in LOST and not self._answered:
-            return CommandFailed(
-                f"{self.address} takes connections but does not answer as a Kafka broker: "
-                "is it the right port, and does it want a login (--username)?",
-                Status.UNREACHABLE,
-            )
+            return CommandFailed(unanswered(self._server.address, self._server.ca), Status.UNREACHABLE)
         return CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
 
     def partitions(self, topic: str) -> dict[int, int]:
@@ -343,26 +339,3 @@ class Client:
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
     """As much as one request may ask for at a time (`headrace.request.max.elements`)."""
     return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
-
-
-def _connect(server: KafkaServer, patience_s: float) -> None:
-    """Raise CommandFailed unless one of the addresses takes a TCP connection."""
-    reasons = []
-    for text in server.address.split(","):
-        try:
-            address = settings.Address.parse(text)
-        except ValueError as error:
-            raise CommandFailed(f"{server.where or '--bootstrap'}: {error}", Status.USAGE) from None
-        try:
-            with socket.create_connection((address.host, address.port), timeout=patience_s):
-                return
-        except TimeoutError:
-            reasons.append(f"no answer within {patience_s:g} s")
-        except (OSError, UnicodeError) as error:
-            reasons.append((getattr(error, "strerror", None) or str(error)).lower())
-    said = f", named by {server.where}" if server.where else ""
-    raise CommandFailed(
-        f"nobody answers at {server} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
-        "or name another address with --bootstrap HOST:PORT",
-        Status.UNREACHABLE,
-    )

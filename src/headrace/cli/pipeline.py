@@ -58,7 +58,9 @@ def init(
         made = project.create(folder, topic, server.address, login)
     except SparkError as error:
         raise CommandFailed(str(error)) from None
-    columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample is not JSON"
+    columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample has no JSON objects"
+    if not made.sampled:
+        columns = "text: the topic has no records yet to make columns of"
     if login is not None:
         click.echo(f"{folder / project.LOGIN} has the login: only you may read it, and git leaves it out")
     click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: headrace pipeline run {folder}")

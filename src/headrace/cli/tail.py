@@ -90,7 +90,7 @@ def tail(
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
         starts = {number: starts[number] for number in view.left}  # nothing is asked of the others
-    # Assigned, not subscribed: librdkafka wants a group's name all the same, which no server gets to see.
+    # Assigned, not subscribed: librdkafka wants a group's name all the same, and looks for its coordinator.
     consumer = client.consumer(
         view.heard,
         group_id="headrace-tail",
@@ -168,7 +168,7 @@ class _View:
         shown = 0
         while (self.left is None or self.left) and (self._most is None or shown < self._most):
             # Short waits: Ctrl-C is noticed only between two calls.
-            messages = consumer.consume(_AT_ONCE, 0.2)
+            messages = [message for message in consumer.consume(_AT_ONCE, 0.2) if not _is_about_a_group(message)]
             self._wait_no_longer_than_told(bool(messages))
             self._look_for_topic(consumer, bool(messages))
             chosen = [message for message in messages if self._is_wanted(message)]
@@ -220,6 +220,12 @@ class _View:
             if offset >= end:
                 return False
         return error is None and (self._key is None or message.key() == self._key)
+
+
+def _is_about_a_group(message: Message) -> bool:
+    """Whether it only says that access rules refuse the group, which is not used: reading takes no right to one."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _record(message: Message) -> lines.Record:

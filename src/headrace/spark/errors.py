@@ -1,5 +1,12 @@
 """What can go wrong on the Spark side. Each message is one line that says what to change."""
 
+import re
+from typing import Final
+
+# How delta-rs writes an error with those that led to it.
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_TREE: Final = re.compile(r"\s*↳\s*")
+
 
 class SparkError(Exception):
     """Base of every error born in this room."""
@@ -51,3 +58,10 @@ class TableError(SparkError):
 
 class StoreUnavailable(SparkError):
     """The object store of a table does not answer, or fails: trying again may help."""
+
+
+def one_line(error: Exception | None) -> str:
+    """An error's text without colours and line ends."""
+    if isinstance(error, OSError) and error.strerror and error.errno:
+        return error.strerror
+    return " ".join(_TREE.sub(": ", _COLOURS.sub("", str(error))).split())

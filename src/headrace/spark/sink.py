@@ -4,6 +4,7 @@ A task attempt writes while it runs, through one writer of its own; the driver's
 An attempt that is repeated (a retry, speculation) writes its rows again, since nobody tells the attempt that lost.
 """
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from headrace.spark import partitioner
 from headrace.spark.client.cluster import Cluster, kept
 from headrace.spark.client.options import ClientOptions
 from headrace.spark.client.produce import Producer
-from headrace.spark.errors import OptionError, WriteRefused
+from headrace.spark.errors import OptionError, UnknownTopic, WriteRefused
 from headrace.spark.plan import TopicPartition
 from headrace.spark.worker import settle
 
@@ -144,6 +145,25 @@ def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
     return writer.finish()
 
 
+def check_topic(options: SinkOptions) -> None:
+    """Look, before any task runs, whether the topic of every row is there; columns tell theirs to the tasks only.
+
+    Raises:
+        UnknownTopic, ServerUnavailable, LoginRefused.
+    """
+    if options.topic is not None:
+        with contextlib.closing(Cluster(options.kafka)) as cluster:
+            _partitions(cluster, options.topic)
+
+
+def _partitions(cluster: Cluster, topic: str) -> int:
+    """How many the topic has."""
+    try:
+        return len(cluster.topics([topic])[topic].partitions)
+    except UnknownTopic as error:
+        raise UnknownTopic(f"{error}: writing creates none, `headrace topics create {topic}` does") from None
+
+
 class _TaskWriter:
     """The one writer of one task attempt: rows are gathered by partition, so that batches are large."""
 
@@ -210,7 +230,7 @@ class _TaskWriter:
 
     def _count(self, topic: str) -> int:
         if topic not in self._partitions:
-            self._partitions[topic] = len(self._cluster.topics([topic])[topic].partitions)
+            self._partitions[topic] = _partitions(self._cluster, topic)
         return self._partitions[topic]
 
     def _release(self, place: TopicPartition) -> None:

@@ -89,7 +89,9 @@ class HeadraceDataSource(DataSource):
         """A batch write."""
         if overwrite:
             raise OptionError("records cannot be overwritten: write with mode('append')")
-        return TopicWriter(self._sink(schema))
+        parsed = self._sink(schema)
+        sink.check_topic(parsed)
+        return TopicWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """A streaming write; `overwrite` is output mode `complete`, which writes everything again each time."""
@@ -131,9 +133,8 @@ class BatchReader(DataSourceReader):
             return plan_tasks(options, log, topics, start, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of one task."""
-        assert isinstance(partition, RangePartition)
-        return read_records(partition)
+        """The records of one task. Where there are none to plan, Spark still runs one task, of no range."""
+        return read_records(partition) if isinstance(partition, RangePartition) else iter(())
 
 
 def batch_offsets(

@@ -76,4 +76,7 @@ def _in_the_way_by_text(error: Exception) -> tuple[str, str]:
         return "is no cluster", "name a single server with redis://HOST:PORT"
     if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
         return in_the_way(error.__cause__)
-    return f"does not answer: {text}", "start it, or name another with --redis URL"
+    return (
+        f"does not answer: {text}",
+        "start it, or name another with --redis URL or HEADRACE_REDIS (without either, the server starts its own)",
+    )

@@ -17,9 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.archiving.telling import TOPIC
-from headrace.spark.archive.place import Place, one_line
+from headrace.spark.archive.place import Place
 from headrace.spark.archive.table import ArchiveTable, Snapshot
-from headrace.spark.errors import OptionError, SparkError, TableError
+from headrace.spark.errors import OptionError, SparkError, TableError, one_line
 
 PROPERTY: Final = "headrace.iceberg"
 """A property of the Delta table: which Iceberg table lists its files too."""

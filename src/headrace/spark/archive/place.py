@@ -18,14 +18,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
-from headrace.spark.errors import StoreUnavailable, TableError
+from headrace.spark.errors import StoreUnavailable, TableError, one_line
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PATIENCE: Final = {"max_retries": "3", "retry_timeout": "20s", "connect_timeout": "5s", "timeout": "60s"}
 """delta-rs by itself waits three minutes for a store that is not there."""
 _BUFFER: Final = 1 << 20
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
-_TREE: Final = re.compile(r"\s*↳\s*")
 _REFUSED: Final = re.compile(
     r"accessdenied|access denied|forbidden|\b403\b|\b401\b|unauthorized|permission|"
     r"invalidaccesskeyid|signaturedoesnotmatch",
@@ -162,13 +160,6 @@ def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnava
     if place.path is not None or (isinstance(error, DeltaError) and "http" not in text.lower()):
         return TableError(f"{place.name} {what}: {text}")
     return StoreUnavailable(f"{place.name} {what}: {_shortest(text)}")
-
-
-def one_line(error: Exception) -> str:
-    """An error's text without colours and line ends."""
-    if isinstance(error, OSError) and error.strerror and error.errno:
-        return error.strerror
-    return " ".join(_TREE.sub(": ", _COLOURS.sub("", str(error))).split())
 
 
 def _shortest(text: str) -> str:

@@ -21,8 +21,8 @@ from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.records.arrow import schema
-from headrace.spark.archive.place import Place, failed, one_line
-from headrace.spark.errors import SparkError, TableError
+from headrace.spark.archive.place import Place, failed
+from headrace.spark.errors import SparkError, TableError, one_line
 from headrace.topics.archive import app_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))

@@ -11,7 +11,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.spark.delta.files import DataFile, discard
 from headrace.spark.delta.options import DeltaOptions
-from headrace.spark.errors import TableError
+from headrace.spark.errors import TableError, one_line
 
 _ATTEMPTS: Final = 10
 
@@ -37,7 +37,7 @@ def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
         table = _open(options)
         _check(options, table, schema)
     except (DeltaError, OSError) as error:
-        raise TableError(f"{options.path} cannot be a Delta table: {_one_line(error)}") from error
+        raise TableError(f"{options.path} cannot be a Delta table: {one_line(error)}") from error
 
 
 def commit(
@@ -80,10 +80,10 @@ def commit(
         except CommitFailedError as error:
             failure = error  # somebody else committed first: look at the table anew
         except (DeltaError, OSError) as error:
-            raise TableError(f"{options.path} was not written: {_one_line(error)}") from error
+            raise TableError(f"{options.path} was not written: {one_line(error)}") from error
         else:
             return True
-    raise TableError(f"{options.path} was not written: {_one_line(failure)}") from failure
+    raise TableError(f"{options.path} was not written: {one_line(failure)}") from failure
 
 
 def _again(options: DeltaOptions, table: DeltaTable, files: Sequence[DataFile]) -> bool:
@@ -128,7 +128,3 @@ def _widen(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
     new = [field for field in Schema.from_arrow(schema).fields if field.name not in names]
     if new and options.merge_schema:
         table.alter.add_columns(new)
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())

@@ -36,6 +36,8 @@ class Project:
     dataset: str
     """The name before `_bronze`, `_silver`, `_bad`, `_gold`."""
     columns: tuple[Column, ...]
+    sampled: bool
+    """Whether there were records to make columns of."""
     """Typed from the sample; none when the records are not JSON."""
 
 
@@ -56,7 +58,8 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ProjectExists(f"{folder} is there and not empty: name a new folder")
-    columns = sample.columns(_values(topic, {**(login or {}), client_options.SERVERS: servers}))
+    values = _values(topic, {**(login or {}), client_options.SERVERS: servers})
+    columns = sample.columns(values)
     dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
     if dataset[0].isdigit():
         dataset = f"t_{dataset}"
@@ -82,7 +85,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         (folder / LOGIN).touch(mode=0o600)
         (folder / LOGIN).write_text(_LOGIN_HEAD + properties.write(_settings(login)), "utf-8")
     (folder / STATE / "events").mkdir(parents=True)
-    return Project(folder, dataset, tuple(columns))
+    return Project(folder, dataset, tuple(columns), bool(values))
 
 
 def _settings(login: Mapping[str, str]) -> dict[str, str]:
@@ -207,7 +210,7 @@ FROM STREAM({dataset}_parsed)
 WHERE parsed IS NULL OR parsed.{corrupt} IS NOT NULL;
 """
 _SILVER_TEXT: Final = """\
--- The records as text: the sample was not JSON, so there was nothing to make columns of.
+-- The records as text: there was no sample of JSON to make columns of.
 CREATE STREAMING TABLE {dataset}_silver AS
 SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value, {place}
 FROM STREAM({dataset}_bronze);
