@@ -1,5 +1,6 @@
 """The table on the driver: made, widened, and changed by commits that are made once."""
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +15,8 @@ from headrace.spark.delta.options import DeltaOptions
 from headrace.spark.errors import TableError, one_line
 
 _ATTEMPTS: Final = 10
+_PRIMITIVE: Final = re.compile(r'PrimitiveType\("(\w+)"\)')
+"""How delta-rs writes `long`, alone or within another type."""
 
 
 def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
@@ -111,8 +114,9 @@ def _check(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
                     f"{options.path} has no column {field.name!r}: set mergeSchema=true to add it, or name another"
                 )
         elif columns[field.name] != str(field.type):
+            there, given = (_PRIMITIVE.sub(r"\1", kind) for kind in (columns[field.name], str(field.type)))
             raise TableError(
-                f"column {field.name!r} of {options.path} is {columns[field.name]}, the rows have {field.type}: "
+                f"column {field.name!r} of {options.path} is {there}, the rows have {given}: "
                 "cast it, or name another table"
             )
     partitioned = tuple(table.metadata().partition_columns)
