@@ -101,10 +101,11 @@ test-hostile: $(VENV)/.dev ## Send every Kafka API all of the generated hostile 
 test-crash: $(VENV)/.dev ## Kill servers and their storage, ROUNDS=30 times in each way
 	$(PYTEST) -n $(WORKERS) --crash-rounds $(ROUNDS) tests/crash $(ARGS)
 
-test-cluster: $(VENV)/.dev ## Kill, stop and restart brokers and their Redis under load, ROUNDS=30 times, and as often over a Redis Cluster
+test-cluster: $(VENV)/.dev ## Kill, stop and restart brokers and their Redis under load, ROUNDS=30 times, as often over a Redis Cluster, and over one that is cut apart (needs root)
 	$(BIN)/python -m tests.simulation.test_membership --rounds 1000
 	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) --cluster $(ARGS)
+	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) --network $(ARGS)
 
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43

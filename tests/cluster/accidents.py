@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from tests.cluster.site import Site
 from tests.harness.brokers import Brokers
 from tests.harness.redis import RedisServer
 from tests.harness.redis_cluster import Node, RedisCluster, wait_for
@@ -240,6 +241,87 @@ class OfACluster:
         self._cluster.move_slots(source, target, slot, slot)
         self._cluster.agree()
         return f"a slot moved from {_name(source)} to {_name(target)} at once"
+
+
+class OfTheNetwork:
+    """Hosts are cut apart for a while: brokers from the storage or each other, nodes of the storage from each other.
+
+    With `min.insync.replicas` of 2 no record is acknowledged that a replica has not got: one may be promoted any time.
+    """
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        self._site, self._random = site, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (self.cut_broker, self.cut_brokers, self.cut_replica, self.cut_primary, self.lose_primary)
+
+    def mend(self) -> None:
+        """All reach all."""
+        self._site.heal()
+
+    def _for_a_while(self) -> str:
+        """For less than it takes to be missed, or more."""
+        length_s = self._random.choice([0.5, 1.0, 3.0, 5.0])
+        time.sleep(length_s)
+        self._site.heal()
+        return f"for {length_s} s"
+
+    def cut_broker(self) -> str:
+        """A broker from the storage."""
+        node = self._random.choice(list(self._site.hosts))
+        self._site.network.cut([self._site.hosts[node]], self._site.storage_hosts)
+        return f"{node} cut from the storage {self._for_a_while()}"
+
+    def cut_brokers(self) -> str:
+        """A broker from the others."""
+        node = self._random.choice(list(self._site.hosts))
+        others = [host for each, host in self._site.hosts.items() if each != node]
+        self._site.network.cut([self._site.hosts[node]], others)
+        return f"{node} cut from the other brokers {self._for_a_while()}"
+
+    def cut_replica(self) -> str:
+        """A replica from the other nodes."""
+        replica = self._site.cluster.replica_of(self._primary())
+        self._site.cut_from_the_cluster(replica)
+        return f"replica {_name(replica)} cut off {self._for_a_while()}"
+
+    def cut_primary(self) -> str:
+        """A primary from the other nodes until its replica is promoted; brokers reach both."""
+        return self._replaced(self._site.cut_from_the_cluster, "the other nodes")
+
+    def lose_primary(self) -> str:
+        """A primary from everybody until its replica is promoted."""
+        return self._replaced(self._site.cut_from_all, "everybody")
+
+    def _primary(self) -> Node:
+        return self._random.choice([node for node in self._site.cluster.running if node.is_primary])
+
+    def _replaced(self, cut: Callable[[Node], None], others: str) -> str:
+        primary = self._primary()
+        replica = self._site.cluster.replica_of(primary)
+        cut(primary)
+        wait_for(lambda: replica.is_primary, f"{replica.host} to be promoted")
+        self._site.heal()
+        return f"primary {_name(primary)} cut from {others} until it was replaced"
+
+
+class AnyOf:
+    """Accidents of several kinds, one at a time."""
+
+    def __init__(self, *kinds: Accidents) -> None:
+        self._kinds = kinds
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return [act for kind in self._kinds for act in kind.acts]
+
+    def mend(self) -> None:
+        """The last of them first."""
+        for kind in reversed(self._kinds):
+            kind.mend()
 
 
 class Together:

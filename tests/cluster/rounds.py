@@ -1,14 +1,15 @@
 """Rounds of accidents to brokers and their storage under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
 
 Three brokers over one Redis that keeps what it acknowledges, or with `--cluster` over a Redis Cluster of three
-primaries with a replica each. An idempotent Kafka producer writes one topic and a group of three reads it; messages
+primaries with a replica each; with `--network` each of these nine is on a host of its own, `min.insync.replicas` is 2,
+and nobody reads by OCI's API. An idempotent Kafka producer writes one topic and a group of three reads it; messages
 are put into another one through OCI's API, at whichever broker, and read by a group of OCI instances, by plain
 cursors, and by a Kafka consumer. A round is a handful of accidents from a seed, see `accidents`: to brokers, to Redis,
-or to both at a time. Then everything has to come to rest, and `history` says what must not have been. No record that
-was acknowledged may be lost: nothing that happens has a replica promoted that does not have everything.
+to what is between them, or to several at a time. Then everything has to come to rest, and `history` says what must not
+have been. No record that was acknowledged may be lost: nothing that happens has a replica promoted that lacks one.
 
 Each round prints its seed and what happened, and the last line what all of them saw together. `--redis-server PROGRAM`
-runs over another one than the bundled Valkey. `make test-cluster` runs both kinds.
+runs over another one than the bundled Valkey. `make test-cluster` runs all three kinds.
 """
 
 import argparse
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.accidents import Accidents, OfACluster, OfBrokers, OfOneRedis, Together
+from tests.cluster.accidents import Accidents, AnyOf, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
 from tests.cluster.history import History
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
+from tests.cluster.site import site
 from tests.harness.brokers import Brokers, brokers, brokers_at, wait_for
 from tests.harness.ledger import Ledger, numbers
 from tests.harness.redis_cluster import RedisCluster
@@ -43,8 +45,9 @@ Happening = Callable[[Sequence[str], random.Random], Accidents]
 class Round:
     """One round over brokers that are there for all of them."""
 
-    def __init__(self, over: Brokers, happening: Happening, seed: int) -> None:
+    def __init__(self, over: Brokers, happening: Happening, seed: int, *, oci_reads: bool) -> None:
         self.happened: list[str] = []
+        self._oci_reads = oci_reads
         self.saw: Counter[str] = Counter()
         self._over, self._happening = over, happening
         self._random = random.Random(seed)
@@ -71,13 +74,14 @@ class Round:
         with contextlib.ExitStack() as stack:
             ledger = stack.enter_context(Ledger(kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000))
             writer = stack.enter_context(OciWriter(self._https, stream, PARTITIONS))
-            for each in (
-                KafkaGroup(kafka, topic, topic, by_kafka.audience("group")),
-                OciGroup(self._https, stream, f"{self._stream}-instances", by_oci.audience("OCI group")),
-                OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")),
-                KafkaGroup(kafka, self._stream, self._stream, by_oci.audience("Kafka group"), members=1),
-            ):
-                stack.enter_context(each)
+            stack.enter_context(KafkaGroup(kafka, topic, topic, by_kafka.audience("group")))
+            stack.enter_context(
+                KafkaGroup(kafka, self._stream, self._stream, by_oci.audience("Kafka group"), members=1)
+            )
+            if self._oci_reads:
+                group = f"{self._stream}-instances"
+                stack.enter_context(OciGroup(self._https, stream, group, by_oci.audience("OCI group")))
+                stack.enter_context(OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")))
             self._happen(ledger, accidents)
             writer.stop()
             self.saw["puts without an answer"] = writer.unanswered
@@ -122,12 +126,29 @@ def over_cluster(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
     with RedisCluster(program) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
 
         def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
-            groups = [f"headrace:group:{{default/{topic}}}" for topic in topics]
-            streams = [stream for topic in topics for stream in streams_of(cluster.url, topic)]
-            keys = ["headrace:{meta}:view", *groups, *streams]
-            return Together(OfBrokers(over, chance), OfACluster(cluster, keys, chance), chance)
+            shards = OfACluster(cluster, keys_of(cluster.url, topics), chance)
+            return Together(OfBrokers(over, chance), shards, chance)
 
         yield over, happening
+
+
+@contextlib.contextmanager
+def over_network(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+    """The same on a host for each of them, and what may happen to these."""
+    with site(program, **SETTINGS) as found:
+        url = found.cluster.url
+
+        def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
+            shards = OfACluster(found.cluster, keys_of(url, topics), chance)
+            return Together(OfBrokers(found.brokers, chance), AnyOf(shards, OfTheNetwork(found, chance)), chance)
+
+        yield found.brokers, happening
+
+
+def keys_of(url: str, topics: Sequence[str]) -> list[str]:
+    """Keys whose slots are moved: of the view, the groups of these topics, and their partitions."""
+    groups = [f"headrace:group:{{default/{topic}}}" for topic in topics]
+    return ["headrace:{meta}:view", *groups, *(stream for topic in topics for stream in streams_of(url, topic))]
 
 
 def streams_of(url: str, topic: str) -> list[str]:
@@ -141,13 +162,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cluster", action="store_true", help="over a Redis Cluster, not one Redis")
+    over_what = parser.add_mutually_exclusive_group()
+    over_what.add_argument("--cluster", action="store_true", help="over a Redis Cluster, not one Redis")
+    over_what.add_argument("--network", action="store_true", help="over one, with a host for each: needs root")
     parser.add_argument("--redis-server", type=Path, default=None, help="a redis-server or valkey-server")
     chosen = parser.parse_args()
     failed, saw = 0, Counter[str]()
-    with (over_cluster if chosen.cluster else over_one)(chosen.redis_server) as (over, happening):
+    over_which = over_network if chosen.network else over_cluster if chosen.cluster else over_one
+    with over_which(chosen.redis_server) as (over, happening):
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-            this, began = Round(over, happening, seed), time.monotonic()
+            # A broker that does not lead a partition reads ahead of the copies, so says decision 46.
+            this, began = Round(over, happening, seed, oci_reads=not chosen.network), time.monotonic()
             try:
                 this.run()
                 what = _told(this.saw)
