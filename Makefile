@@ -53,8 +53,8 @@ test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, p
 	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null && command -v chromium >/dev/null || { \
 	  echo "Installing kcat, redis-server, prometheus, faketime, zsh, fish and chromium with apt-get"; \
 	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
-	  $$root apt-get update --quiet --quiet && \
-	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish chromium; }
+	  $$root apt-get update -o Acquire::Retries=5 --quiet --quiet && \
+	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish chromium; }
 	$(PYTEST) -n $(WORKERS) -m apt $(ARGS)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
@@ -137,8 +137,8 @@ test-demo-cluster: $(VENV)/.dev ## Run the demo on three brokers over a Redis Cl
 	$(short_java) $(PYTEST) -m demo_cluster tests/demo $(ARGS)
 
 test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
-	@command -v ip >/dev/null || { echo "Installing iproute2 with apt-get"; apt-get update --quiet --quiet && \
-	  env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends iproute2; }
+	@command -v ip >/dev/null || { echo "Installing iproute2 with apt-get"; apt-get update -o Acquire::Retries=5 --quiet --quiet && \
+	  env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends iproute2; }
 	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
 test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
@@ -165,8 +165,8 @@ wheel: $(VENV)/.dev ## Build the wheel for others' machines into dist
 container: $(VENV)/.dev ## Build the container image (ARGS=spark: the one for archives) and try it; needs root, installs buildah and mmdebstrap when missing
 	@command -v buildah >/dev/null && command -v mmdebstrap >/dev/null || { \
 	  echo "Installing buildah and mmdebstrap with apt-get"; \
-	  apt-get update --quiet --quiet && \
-	  env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet --no-install-recommends buildah mmdebstrap; }
+	  apt-get update -o Acquire::Retries=5 --quiet --quiet && \
+	  env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends buildah mmdebstrap; }
 	PYTHON=$(BIN)/python .ci/container $(ARGS)
 
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU

@@ -3,11 +3,12 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+
+from tests.harness.ports import free_ports
 
 
 def buildah(*arguments: str) -> str:
@@ -15,19 +16,13 @@ def buildah(*arguments: str) -> str:
     return subprocess.run(["buildah", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-    return port
-
-
 class Container:
     """A container of the image whose processes share this machine's network."""
 
     def __init__(self, image: str) -> None:
         self.name = buildah("from", image)
-        self.kafka, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        # Not such as the kernel gives to others before they are used, or while the server is down.
+        self.kafka, self.http = (f"127.0.0.1:{port}" for port in free_ports(2))
 
     def run(self, *command: str, text: str = "") -> str:
         """What a command in it prints."""
@@ -62,7 +57,10 @@ def archive(container: Container) -> None:
     container.run(
         "archive", "--topic", "flights", "--table", "/table/flights", "--redis", "unix:///data/sock", "--once"
     )
-    count = "import deltalake; print(deltalake.DeltaTable('/table/flights').to_pyarrow_table().num_rows)"
+    count = (
+        "import deltalake, pyarrow.dataset; "
+        "print(pyarrow.dataset.dataset(deltalake.DeltaTable('/table/flights').file_uris()).count_rows())"
+    )
     assert buildah("run", container.name, "--", "python3", "-c", count) == "2"
 
 
@@ -77,7 +75,7 @@ def main(image: str, kind: str = "") -> None:
         assert container.run("--version").count("C extension"), "the compiled parts are missing"
         clients = ["--bootstrap", container.kafka]
         first = container.serve()
-        with urllib.request.urlopen(f"http://{container.http}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{container.http}/healthz", timeout=60) as answer:
             assert answer.status == 200
         container.run("topics", "create", "flights", "--partitions", "1", *clients)
         container.run("records", "produce", "flights", *clients, text="UA 1545\nAA 1141\n")

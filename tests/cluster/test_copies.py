@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from oci.exceptions import ServiceError
 from tests.harness.ledger import Ledger
 from tests.harness.redis import debian_redis_program
-from tests.harness.redis_cluster import RedisCluster, wait_for
+from tests.harness.redis_cluster import NODE_TIMEOUT_MS, RedisCluster, wait_for
 from tests.harness.replicated import Replicated
 from tests.harness.wire import Wire, batch
 
@@ -121,7 +121,7 @@ def test_more_copies_than_there_are_servers(broker: Server) -> None:
 def test_a_shard_that_is_killed_loses_nothing_that_was_acknowledged(program: str) -> None:
     """Its replica hangs at times, so that there is something to be lost; no write waits for it to have all."""
     with (
-        RedisCluster(debian_redis_program() if program == "redis" else None, primaries=3, replicas=1) as cluster,
+        RedisCluster(debian_redis_program() if program == "redis" else None, calm=True) as cluster,
         server(
             redis=cluster.url, min_insync_replicas=2, replica_lag_time_max_ms=500, broker_session_timeout_ms=1_500
         ) as broker,
@@ -130,15 +130,16 @@ def test_a_shard_that_is_killed_loses_nothing_that_was_acknowledged(program: str
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=5_000) as ledger:
             for primary in [node for node in cluster.nodes if node.is_primary]:
                 replica = cluster.replica_of(primary)
-                ledger.send(3_000)
-                ledger.wait_for(ledger.acknowledged_count + 300)
-                replica.send(signal.SIGSTOP)
-                ledger.send(3_000)
-                primary.kill()
-                replica.send(signal.SIGCONT)
-                wait_for(partial(getattr, replica, "is_primary"), f"{replica.host} to take over")
-                primary.start()
-                cluster.agree()
+                with cluster.missing_after(NODE_TIMEOUT_MS):
+                    ledger.send(3_000)
+                    ledger.wait_for(ledger.acknowledged_count + 300)
+                    replica.send(signal.SIGSTOP)
+                    ledger.send(3_000)
+                    primary.kill()
+                    replica.send(signal.SIGCONT)
+                    wait_for(partial(getattr, replica, "is_primary"), f"{replica.host} to take over")
+                    primary.start()
+                    cluster.agree()
             ledger.settle()
             assert ledger.refused == {}
             ledger.check(broker.kafka)

@@ -158,12 +158,14 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
             ledger.send(600)
             ledger.settle()
-            # In order, as for an upgrade: the old one stays, as a replica, and takes no writes any more.
+            # In order, as for an upgrade: the old one stays, as a replica. Until it is one, which takes a Sentinel ten
+            # seconds, it acknowledges what nobody will have.
+            wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")
             wait_for(watched.failing_over, "the Sentinel to know enough to begin")
-            ledger.send(600)
             wait_for(watched.failed_over, "the replica to be named")
             wait_for(lambda: watched.replica.ask("ROLE")[0] == "master", "the replica to be the primary")
             wait_for(lambda: watched.primary.ask("ROLE")[0] == "slave", "the primary to be a replica")
+            ledger.send(600)
             ledger.settle()
             assert ledger.refused == {}
             ledger.check(broker.kafka)

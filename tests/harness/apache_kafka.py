@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from tests.harness import fetching
 from tests.harness.ports import free_ports
 
 USER, PASSWORD = "alice", "the-secret"
@@ -75,12 +76,7 @@ def jars() -> str:
     complete = folder / f"complete-{zlib.crc32(_POM.read_bytes()):08x}"
     if not complete.exists():
         command = ["mvn", "--batch-mode", "--quiet", "-f", str(_POM), "dependency:copy-dependencies"]
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"],
-            capture_output=True, text=True, timeout=_FETCH_S, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(done.stdout + done.stderr)
+        fetching.run([*command, f"-DoutputDirectory={folder}", "-DincludeScope=runtime"], each_s=_FETCH_S)
         complete.touch()
     return f"{folder}/*"
 

@@ -129,7 +129,7 @@ class RedisCluster:
             calm: whether nobody is replaced but by `kill` and `fail_over`. What a busy machine keeps waiting would be,
                 and with it would go what its replica has not got.
         """
-        self._calm = calm
+        self._silence_ms = CALM_MS if calm else NODE_TIMEOUT_MS
         self._hosts = hosts
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-redis-cluster-"))
         self._program = program or valkey_program()
@@ -183,21 +183,18 @@ class RedisCluster:
             wait_for(partial(_followed, node, primary), f"{node.host} to follow")
         wait_for(lambda: all(node.is_primary or _synced(node) for node in self.nodes), "replicas to have all")
         self.agree()
-        if self._calm:
-            self._miss_after(CALM_MS)
+        self._miss_after(self._silence_ms)
+
+    @contextlib.contextmanager
+    def missing_after(self, silence_ms: int) -> Iterator[None]:
+        """Meanwhile a primary is replaced after so long a silence, and voted on as often; all of `running` answer."""
+        self._miss_after(silence_ms)
+        yield
+        self._miss_after(self._silence_ms)
 
     def _miss_after(self, silence_ms: int) -> None:
         for node in self.running:
             node.ask("CONFIG", "SET", "cluster-node-timeout", silence_ms)
-
-    @contextlib.contextmanager
-    def _watchful(self) -> Iterator[None]:
-        """Meanwhile a calm cluster misses who is silent as soon as any other does, and votes as often."""
-        if self._calm:
-            self._miss_after(NODE_TIMEOUT_MS)
-        yield
-        if self._calm:
-            self._miss_after(CALM_MS)
 
     def agree(self) -> None:
         """Wait until every node that runs says that all is well, and all say the same of slots."""
@@ -249,7 +246,7 @@ class RedisCluster:
                     replica.ask("CLUSTER", "FAILOVER")
             return False
 
-        with self._watchful():
+        with self.missing_after(NODE_TIMEOUT_MS):
             wait_for(taken_over, f"{replica.host} to take over")
         return replica
 
@@ -260,7 +257,7 @@ class RedisCluster:
         what this is about.
         """
         replica = self.drain(primary)
-        with self._watchful():
+        with self.missing_after(NODE_TIMEOUT_MS):
             primary.kill()
             wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
             primary.start()

@@ -86,7 +86,7 @@ def served(environment: Environment, tmp_path: Path) -> Iterator[Addresses]:
 
 
 @pytest.mark.index
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_500)
 def test_an_empty_environment_with_the_wheel_serves_and_its_spark_finds_the_format(
     environment: Environment, served: Addresses
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.harness import fetching
 from tests.harness.storage import BareStorage
 
 from headrace.records.build import build
@@ -47,7 +48,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
     pom = Path(__file__).parent / "jvm" / "pom.xml"
     command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), "dependency:copy-dependencies"]
     parts = ["-DincludeGroupIds=io.delta,org.antlr", f"-DoutputDirectory={folder}"]
-    subprocess.run([*command, *parts], check=True, timeout=500)
+    fetching.run([*command, *parts], each_s=500)
     return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
 
 

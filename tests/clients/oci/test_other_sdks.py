@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.clients.middle import VALUES, feed_while_a_broker_dies
+from tests.harness import fetching
 from tests.harness.brokers import STORAGES, brokers_over
 from tests.harness.fed import Fed
 
@@ -78,8 +79,7 @@ def built(sdk: Sdk, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in sdk.build:
         if shutil.which(command[0]) is None:
             pytest.fail(f"{command[0]} is not installed", pytrace=False)
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_S, check=False)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        fetching.run(command, folder, each_s=BUILD_S)
     return folder
 
 

@@ -25,7 +25,7 @@ class Login(msgspec.Struct, frozen=True):
     token: str = ""
     certificate: Path | None = None
     """PEM of the client's key and certificate."""
-    patience_s: int = 30
+    patience_s: int = 60
     """How long clients go on trying that do so whatever they are told."""
 
     @property

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.clients.secured.interface import CERTIFICATE, MECHANISMS, Login, Refused
+from tests.harness import fetching
 from tests.harness.apache_kafka import jars
 
 _HERE = Path(__file__).parent
-_BUILD_S, _RUN_S = 600, 90
+_BUILD_S, _RUN_S = 600, 180
 _REFUSED = 3
 """The status of the programs here when they were not let in."""
 
@@ -21,11 +22,6 @@ def _run(command: Sequence[str], *, sent: str = "") -> tuple[int, str, str]:
     """Status, output and what it says."""
     ended = subprocess.run(command, input=sent, capture_output=True, encoding="utf-8", timeout=_RUN_S, check=False)
     return ended.returncode, ended.stdout, ended.stderr
-
-
-def _built(*command: str, folder: Path) -> None:
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_S, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def _values(ended: tuple[int, str, str]) -> list[str]:
@@ -100,7 +96,7 @@ class Java:
     def __init__(self, folder: Path) -> None:
         """Build the program in `folder`."""
         self._folder = folder
-        _built("javac", "-d", str(folder), "-cp", jars(), "Secured.java", folder=_HERE / "java")
+        fetching.run(["javac", "-d", str(folder), "-cp", jars(), "Secured.java"], _HERE / "java", each_s=_BUILD_S)
 
     def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
         """See `SecuredClient`."""
@@ -159,7 +155,7 @@ class FranzGo:
         """Build the program in `folder`; Go fetches the library."""
         self._program = str(folder / "secured")
         shutil.copytree(_HERE / "go", folder / "go")
-        _built("go", "build", "-o", self._program, ".", folder=folder / "go")
+        fetching.run(["go", "build", "-o", self._program, "."], folder / "go", each_s=_BUILD_S)
 
     def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
         """See `SecuredClient`."""
