@@ -23,6 +23,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.made = 1
+        self.near = False
         self.sent: list[tuple[list[list[bytes]], Sequence[Callable[[Any], None]]]] = []
         self.preparing: list[Callable[[], None]] = []
 

@@ -136,6 +136,53 @@ def test_logs_do_not_wait_for_each_other(placer: Placer, wire: Wire) -> None:
     assert [each.told for each in senders] == [[], [(0, None)]]
 
 
+def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(placer: Placer, wire: Wire) -> None:
+    wire.near = True
+    first, second, third = (Sender(placer, opened(wire, name=name)) for name in ("t", "u", "v"))
+    first.send(batch())
+    wire.turn()
+    second.send(batch())
+    third.send(batch(), batch())
+    wire.turn()
+    assert len(wire.sent) == 1
+    wire.answer(b"9-1", 1)
+    first.send(batch())
+    wire.turn()
+    assert len(wire.sent) == 3
+    wire.answer(b"9-1", 1)
+    wire.execute(b"9-1", b"9-2", 2)
+    wire.answer(b"9-2", 2)
+    assert [each.told for each in (first, second, third)] == [
+        [(0, None), (1, None)],
+        [(0, None)],
+        [(0, None), (1, None)],
+    ]
+
+
+def test_large_ones_do_not_wait_nor_does_what_they_take_along(placer: Placer, wire: Wire) -> None:
+    wire.near = True
+    first, second, third = (Sender(placer, opened(wire, name=name)) for name in ("t", "u", "v"))
+    first.send(batch())
+    wire.turn()
+    second.send(batch())
+    third.send(batch(size=LARGE))
+    wire.turn()
+    assert len(wire.sent) == 3
+
+
+def test_what_waits_goes_on_where_the_answer_of_another_log_is_lost(placer: Placer, wire: Wire) -> None:
+    wire.near = True
+    first, second = (Sender(placer, opened(wire, name=name)) for name in ("t", "u"))
+    first.send(batch())
+    wire.turn()
+    second.send(batch())
+    wire.answer(*[StorageUnavailable("lost")] * 2)
+    wire.turn()
+    assert first.errors() == [StorageUnavailable]
+    wire.answer(b"9-1", 1)
+    assert second.told == [(0, None)]
+
+
 def test_a_call_is_bounded_in_bytes_and_in_batches(sender: Sender, wire: Wire) -> None:
     sender.send(*(batch(size=1 << 20) for _ in range(9)))
     wire.turn()

