@@ -10,7 +10,7 @@ Calls of several logs go to one Redis side by side. Where it is on this machine,
 wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
 
 Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
-for company, since nobody waits for them.
+for company instead, since nobody waits for them.
 """
 
 import asyncio
@@ -240,7 +240,8 @@ class Placer:
         if log.under_way is None:
             self._due[log] = None
             connection = log.connection
-            if not connection.near or log.waiting_bytes >= LARGE or connection not in self._asked:
+            busy = connection in self._asked
+            if not (busy and connection.near and self._early is None and log.waiting_bytes < LARGE):
                 connection.before_flush(self._send_due)
 
     def _lingered(self) -> None:
