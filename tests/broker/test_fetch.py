@@ -5,9 +5,10 @@ import asyncio
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.budget import ReadBudget
-from headrace.broker.cache import CacheBudget
+from headrace.broker.cache import Buffer, CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.log import LogPartition
+from headrace.broker.partition import Watchers
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
@@ -217,6 +218,46 @@ async def test_what_left_memory_is_read_from_redis(
         await turn()
 
     assert reader.sizes == [2 * size, size]
+
+
+class Late:
+    """A partition that hears of its first record before the answer of a read that has not found it is looked at."""
+
+    log_start = 0
+
+    def __init__(self) -> None:
+        self.log_end = 0
+        self.watchers = Watchers()
+        self.watch, self.unwatch = self.watchers.add, self.watchers.discard
+
+    def check_readable(self, offset: int) -> None:
+        pass
+
+    def at_end(self, offset: int) -> bool:
+        return False
+
+    def cached(self, offset: int) -> bool:
+        return False
+
+    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+        raise AssertionError
+
+    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+        if self.log_end:
+            return [b"record"], 6
+        self.log_end = 1
+        self.watchers.tell(6)
+        return [], 0
+
+
+async def test_what_is_appended_while_redis_answers_is_not_waited_for(clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.fetch(Ask(Late(), 0, 1 << 20))
+    for _ in range(10):
+        await turn()
+
+    assert reader.sizes == [6]
+    assert clock.pending == 0
 
 
 async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(

@@ -139,6 +139,7 @@ class Fetch:
         """Read with bytes that were taken from the budget."""
         self._waiter = None
         self._granted = granted
+        self._missing = 0
         found, stored = self._from_memory()
         if not stored:
             self._settle(found)
@@ -152,6 +153,8 @@ class Fetch:
                 self._wait_for_budget(self._max_bytes + largest, largest)
                 return
             self._granted = more
+        # What is appended between Redis' answer and its turn here is in none that is told later.
+        self._watch()
         self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
 
     def cancel(self) -> None:
@@ -282,19 +285,26 @@ class Fetch:
 
     def _wait(self, missing: int) -> None:
         self._give_back(0)
-        self._missing = missing
+        self._missing += missing
+        if self._missing <= 0:
+            self._stop_waiting()
+            self._wakeups.add(self._again)
+            return
+        self._watch()
+        if self._timer is None:
+            self._timer = self._clock.call_at(self._deadline_ms, self._expired)
+
+    def _watch(self) -> None:
         if not self._watched:
             for ask in self._asks:
                 if not isinstance(ask.partition, Exception):
                     ask.partition.watch(self._grown)
                     self._watched.append(ask.partition)
-        if self._timer is None:
-            self._timer = self._clock.call_at(self._deadline_ms, self._expired)
 
     def _grown(self, size: int) -> None:
         """A batch was appended (0: a partition went away). Read once for all that come together, not once per batch."""
-        self._missing = 0 if not size else self._missing - size
-        if self._missing <= 0:
+        self._missing -= size or self._min_bytes
+        if self._missing <= 0 and self._task is None:
             self._stop_waiting()
             self._wakeups.add(self._again)
 

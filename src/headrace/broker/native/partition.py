@@ -83,14 +83,18 @@ class NativePartition:
         if end is None:
             if self._looking is None:
                 self._looking = loop.create_task(self._look())
-        elif end > self.log_end:
-            self.log_end = end
-            self._watchers.tell(_UNKNOWN_SIZE)
+        else:
+            self._reaches(end)
         if self._rearm is None:
             self._rearm = loop.call_later(_REARM_S, self._watch_stream)
 
+    def _reaches(self, end: int) -> None:
+        """The log ends there at least: whoever is the first to hear so tells those who wait."""
+        if end > self.log_end:
+            self.log_end = end
+            self._watchers.tell(_UNKNOWN_SIZE)
+
     async def _look(self) -> None:
-        before = self.log_end
         try:
             self.learn(await self.native.extent(self.place))
         except StorageUnavailable:
@@ -100,8 +104,6 @@ class NativePartition:
             _log.warning("stream not readable", topic=self.topic, partition=self.index, reason=str(error))
         finally:
             self._looking = None
-        if self.log_end > before:
-            self._watchers.tell(_UNKNOWN_SIZE)
 
     def learn(self, extent: Extent) -> None:
         """Take over where Redis says the log starts and ends; it may come back with less than it had."""
@@ -116,8 +118,9 @@ class NativePartition:
             )
         if not self._marks or extent.log_end > self._marks[-1].end:
             self._marks.append(_Mark(extent.log_end, extent.added))
+        self.log_start = extent.log_start
         # Redis may have told of entries elsewhere that came after this answer was made.
-        self.log_start, self.log_end = extent.log_start, max(extent.log_end, self.log_end)
+        self._reaches(extent.log_end)
 
     def check_place(self, offset: int, extent: Extent) -> None:
         """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.
