@@ -150,7 +150,7 @@ class AioKafka:
 
 
 Library = Callable[[str, str, str], Any]
-ERRORS = (KafkaException, kafka.errors.KafkaError, AioKafkaError)
+ERRORS = (KafkaException, kafka.errors.KafkaError, AioKafkaError, TimeoutError)
 WHOLE_LOG = ["--log-level", "debug"]
 """Below debug, a reason that comes again within seconds is only counted."""
 LIBRARIES = pytest.mark.parametrize("library", [Confluent, KafkaPython, AioKafka])

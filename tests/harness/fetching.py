@@ -1,21 +1,29 @@
 """Commands that fetch what they build with from elsewhere."""
 
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 _TRIES = 3
+_PAUSE_S = 10.0
 
 
 def run(command: Sequence[str], folder: Path | None = None, *, each_s: float) -> None:
-    """Run one in a folder, again where it fails: registries have bad moments.
+    """Run one in a folder, again where it fails or takes longer than `each_s`: registries have bad moments.
 
     Raises:
-        RuntimeError: with its words.
-        subprocess.TimeoutExpired: a try took longer than `each_s`.
+        RuntimeError: with what it said last.
     """
-    for _ in range(_TRIES):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=each_s, check=False)
+    said = ""
+    for tried in range(_TRIES):
+        time.sleep(tried * _PAUSE_S)
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=each_s, check=False)
+        except subprocess.TimeoutExpired as late:
+            said = str(late)
+            continue
         if done.returncode == 0:
             return
-    raise RuntimeError(done.stdout + done.stderr)
+        said = done.stdout + done.stderr
+    raise RuntimeError(said)

@@ -22,6 +22,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 _NUMBER = Struct(">q")
 _PATIENCE_S = 150.0
+_ASK_S = 10.0
+_POLL_S = 0.1
 _POLL_EVERY = 500
 _QUEUE_BYTES = 64 << 20
 _QUEUE_RECORDS = 100_000
@@ -200,6 +202,22 @@ def compare(where: str, found: list[int], acknowledged: Mapping[int, int], sent:
             )
 
 
+def _ends(consumer: Consumer, places: list[TopicPartition]) -> list[int]:
+    """Where partitions end.
+
+    Right after a start one broker may not know of another yet, or not lead: librdkafka then gives up at once.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            consumer.list_topics(places[0].topic, timeout=_ASK_S)  # it does not ask anew by itself
+            return [consumer.get_watermark_offsets(place, timeout=_ASK_S)[1] for place in places]
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
 def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
     """The numbers of the records in every partition, from the log start to the end, in offset order.
 
@@ -220,7 +238,7 @@ def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
     )
     try:
         places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-        ends = [consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)[1] for place in places]
+        ends = _ends(consumer, places)
         consumer.assign(places)
         found: list[list[int]] = [[] for _ in places]
         deadline = time.monotonic() + _PATIENCE_S

@@ -27,6 +27,8 @@ _CLONE_NEWNET = 0x40000000
 _HERE = Path("/proc/thread-self/ns/net")
 _NEEDED = "These tests make network namespaces: they need root with CAP_NET_ADMIN and CAP_SYS_ADMIN, and iproute2"
 _libc = ctypes.CDLL(None, use_errno=True)
+_chance = random.Random()
+"""Of its own: the one that all share begins anew with each test, and so would find what a killed run has left."""
 
 
 class NotPermitted(AssertionError):
@@ -61,8 +63,8 @@ class Network:
 
     def __init__(self) -> None:
         """Nothing is there yet."""
-        self._id = f"hr{random.randrange(1 << 20):05x}"
-        self._subnet = f"10.{random.randrange(64, 192)}.{random.randrange(256)}"
+        self._id = f"hr{_chance.randrange(1 << 20):05x}"
+        self._subnet = f"10.{_chance.randrange(64, 192)}.{_chance.randrange(256)}"
         self.hosts: list[Host] = []
         self._cuts: list[tuple[Host, str]] = []
         self._outside: int | None = None

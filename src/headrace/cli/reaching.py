@@ -41,8 +41,12 @@ def connect(servers: str, ca: str | None, where: str, patience_s: float) -> None
                 return
         except ssl.SSLCertVerificationError as error:
             refused.append(f"{shown(text)} shows a certificate that is not good by {ca}: {error.verify_message}")
-        except (ssl.SSLError, ConnectionResetError) as error:
+        except (ssl.SSLError, ConnectionResetError, BrokenPipeError, ConnectionAbortedError) as error:
             why = (isinstance(error, ssl.SSLError) and error.reason) or "connection closed"
+            if "ALERT" in why:
+                alert = why.lower().replace("_", " ")
+                refused.append(f"{shown(text)} refuses the TLS handshake ({alert}): these commands show no certificate")
+                continue
             refused.append(
                 f"{shown(text)} takes connections, but none with TLS ({why.lower().replace('_', ' ')}): "
                 "name a listener with TLS, or leave --ca and HEADRACE_KAFKA_CA out"
@@ -73,12 +77,15 @@ def unanswered(servers: str, ca: str | None) -> str:
 
 def _trust(ca: str) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=ca)
     except OSError as error:
         # An ssl.SSLError, where there are no certificates in the file, is one of these, too.
         reason = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
         message = f"cannot read the authority {shown(ca)}, named by --ca, HEADRACE_KAFKA_CA or a profile: {reason}"
         raise CommandFailed(message, Status.USAGE) from None
+    # Python 3.13 began to refuse authorities without a key usage; the client library, which comes next, does not.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _speaks_tls(text: str) -> bool:

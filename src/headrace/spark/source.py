@@ -134,7 +134,10 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The records of one task. Where there are none to plan, Spark still runs one task, of no range."""
-        return read_records(partition) if isinstance(partition, RangePartition) else iter(())
+        if type(partition) is InputPartition:
+            return iter(())
+        assert isinstance(partition, RangePartition)
+        return read_records(partition)
 
 
 def batch_offsets(

@@ -172,7 +172,11 @@ class _Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set_result(None)
         waiting, self._waiting = self._waiting, deque()
-        self._owner.link_lost(self, exc)
+        try:
+            self._owner.link_lost(self, exc)
+        except Exception:
+            # Whoever waits is told all the same: others wait for those in turn.
+            _log.exception("the loss of a connection could not be handled")
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         for callback in waiting:
             try:

@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import gc
 import re
 import time
 import urllib.request
@@ -44,6 +45,7 @@ class Secured(msgspec.Struct):
 
     def all_have_gone(self) -> None:
         """Wait until the server has no connection any more, and so none that may still tell of a login."""
+        gc.collect()  # kafka-python lets go of sockets that only this closes
         proof = base64.b64encode(f"{NAME}:{PASSWORD}".encode()).decode()
         asked = urllib.request.Request(self.server.http + "/metrics", headers={"authorization": f"Basic {proof}"})
 

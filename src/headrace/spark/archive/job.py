@@ -312,7 +312,10 @@ class Archive:
 
     def _replaced(self) -> bool:
         """Whether a topic was made again: who had just found the old one misses its records, not the new one's."""
-        found = self._log.topics(self._settings.subscription)
+        try:
+            found = self._log.topics(self._settings.subscription)
+        except SparkError:
+            return False  # the loss itself is told
         return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def _java_lives(self) -> bool:

@@ -36,9 +36,9 @@ class Project:
     dataset: str
     """The name before `_bronze`, `_silver`, `_bad`, `_gold`."""
     columns: tuple[Column, ...]
+    """Typed from the sample; none when the records are not JSON."""
     sampled: bool
     """Whether there were records to make columns of."""
-    """Typed from the sample; none when the records are not JSON."""
 
 
 def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:

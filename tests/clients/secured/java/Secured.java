@@ -26,7 +26,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class Secured {
     private static final int REFUSED = 3;
-    private static final long MOST_MS = 60_000;
+    private static final long MOST_MS = 150_000;
 
     public static void main(String[] arguments) throws Exception {
         Properties given = new Properties();
