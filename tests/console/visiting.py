@@ -70,7 +70,7 @@ def commit(server: InProcessServer, group: str, topic: str, **positions: int) ->
 def produce(
     server: InProcessServer, topic: str, *records: tuple[bytes | None, bytes | None], partition: int = 0
 ) -> None:
-    producer = Producer({"bootstrap.servers": server.kafka, "message.max.bytes": 2_000_000, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": server.kafka, "message.max.bytes": 2_000_000, "linger.ms": 60_000})
     for key, value in records:
         producer.produce(topic, value, key, partition, headers=[(EVIL, EVIL.encode()), ("none", None)])
     assert producer.flush(60) == 0

@@ -309,7 +309,7 @@ def _produce(
     codec: str = "none",
     headers: dict[str, str | bytes | None] | None = None,
 ) -> None:
-    producer = Producer({"bootstrap.servers": server.kafka, "compression.codec": codec, "linger.ms": 50})
+    producer = Producer({"bootstrap.servers": server.kafka, "compression.codec": codec, "linger.ms": 60_000})
     for key, value, time_ms in records:
         producer.produce(topic, value, key, partition=0, timestamp=time_ms, headers=headers or {})
     assert producer.flush(60) == 0

@@ -34,7 +34,7 @@ def fill(broker: Server, name: str, *counts: int, compression: str = "none") -> 
     """A topic whose partition p has counts[p] records, 1 ms apart."""
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     admin.create_topics([NewTopic(name, len(counts))])[name].result(60)
-    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 5, "compression.type": compression})
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 60_000, "compression.type": compression})
     for partition, count in enumerate(counts):
         for number in range(count):
             producer.produce(name, str(number), f"k{number}", partition, timestamp=DAY + number)
