@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import logging
-import re
 import tempfile
 import threading
 import time
@@ -21,9 +20,10 @@ from headrace.archiving.figures import Figures
 from headrace.archiving.progress import Progress, Standing, TopicProgress
 from headrace.archiving.telling import Teller, Told
 from headrace.metrics.archive import State
-from headrace.spark import errors, session
+from headrace.spark import session
 from headrace.spark.archive import ranges
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Fences, Step, Target
+from headrace.spark.archive.failures import from_spark
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
 from headrace.spark.archive.registered import Registrar
@@ -55,7 +55,6 @@ _TRIES: Final = 5
 
 OnProgress = Callable[[Progress], None]
 OnNote = Callable[[str], None]
-_STAGE_ERROR: Final = re.compile(r"headrace\.spark(?:\.\w+)*\.(\w+): (.*)")
 
 
 class SparkGone(SparkError):
@@ -292,7 +291,7 @@ class Archive:
         ):
             raise SparkGone("Spark's JVM has ended") from error
         if isinstance(error, PySparkException | Py4JError):
-            error = _from_spark(error)
+            error = from_spark(error)
         if not isinstance(error, SparkError):
             raise error
         if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._replaced()):
@@ -493,12 +492,3 @@ def _tracing(endpoint: str) -> "Tracing":
     from headrace.tracing import Tracing  # noqa: PLC0415  # an extra
 
     return Tracing(endpoint, "headrace archive")
-
-
-def _from_spark(error: PySparkException | Py4JError) -> SparkError:
-    """The error of ours inside Spark's, which comes as text with a traceback; or Spark's own first line."""
-    text = str(error)
-    for name, message in reversed(_STAGE_ERROR.findall(text)):
-        kind = getattr(errors, name, SparkError)
-        return (kind if isinstance(kind, type) and issubclass(kind, SparkError) else SparkError)(message.strip())
-    return SparkError(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
