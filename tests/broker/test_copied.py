@@ -8,12 +8,19 @@ from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.copied import confirmed
+from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
-from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.opening import Openings
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader, StorageUnavailable
+from headrace.topics.errors import (
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetOutOfRange,
+    StorageUnavailable,
+)
 from headrace.topics.model import Appended
 
 TOO_FEW = NotEnoughReplicasAfterAppend("1 has it")
@@ -43,14 +50,14 @@ async def test_acks_1_does_not_wait_and_readers_do(partition: LogPartition, stor
     assert (partition.log_end, results) == (3, [Appended(0)])
 
 
-async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_go_on(
+async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_wait(
     partition: LogPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 1_000)
     storage.logs.answer()
     storage.logs.copies.answer(TOO_FEW)
-    assert (partition.log_end, results) == (3, [TOO_FEW])
+    assert (partition.log_end, results) == (0, [TOO_FEW])
 
     storage.logs.copies.why = "1 has it"
     with pytest.raises(NotEnoughReplicas, match="1 has it"):
@@ -59,8 +66,13 @@ async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_g
     partition.append(batch(2), results.append)
     storage.logs.answer()
     storage.logs.copies.answer(TOO_FEW)
+    assert (partition.log_end, results) == (0, [TOO_FEW, Appended(3), Appended(5)])
 
-    assert (partition.log_end, results) == (7, [TOO_FEW, Appended(3), Appended(5)])
+    # Copies that were asked for before the last two batches were there say nothing of those.
+    storage.logs.copies.come()
+    assert partition.log_end == 3
+    storage.logs.copies.come()
+    assert partition.log_end == 7
 
 
 async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
@@ -79,6 +91,7 @@ async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
     storage.logs.copies.answer()
 
     assert results == [TOO_FEW, TOO_FEW, Appended(0, duplicate=True)]
+    storage.logs.copies.come()
     assert partition.log_end == 2
 
 
@@ -94,6 +107,119 @@ async def test_what_nobody_waits_for_comes_in_order_when_the_setting_is_lowered(
     storage.logs.copies.answer()
 
     assert (partition.log_end, results) == (5, [Appended(3), Appended(0)])
+
+
+async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.want_copies(2)
+    for _ in range(2):
+        partition.append(batch(3), results.append, 2, 1_000)
+    storage.logs.answer()
+    storage.logs.copies.answer(TOO_FEW)
+    assert (partition.log_end, results) == (0, [TOO_FEW])
+
+    partition.want_copies(1)
+
+    assert (partition.log_end, results, budget.held) == (6, [TOO_FEW, Appended(3)], 0)
+    storage.logs.copies.answer(TOO_FEW)
+    storage.logs.copies.come()
+    assert (partition.log_end, len(results)) == (6, 2)
+
+
+async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """Readers of what its replicas may lack wait; nobody is told that the offset where it stands is not there."""
+    told: list[int] = []
+    partition.want_copies(2)
+    for _ in range(2):
+        partition.append(batch(3), lambda _: None, 2, 0)
+    storage.logs.answer()
+    storage.logs.copies.answer()
+    assert partition.log_end == 3
+
+    await partition.open()
+    partition.append(batch(2), lambda _: None, 2, 0)
+    storage.logs.answer()
+    storage.logs.copies.answer()  # of a batch that was placed before the opening
+    partition.watch(told.append)
+
+    assert partition.log_end == 3
+    for offset in (3, 4, 6, 8, 100):
+        partition.check_readable(offset)
+        assert partition.at_end(offset)
+    assert [each.base_offset for each in await partition.read_range(0, 1 << 20)] == [0]
+    assert await partition.find_offset(Special.EARLIEST, Opener(Openings())) == FoundOffset(0)
+    for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 0):
+        with pytest.raises(NotLeader, match="t-0: how far it can be read is known when its replicas have"):
+            await partition.find_offset(timestamp, Opener(Openings()))
+    with pytest.raises(NotLeader):
+        partition.end_of_epoch(2)
+
+    storage.logs.copies.come()
+    assert (partition.log_end, told) == (6, [0])
+    partition.check_readable(8)
+    storage.logs.copies.answer()
+
+    assert partition.log_end == 8
+    assert [(await partition.read_range(offset, 1))[0].base_offset for offset in (0, 3, 6)] == [0, 3, 6]
+    assert await partition.find_offset(Special.LATEST, Opener(Openings())) == FoundOffset(8)
+    assert partition.end_of_epoch(1) == (1, 6)
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(9)
+
+
+async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    partition.want_copies(2)
+    partition.append(batch(3), lambda _: None, 2, 0)
+    storage.logs.answer()
+    partition.release(7, None)
+    storage.logs.copies.asked.clear()
+    followed = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 0))
+    await waits(storage)
+    storage.logs.copies.answer(TOO_FEW)
+    assert (await followed).log_end == 0
+    followed = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 0))
+    await waits(storage)
+    storage.logs.copies.answer()
+    assert (await followed).log_end == 3
+    # It is known now, and need not be asked for again.
+    assert (await FollowedLog.look_at(partition, storage.logs, 3)).log_end == 3
+
+    partition.lead(8)
+    await partition.open()
+
+    assert (partition.log_end, partition.proved) == (3, False)
+
+
+async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """A reader that asks one broker after the other may have been shown more at the one that is the primary now."""
+    partition.want_copies(2)
+    partition.release(7, None)
+    storage.logs.copies.why = "1 has it"
+    followed = await FollowedLog.look_at(partition, storage.logs, 5)
+    followed.check_readable(5)
+    assert followed.at_end(5)
+
+    storage.logs.copies.why = ""
+    looking = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 5))
+    await waits(storage)
+    storage.logs.copies.promoted += 1
+    storage.logs.copies.answer()
+    with pytest.raises(StorageUnavailable, match="another primary may have taken over"):
+        await looking
+
+
+async def waits(storage: MemoryStorage) -> None:
+    """Return when somebody waits for copies."""
+    while not storage.logs.copies.asked:
+        await asyncio.sleep(0)
 
 
 async def test_whoever_waits_is_told_when_another_broker_takes_over(

@@ -31,8 +31,14 @@ class Kind(enum.StrEnum):
     """A later record lies before an earlier one, both acknowledged: of others nobody knows when they came."""
     TWO = "one offset with two records"
     """Two observations of one offset, whoever made them."""
+    GONE = "taken back"
+    """Somebody was given it, and the log has not got it any more."""
     RESET = "reset"
     """A reader was told that its position is not there any more."""
+
+
+Log = Sequence[tuple[int, int]]
+"""Offset and number of each record of a partition, in order."""
 
 
 class Anomaly(AssertionError):
@@ -70,21 +76,23 @@ class Audience:
 
     def polled(self, reader: str, partition: int, offset: int, number: int) -> None:
         """A reader was given a record."""
-        with self._history.lock:
-            self._judge(f"{self.name}, {reader}, was given {partition}:{offset}", reader, partition, offset)
-            self._history.observed(partition, offset, number, f"{self.name} was given")
-            self._last[reader, partition] = offset
-            self._furthest[partition] = max(self._furthest[partition], offset)
+        history = self._history
+        with history.lock:
+            place = offset if history.dense else number
+            self._judge(f"{self.name}, {reader}, was given {partition}:{place}", reader, partition, place)
+            history.observed(partition, offset, number, f"{self.name} was given")
+            self._last[reader, partition] = place
+            self._furthest[partition] = max(self._furthest[partition], place)
             self.given += 1
             self.seen[partition].add(number)
 
-    def _judge(self, what: str, reader: str, partition: int, offset: int) -> None:
+    def _judge(self, what: str, reader: str, partition: int, place: int) -> None:
         last, furthest = self._last.get((reader, partition)), self._furthest[partition]
-        if last is not None and offset <= last:
+        if last is not None and place <= last:
             self._history.tell(Kind.POLL_BACK, f"{what} after {last}")
-        elif last is not None and offset > last + 1:
+        elif last is not None and place > last + 1:
             self._history.tell(Kind.POLL_SKIP, f"{what} after {last}")
-        elif offset > furthest + 1:
+        elif place > furthest + 1:
             self._history.tell(Kind.POLL_SKIP, f"{what}, and nobody was given what lies behind {furthest}")
 
     def was_told(self, reader: str, error: object) -> None:
@@ -100,9 +108,15 @@ class Audience:
 
 
 class History:
-    """Of one topic, whose partitions are written by one producer each, from offset 0 on and without transactions."""
+    """Of one topic, whose partitions are written by one producer each, from the first record on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dense: bool = True) -> None:
+        """Nothing was seen yet.
+
+        `dense`: offsets begin at 0 and follow each other. Else, as in a native topic, they only rise, and a record's
+        number says which one it is: nothing that was sent may be missing.
+        """
+        self.dense = dense
         self.lock = threading.RLock()
         self.audiences: list[Audience] = []
         self._found: list[Found] = []
@@ -133,12 +147,12 @@ class History:
                 for place, told in enumerate(acknowledged)
             )
 
-    def found(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Sequence[int]]) -> list[Found]:
+    def found(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Log]) -> list[Found]:
         """Everything that is wrong.
 
         Args:
             acknowledged: per partition, number of a record -> the offset that the producer was told.
-            logs: per partition the numbers in the log, from offset 0 on, read when all is over.
+            logs: what each partition has when all is over.
         """
         with self.lock:
             for partition, (told, log) in enumerate(zip(acknowledged, logs, strict=True)):
@@ -146,25 +160,31 @@ class History:
                 self._judge_answers(partition, told, log)
             return list(self._found)
 
-    def _judge_log(self, partition: int, log: Sequence[int]) -> None:
-        for offset, number in enumerate(log):
+    def _judge_log(self, partition: int, log: Log) -> None:
+        for due, (offset, number) in enumerate(log):
             self.observed(partition, offset, number, "the log has")
-        for number, times in Counter(log).items():
+            if self.dense and offset != due:
+                self.tell(Kind.LOST, f"partition {partition} has offset {offset} where {due} was due")
+        for number, times in Counter(number for _, number in log).items():
             if times > 1:
                 self.tell(Kind.DUPLICATE, f"partition {partition} has record {number} {times} times")
+        there = {offset for offset, _ in log}
+        for (place, offset), number in self._numbers.items():
+            if place == partition and offset not in there:
+                self.tell(Kind.GONE, f"record {number} was seen at {partition}:{offset}")
 
-    def _judge_answers(self, partition: int, told: Mapping[int, int], log: Sequence[int]) -> None:
+    def _judge_answers(self, partition: int, told: Mapping[int, int], log: Log) -> None:
         for (earlier, before), (later, behind) in pairwise(sorted(told.items())):
             if behind <= before:
                 self.tell(
                     Kind.SEND_BACK, f"{partition}:{behind} for record {later}, {partition}:{before} for {earlier}"
                 )
-        there = set(log)
+        there, offsets = {number for _, number in log}, {offset for offset, _ in log}
         for number, offset in told.items():
             self.observed(partition, offset, number, "the producer was told of")
             if number not in there:
                 self.tell(Kind.LOST, f"record {number}, acknowledged as {partition}:{offset}")
-            elif offset >= len(log):
+            elif offset not in offsets:
                 self.tell(Kind.LOST, f"record {number} lies elsewhere than at {partition}:{offset}, as acknowledged")
         for each in self.audiences:
             unseen = sorted(told.keys() - each.seen[partition])
@@ -173,7 +193,7 @@ class History:
                     Kind.UNSEEN, f"{len(unseen)} records of partition {partition} by {each.name}, first {unseen[0]}"
                 )
 
-    def check(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Sequence[int]]) -> None:
+    def check(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Log]) -> None:
         """Raises Anomaly where `found` finds anything."""
         found = self.found(acknowledged, logs)
         if found:

@@ -1,12 +1,14 @@
 """Rounds of accidents to brokers and their storage under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
 
 Three brokers over one Redis that keeps what it acknowledges, or with `--cluster` over a Redis Cluster of three
-primaries with a replica each; with `--network` each of these nine is on a host of its own, `min.insync.replicas` is 2,
-and nobody reads by OCI's API. An idempotent Kafka producer writes one topic and a group of three reads it; messages
-are put into another one through OCI's API, at whichever broker, and read by a group of OCI instances, by plain
-cursors, and by a Kafka consumer. A round is a handful of accidents from a seed, see `accidents`: to brokers, to Redis,
-to what is between them, or to several at a time. Then everything has to come to rest, and `history` says what must not
-have been. No record that was acknowledged may be lost: nothing that happens has a replica promoted that lacks one.
+primaries with a replica each; with `--network` each of these nine is on a host of its own, and `min.insync.replicas` is
+2. An idempotent Kafka producer writes one topic and a group of three reads it; messages are put into another one
+through OCI's API, at whichever broker, and read by a group of OCI instances, by plain cursors, and by a Kafka consumer.
+Another producer writes a native topic, plain Redis Streams that were adopted, and a group of two reads it; but not with
+`--network`, since nobody waits for copies to read a plain stream. A round is a handful of accidents from a seed, see
+`accidents`: to brokers, to Redis, to what is between them, or to several at a time. Then everything has to come to
+rest, and `history` says what must not have been. No record that was acknowledged may be lost: nothing that happens has
+a replica promoted that lacks one.
 
 Each round prints its seed and what happened, and the last line what all of them saw together. `--redis-server PROGRAM`
 runs over another one than the bundled Valkey. `make test-cluster` runs all three kinds.
@@ -18,91 +20,125 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.accidents import Accidents, AnyOf, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
 from tests.cluster.history import History
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
 from tests.harness.brokers import Brokers, brokers, brokers_at, wait_for
-from tests.harness.ledger import Ledger, numbers
+from tests.harness.ledger import Ledger, placed
 from tests.harness.redis_cluster import RedisCluster
 
+from headrace.redis_clients import blocking
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
 from headrace.testing.oci import OciClients
 
 PARTITIONS = 6
+NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
-SETTINGS: dict[str, Any] = {"broker_session_timeout_ms": 1_500, "broker_heartbeat_interval_ms": 200}
+ADOPTED = "rounds:"
+"""How the keys of streams begin that become topics."""
+SETTINGS: dict[str, Any] = {
+    "broker_session_timeout_ms": 1_500,
+    "broker_heartbeat_interval_ms": 200,
+    "headrace_adopt_prefixes": ADOPTED,
+}
 Happening = Callable[[Sequence[str], random.Random], Accidents]
 """What may happen, given the topics that there are."""
+
+
+Where = tuple[Brokers, Happening, redis.Redis | None]
+"""Brokers, what may happen to them, and a client of their Redis where it gets streams that become topics."""
 
 
 class Round:
     """One round over brokers that are there for all of them."""
 
-    def __init__(self, over: Brokers, happening: Happening, seed: int, *, oci_reads: bool) -> None:
+    def __init__(self, over: Brokers, happening: Happening, seed: int, *, adopting: redis.Redis | None) -> None:
+        """`adopting`: makes the streams of the native topic; None: there is none."""
         self.happened: list[str] = []
-        self._oci_reads = oci_reads
         self.saw: Counter[str] = Counter()
-        self._over, self._happening = over, happening
+        self._over, self._happening, self._adopting = over, happening, adopting
         self._random = random.Random(seed)
-        self._topic, self._stream = f"round-{seed}", f"round-{seed}-oci"
+        self._topic, self._stream, self._native = f"round-{seed}", f"round-{seed}-oci", f"round-{seed}-native"
 
     def run(self) -> None:
         """Raises AssertionError where something was that must not be."""
+        topics = [self._topic, self._stream]
         admin = AdminClient({"bootstrap.servers": self._over.kafka, "log_level": 0})
         admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)])[self._topic].result(30)
         stream = str(
             OciClients(next(iter(self._over.servers.values())).http).create_stream(self._stream, PARTITIONS).id
         )
-        accidents = self._happening((self._topic, self._stream), self._random)
+        if self._adopting is not None:
+            topics.append(self._native)
+            adopt(admin, self._adopting, self._native)
+        accidents = self._happening(topics, self._random)
         try:
             self._under_load(stream, accidents)
         finally:
             accidents.mend()
-        for future in admin.delete_topics([self._topic, self._stream]).values():
+        for future in admin.delete_topics(topics).values():
             future.result(30)
+        if self._adopting is not None:
+            for key in adopted_by(self._native):
+                self._adopting.delete(key)
 
     def _under_load(self, stream: str, accidents: Accidents) -> None:
-        kafka, topic = self._over.kafka, self._topic
-        by_kafka, by_oci = History(), History()
+        kafka, topic, native = self._over.kafka, self._topic, self._native
+        by_kafka, by_oci, of_native = History(), History(), History(dense=False)
         with contextlib.ExitStack() as stack:
-            ledger = stack.enter_context(Ledger(kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000))
+            ledgers = [stack.enter_context(Ledger(kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000))]
             writer = stack.enter_context(OciWriter(self._https, stream, PARTITIONS))
             stack.enter_context(KafkaGroup(kafka, topic, topic, by_kafka.audience("group")))
             stack.enter_context(
                 KafkaGroup(kafka, self._stream, self._stream, by_oci.audience("Kafka group"), members=1)
             )
-            if self._oci_reads:
-                group = f"{self._stream}-instances"
-                stack.enter_context(OciGroup(self._https, stream, group, by_oci.audience("OCI group")))
-                stack.enter_context(OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")))
-            self._happen(ledger, accidents)
+            group = f"{self._stream}-instances"
+            stack.enter_context(OciGroup(self._https, stream, group, by_oci.audience("OCI group")))
+            stack.enter_context(OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")))
+            told = [(by_kafka, topic, ledgers[0].acknowledged), (by_oci, self._stream, writer.acknowledged)]
+            if self._adopting is not None:
+                ledgers.append(
+                    stack.enter_context(Ledger(kafka, native, partitions=NATIVE_PARTITIONS, socket_timeout_ms=3_000))
+                )
+                audience = of_native.audience("group of the native topic")
+                stack.enter_context(KafkaGroup(kafka, native, native, audience, members=2))
+                told.append((of_native, native, ledgers[1].acknowledged))
+            self._happen(ledgers, accidents)
             writer.stop()
             self.saw["puts without an answer"] = writer.unanswered
-            ledger.settle()
-            assert not ledger.refused, ledger.refused
-            for history, told in ((by_kafka, ledger.acknowledged), (by_oci, writer.acknowledged)):
-                with contextlib.suppress(AssertionError):  # the check says who has not seen what
-                    wait_for(lambda history=history, told=told: history.unseen(told) == 0, "all to be seen")  # type: ignore[misc]
-                history.check(told, numbers(kafka, topic if history is by_kafka else self._stream, PARTITIONS))
-                self.saw["acknowledged"] += sum(map(len, told))
-                for audience in history.audiences:
-                    self.saw["given"] += audience.given
-                    self.saw["given twice"] += audience.twice
+            for ledger in ledgers:
+                ledger.settle()
+                assert not ledger.refused, ledger.refused
+            for each in told:
+                self._check(*each)
+
+    def _check(self, history: History, topic: str, told: Sequence[Mapping[int, int]]) -> None:
+        """Everything is seen by everybody, and nothing is wrong."""
+        with contextlib.suppress(AssertionError):  # the check says who has not seen what
+            wait_for(lambda: history.unseen(told) == 0, "all to be seen")
+        history.check(told, placed(self._over.kafka, topic, len(told)))
+        self.saw["acknowledged"] += sum(map(len, told))
+        for audience in history.audiences:
+            self.saw["given"] += audience.given
+            self.saw["given twice"] += audience.twice
 
     def _https(self) -> list[str]:
         running = [each.http for each in self._over.servers.values() if each.running]
         return running or [each.http for each in self._over.servers.values()]
 
-    def _happen(self, ledger: Ledger, accidents: Accidents) -> None:
-        """All accidents, while the ledger is written."""
-        with ledger.writing():
+    def _happen(self, ledgers: Sequence[Ledger], accidents: Accidents) -> None:
+        """All accidents, while the ledgers are written."""
+        with contextlib.ExitStack() as writing:
+            for ledger in ledgers:
+                writing.enter_context(ledger.writing())
             for _ in range(ACCIDENTS):
                 time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
                 self.happened.append(self._random.choice(accidents.acts)())
@@ -110,18 +146,18 @@ class Round:
 
 
 @contextlib.contextmanager
-def over_one(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+def over_one(program: Path | None) -> Iterator[Where]:
     """Three brokers over one Redis, and what may happen to them."""
     with brokers(3, program, **SETTINGS) as over:
 
         def happening(_topics: Sequence[str], chance: random.Random) -> Accidents:
             return Together(OfBrokers(over, chance), OfOneRedis(over.redis, chance), chance)
 
-        yield over, happening
+        yield over, happening, blocking(over.redis.url)
 
 
 @contextlib.contextmanager
-def over_cluster(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+def over_cluster(program: Path | None) -> Iterator[Where]:
     """Three brokers over a Redis Cluster, and what may happen to them."""
     with RedisCluster(program) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
 
@@ -129,11 +165,11 @@ def over_cluster(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
             shards = OfACluster(cluster, keys_of(cluster.url, topics), chance)
             return Together(OfBrokers(over, chance), shards, chance)
 
-        yield over, happening
+        yield over, happening, blocking(cluster.url)
 
 
 @contextlib.contextmanager
-def over_network(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
+def over_network(program: Path | None) -> Iterator[Where]:
     """The same on a host for each of them, and what may happen to these."""
     with site(program, **SETTINGS) as found:
         url = found.cluster.url
@@ -142,7 +178,21 @@ def over_network(program: Path | None) -> Iterator[tuple[Brokers, Happening]]:
             shards = OfACluster(found.cluster, keys_of(url, topics), chance)
             return Together(OfBrokers(found.brokers, chance), AnyOf(shards, OfTheNetwork(found, chance)), chance)
 
-        yield found.brokers, happening
+        yield found.brokers, happening, None
+
+
+def adopt(admin: AdminClient, redis: redis.Redis, name: str) -> None:
+    """Make Redis Streams, and a native topic of them."""
+    for partition, key in enumerate(adopted_by(name)):
+        redis.xgroup_create(key, "makes-it", mkstream=True)
+        redis.xgroup_destroy(key, "makes-it")
+        config = {"headrace.stream": key, "headrace.partition": str(partition)}
+        admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
+
+
+def adopted_by(name: str) -> list[str]:
+    """The keys of a native topic's streams."""
+    return [f"{ADOPTED}{name}:{partition}" for partition in range(NATIVE_PARTITIONS)]
 
 
 def keys_of(url: str, topics: Sequence[str]) -> list[str]:
@@ -169,10 +219,9 @@ def main() -> int:
     chosen = parser.parse_args()
     failed, saw = 0, Counter[str]()
     over_which = over_network if chosen.network else over_cluster if chosen.cluster else over_one
-    with over_which(chosen.redis_server) as (over, happening):
+    with over_which(chosen.redis_server) as (over, happening, client):
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
-            # A broker that does not lead a partition reads ahead of the copies, so says decision 46.
-            this, began = Round(over, happening, seed, oci_reads=not chosen.network), time.monotonic()
+            this, began = Round(over, happening, seed, adopting=client), time.monotonic()
             try:
                 this.run()
                 what = _told(this.saw)

@@ -4,19 +4,22 @@
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from oci.exceptions import ServiceError
+from oci.streaming.models import CreateCursorDetails
+from tests.harness.brokers import Brokers, brokers_at
 from tests.harness.ledger import Ledger
 from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import NODE_TIMEOUT_MS, RedisCluster, wait_for
 from tests.harness.replicated import Replicated
-from tests.harness.wire import Wire, batch
+from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import ProduceResponse
 from headrace.kafka.errors import Code
@@ -109,6 +112,97 @@ def test_an_idempotent_producer_gets_over_it(broker: Server, replicated: Replica
         ledger.settle()
         assert ledger.refused == {}
         ledger.check(broker.kafka)
+
+
+class Reader:
+    """Reads partition 0 of a stream, by Kafka at whoever leads it and by a cursor of its own at each broker."""
+
+    def __init__(self, over: Brokers, name: str) -> None:
+        self.over, self.name = over, name
+        first = OciClients(next(iter(over.servers.values())).http)
+        self.stream = str(first.create_stream(name, 1).id)
+        self._clients = {node: OciClients(each.http).stream_client() for node, each in over.servers.items()}
+        self.cursors = {node: self.cursor(node, "TRIM_HORIZON") for node in over.servers}
+        self.seen: dict[int, list[int]] = {node: [] for node in over.servers}
+        self.kafka: list[int] = []
+
+    @property
+    def leader(self) -> int:
+        return self.over.leaders(self.over.running[0], self.name)[0]
+
+    def asked(self, ask: Callable[[Wire], Any]) -> Any:
+        """What the leader answers that has opened the partition."""
+        while (found := self.over.asked(self.leader, ask)).error_code in {
+            Code.NOT_LEADER_OR_FOLLOWER,
+            Code.KAFKA_STORAGE_ERROR,
+        }:
+            pass
+        return found
+
+    def cursor(self, node: int, kind: str) -> str:
+        details = CreateCursorDetails(partition="0", type=kind)
+        return str(self._clients[node].create_cursor(self.stream, details).data.value)
+
+    def read(self) -> None:
+        """Go on, everywhere."""
+        found = self.asked(lambda wire: wire.fetch(self.name, len(self.kafka)))
+        assert found.error_code == Code.NONE
+        self.kafka += [record.offset for record in opened(found.records)]
+        assert found.high_watermark >= len(self.kafka)
+        for node in self.over.running:
+            answer = self._clients[node].get_messages(self.stream, self.cursors[node])
+            self.seen[node] += [message.offset for message in answer.data]
+            self.cursors[node] = answer.headers["opc-next-cursor"]
+
+    def has(self, count: int) -> bool:
+        self.read()
+        return [self.kafka, *(self.seen[node] for node in self.over.running)] == [[*range(count)]] * (
+            1 + len(self.over.running)
+        )
+
+
+@pytest.mark.parametrize("program", BOTH)
+def test_nobody_reads_what_the_replicas_have_not(program: str) -> None:
+    """Not after an opening, not at a broker that does not lead: a replica that takes over would take it back."""
+    settings = {"min_insync_replicas": 2, "replica_lag_time_max_ms": 500, "broker_session_timeout_ms": 1_500}
+    with (
+        Replicated(debian_redis_program() if program == "redis" else None) as replicated,
+        brokers_at(replicated.url, 2, **settings) as two,
+    ):
+        (replica,) = replicated.replicas
+        reader = Reader(two, f"stream-{uuid4().hex[:8]}")
+        kept = reader.asked(lambda wire: wire.produce(reader.name, batch(b"kept")))
+        assert (kept.error_code, kept.base_offset) == (Code.NONE, 0)
+        wait_for(partial(reader.has, 1), "all to read what the replica has")
+        replica.send(signal.SIGSTOP)
+        try:
+            ahead = reader.asked(lambda wire: wire.produce(reader.name, batch(b"ahead"), acks=1))
+            assert (ahead.error_code, ahead.base_offset) == (Code.NONE, 1)
+            missing = reader.asked(lambda wire: wire.produce(reader.name, batch(b"missing")))
+            assert missing.error_code in {Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+            assert reader.has(1)
+            before = reader.asked(lambda wire: wire.offset(reader.name, -1))
+            assert before.offset == 1
+            # Whoever leads it opens it anew.
+            replicated.primary.ask("CLIENT", "KILL", "TYPE", "normal")
+            wait_for(lambda: led_anew(reader, before.leader_epoch), "the log to be opened anew")
+            assert reader.has(1)
+            two.servers[reader.leader].kill()
+            wait_for(lambda: reader.leader in two.running, "the other one to lead")
+            assert reader.has(1)
+            with pytest.raises(ServiceError, match="how far it can be read is known when its replicas") as told:
+                reader.cursor(two.running[0], "LATEST")
+            assert told.value.status == 503
+        finally:
+            replica.send(signal.SIGCONT)
+        end = 2 + (missing.error_code == Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        wait_for(partial(reader.has, end), "all to read what the replica has got")
+
+
+def led_anew(reader: Reader, epoch: int) -> bool:
+    """Whether the leader epoch is another one."""
+    with Wire(reader.over.addresses[reader.leader]) as wire:
+        return bool(wire.metadata(reader.name).topics[0].partitions[0].leader_epoch > epoch)
 
 
 def test_more_copies_than_there_are_servers(broker: Server) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.cluster.history import Anomaly, Audience, History, Kind
 
 TOLD = [{0: 0, 1: 1, 2: 2, 3: 3}, {10: 0}]
-LOGS = [[0, 1, 2, 3], [10]]
+LOGS = [[(0, 0), (1, 1), (2, 2), (3, 3)], [(0, 10)]]
 
 
 def read(audience: Audience, *places: tuple[int, int, int], reader: str = "one") -> None:
@@ -16,6 +16,11 @@ def read(audience: Audience, *places: tuple[int, int, int], reader: str = "one")
 
 def read_all(audience: Audience) -> None:
     read(audience, *((0, number, number) for number in range(4)), (1, 0, 10))
+
+
+def dense(*numbers: int) -> list[tuple[int, int]]:
+    """A log of these records, from offset 0 on."""
+    return list(enumerate(numbers))
 
 
 def test_a_good_history() -> None:
@@ -39,7 +44,21 @@ def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
     read_all(history.audience("group"))
     assert history.found([{0: 0, 3: 3}, {}], LOGS) == []
     # Without an answer it may have come later than what was sent after it.
-    assert History().found([{1: 0}], [[1, 0]]) == []
+    assert History().found([{1: 0}], [dense(1, 0)]) == []
+
+
+def test_where_offsets_only_rise_the_numbers_say_what_was_passed_over() -> None:
+    told, logs = [{0: 7, 1: 9, 2: 40}], [[(7, 0), (9, 1), (40, 2)]]
+    good = History(dense=False)
+    read(good.audience("group"), (0, 7, 0), (0, 9, 1), (0, 40, 2))
+    good.check(told, logs)
+    skipped = History(dense=False)
+    read(skipped.audience("group"), (0, 7, 0), (0, 40, 2))
+    with pytest.raises(Anomaly, match=r"1 skipped poll, 1 unseen"):
+        skipped.check(told, logs)
+    elsewhere = History(dense=False)
+    with pytest.raises(Anomaly, match=r"1 lost"):
+        elsewhere.check([{0: 7, 1: 8}], logs)
 
 
 def lost(history: History) -> None:
@@ -48,7 +67,7 @@ def lost(history: History) -> None:
 
 
 def lost_and_written_over(history: History) -> None:
-    history.check([{0: 0, 1: 1}], [[0, 2]])
+    history.check([{0: 0, 1: 1}], [dense(0, 2)])
 
 
 def unseen(history: History) -> None:
@@ -63,48 +82,53 @@ def unseen_by_one_of_two(history: History) -> None:
 
 
 def duplicate(history: History) -> None:
-    history.check([{0: 0, 1: 1}], [[0, 1, 1]])
+    history.check([{0: 0, 1: 1}], [dense(0, 1, 1)])
 
 
 def back(history: History) -> None:
     read(history.audience("group"), (0, 0, 0), (0, 1, 1), (0, 0, 0))
-    history.check([{}], [[0, 1]])
+    history.check([{}], [dense(0, 1)])
 
 
 def again(history: History) -> None:
     read(history.audience("group"), (0, 0, 0), (0, 0, 0))
-    history.check([{}], [[0]])
+    history.check([{}], [dense(0)])
 
 
 def skipped(history: History) -> None:
     read(history.audience("group"), (0, 0, 0), (0, 2, 2))
-    history.check([{}], [[0, 1, 2]])
+    history.check([{}], [dense(0, 1, 2)])
 
 
 def skipped_by_all(history: History) -> None:
     group = history.audience("group")
     read(group, (0, 0, 0))
     read(group, (0, 2, 2), reader="two")
-    history.check([{}], [[0, 1, 2]])
+    history.check([{}], [dense(0, 1, 2)])
 
 
 def sent_back(history: History) -> None:
-    history.check([{0: 1, 1: 0}], [[1, 0]])
+    history.check([{0: 1, 1: 0}], [dense(1, 0)])
 
 
 def two_as_polled(history: History) -> None:
     read(history.audience("group"), (0, 0, 7))
     read(history.audience("alone"), (0, 0, 8))
-    history.check([{}], [[7]])
+    history.check([{}], [dense(7)])
 
 
 def two_as_acknowledged(history: History) -> None:
-    history.check([{0: 0, 1: 1}], [[0, 2, 1]])
+    history.check([{0: 0, 1: 1}], [dense(0, 2, 1)])
+
+
+def taken_back(history: History) -> None:
+    read(history.audience("group"), (0, 0, 0), (0, 1, 1))
+    history.check([{0: 0}], [dense(0)])
 
 
 def told_of_a_reset(history: History) -> None:
     history.audience("group").was_told("one", "offset out of range")
-    history.check([{}], [[]])
+    history.check([{}], [dense()])
 
 
 @pytest.mark.parametrize(
@@ -122,6 +146,7 @@ def told_of_a_reset(history: History) -> None:
         (sent_back, {Kind.SEND_BACK}),
         (two_as_polled, {Kind.TWO}),
         (two_as_acknowledged, {Kind.TWO}),
+        (taken_back, {Kind.GONE}),
         (told_of_a_reset, {Kind.RESET}),
     ],
 )

@@ -22,7 +22,7 @@ from tests.cluster.history import History
 from tests.cluster.members import KafkaGroup
 from tests.cluster.test_oci import Balanced, values
 from tests.harness.brokers import Brokers, brokers_at
-from tests.harness.ledger import Ledger, numbers
+from tests.harness.ledger import Ledger, placed
 from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import PORT, RedisCluster, wait_for
 
@@ -145,7 +145,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(
         ledger.settle()
         assert ledger.refused == {}
         wait_for(lambda: history.unseen(ledger.acknowledged) == 0, "the group to have been given everything")
-        history.check(ledger.acknowledged, numbers(three.kafka, topic, PARTITIONS))
+        history.check(ledger.acknowledged, placed(three.kafka, topic, PARTITIONS))
     cluster.agree()
 
 

@@ -7,7 +7,7 @@ from tests.cluster.history import History
 from tests.cluster.members import KafkaGroup
 from tests.cluster.test_redis_cluster import PARTITIONS, created
 from tests.harness.brokers import brokers_at
-from tests.harness.ledger import Ledger, numbers
+from tests.harness.ledger import Ledger, placed
 from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import RedisCluster, wait_for
 from tests.harness.redis_tls import PASSWORD
@@ -43,7 +43,7 @@ def test_a_primary_that_speaks_tls_only_is_killed() -> None:
                 ledger.settle()
                 assert ledger.refused == {}
                 wait_for(lambda: history.unseen(ledger.acknowledged) == 0, "the group to have been given everything")
-                history.check(ledger.acknowledged, numbers(two.kafka, topic, PARTITIONS))
+                history.check(ledger.acknowledged, placed(two.kafka, topic, PARTITIONS))
             for broker in two.servers.values():
                 assert PASSWORD not in broker.storage + broker.log()
         with pytest.raises(ServerFailed, match="certificate verify failed"):

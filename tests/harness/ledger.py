@@ -225,6 +225,21 @@ def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
         LedgerBroken: offsets are not dense from 0, or a record cannot be read within `_PATIENCE_S`.
         KafkaException: the consumer was told of an error.
     """
+    logs = placed(kafka, topic, partitions)
+    for partition, log in enumerate(logs):
+        for due, (offset, _) in enumerate(log):
+            if offset != due:
+                raise LedgerBroken(f"{topic}-{partition}: offset {offset} where {due} was due")
+    return [[number for _, number in log] for log in logs]
+
+
+def placed(kafka: str, topic: str, partitions: int) -> list[list[tuple[int, int]]]:
+    """Offset and number of each record in every partition, from the log start to the end, in offset order.
+
+    Raises:
+        LedgerBroken: a record cannot be read within `_PATIENCE_S`.
+        KafkaException: the consumer was told of an error.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -240,21 +255,22 @@ def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
         places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
         ends = _ends(consumer, places)
         consumer.assign(places)
-        found: list[list[int]] = [[] for _ in places]
+        found: list[list[tuple[int, int]]] = [[] for _ in places]
+        behind = [0 for _ in places]
         deadline = time.monotonic() + _PATIENCE_S
-        while (missing := sum(ends) - sum(map(len, found))) > 0:
+        while missing := [place for place, end in enumerate(ends) if behind[place] < end]:
             if time.monotonic() > deadline:
-                raise LedgerBroken(f"{topic}: {missing} of {sum(ends)} records could not be read in {_PATIENCE_S:g} s")
-            for message in consumer.consume(min(missing, _READ_AT_ONCE), timeout=0.1):
+                told = ", ".join(f"{place}: {behind[place]} of {ends[place]}" for place in missing)
+                raise LedgerBroken(f"{topic} could not be read to the end in {_PATIENCE_S:g} s: partition {told}")
+            for message in consumer.consume(_READ_AT_ONCE, timeout=0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())
-                partition, value = message.partition(), message.value()
+                partition, offset, value = message.partition(), message.offset(), message.value()
                 assert partition is not None
+                assert offset is not None
                 assert isinstance(value, bytes)
-                log = found[partition]
-                if message.offset() != len(log):
-                    raise LedgerBroken(f"{topic}-{partition}: offset {message.offset()} where {len(log)} was due")
-                log.append(_NUMBER.unpack_from(value)[0])
+                found[partition].append((offset, _NUMBER.unpack_from(value)[0]))
+                behind[partition] = offset + 1
         return found
     finally:
         consumer.close()

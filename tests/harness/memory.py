@@ -44,6 +44,8 @@ class MemoryCopies:
 
     def __init__(self) -> None:
         self.asked: list[PlaceDone] = []
+        self.patient: list[PlaceDone] = []
+        """Those who wait however long it takes."""
         self.why = ""
         """Why there would be too few."""
         self.promoted = 0
@@ -52,15 +54,21 @@ class MemoryCopies:
     def way(self, stream: str) -> object:
         return self.promoted
 
-    def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
-        self.asked.append(done)
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: PlaceDone) -> None:
+        (self.patient if wait_ms is None else self.asked).append(done)
 
     def short(self, stream: str, copies: int) -> str:
         return self.why
 
     def answer(self, error: Exception | None = None) -> None:
-        """Tell whoever has waited longest."""
+        """Tell whoever has waited longest, and has a time to wait."""
         self.asked.pop(0)(error)
+
+    def come(self, error: Exception | None = None) -> None:
+        """Tell those who wait however long it takes."""
+        patient, self.patient = self.patient, []
+        for done in patient:
+            done(error)
 
 
 class MemoryLogs:

@@ -251,17 +251,15 @@ class Broker:
         A log that another broker leads is looked at in storage. So is one of this server's that is being opened, or
         that somebody has seen longer than it is known to be here, where storage has not answered yet.
         """
-        if (
-            not isinstance(partition, LogPartition)
-            or not self.ownership.shared
-            or (partition.is_led and offset <= partition.log_end)
-        ):
+        if not isinstance(partition, LogPartition):
+            return partition
+        if partition.proved and (not self.ownership.shared or (partition.is_led and offset <= partition.log_end)):
             return partition
         live = self.topics.get(partition.topic)
         if self._archives is not None and live.config.remote and not partition.is_led:
             # The archive may have begun after the topic was loaded here.
             await self._archives.attach([live])
-        return await FollowedLog.look_at(partition, self.storage.logs)
+        return await FollowedLog.look_at(partition, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""

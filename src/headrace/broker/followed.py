@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.broker import offsets
 from headrace.broker.cache import Buffer
+from headrace.broker.copied import have_come, not_known
 from headrace.broker.log import LogPartition
 from headrace.broker.partition import Watcher
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.broker.reading import first_readable, fitting
-from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
@@ -20,20 +21,44 @@ _AT_ONCE = 64
 class FollowedLog:
     """Implements `headrace.broker.partition.Source`. Nobody waits for records here, and nothing is in memory."""
 
-    def __init__(self, partition: LogPartition, look: LogLook) -> None:
-        """Use `look_at`."""
+    def __init__(self, partition: LogPartition, look: LogLook, log_end: int, *, proved: bool) -> None:
+        """Use `look_at`. `proved`: that there is no more than `log_end` for readers."""
         self.topic = partition.topic
         self.index = partition.index
         self.stream = partition.stream
         self.local_start = look.log_start
-        self.log_end = look.next_offset
+        self.log_end = log_end
+        self._proved = proved
         self._partition = partition
         self._look = look
 
     @classmethod
-    async def look_at(cls, partition: LogPartition, storage: LogStorage) -> Self:
-        """The log as it is now. Raises StorageUnavailable."""
-        return cls(partition, await storage.look(partition.stream))
+    async def look_at(cls, partition: LogPartition, storage: LogStorage, offset: int) -> Self:
+        """The log as it is now, up to where it has the copies that its topic wants (`min.insync.replicas`).
+
+        Where they do not come in time, that is as far as they were seen to be there before: readers go no further.
+
+        Args:
+            partition: the partition.
+            storage: where the log is.
+            offset: what is to be read next: a primary that was replaced may not have come to it.
+
+        Raises:
+            StorageUnavailable.
+        """
+        stream, copies, known = partition.stream, storage.copies, partition.log_end
+        way = copies.way(stream)
+        look = await storage.look(stream)
+        end, proved = look.next_offset, True
+        if partition.copies > 1 and copies.possible and (end != known or offset > end):
+            proved = await have_come(copies, stream, partition.copies)
+            if copies.way(stream) != way:
+                raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
+            if proved:
+                partition.learn_proved(end)
+            else:
+                end = min(max(known, look.log_start), end)
+        return cls(partition, look, end, proved=proved)
 
     @property
     def _cold(self) -> "ColdPartition | None":
@@ -53,10 +78,19 @@ class FollowedLog:
         """Raise OffsetOutOfRange or UnknownTopic."""
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
-        if not self.log_start <= offset <= self.log_end:
+        if offset < self.log_start or self.beyond(offset):
             raise OffsetOutOfRange(
                 f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
             )
+
+    def beyond(self, offset: int) -> bool:
+        """Whether an offset is certain to lie behind all that there is."""
+        return self._proved and offset > self.log_end
+
+    def check_end(self) -> None:
+        """Raise NotLeader where it is not known how far the log can be read."""
+        if not self._proved:
+            raise not_known(f"{self.topic}-{self.index}")
 
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing."""
@@ -80,8 +114,11 @@ class FollowedLog:
         return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
 
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
-        """See `broker.offsets.find`."""
-        return await offsets.find(self._look, self, timestamp, opener, self._cold)
+        """See `LogPartition.find_offset`."""
+        if timestamp in (offsets.Special.LATEST, offsets.Special.MAX_TIMESTAMP):
+            self.check_end()
+        found = await offsets.find(self._look, self, timestamp, opener, self._cold)
+        return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
 
     def watch(self, watcher: Watcher) -> None:
         """Tell nothing: what was looked at does not grow."""

@@ -33,6 +33,15 @@ class LiveTopic(msgspec.Struct):
     described: Any = None
     """What Metadata keeps of what it answered."""
 
+    def __post_init__(self) -> None:
+        self.configure(self.config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Go by another configuration from now on."""
+        self.config = config
+        for partition in self.partitions:
+            partition.want_copies(config.min_insync_replicas)
+
     def partition(self, index: int) -> Partition:
         """Raises UnknownTopic when there is no such partition."""
         partitions = self.partitions

@@ -1,24 +1,24 @@
 """A partition whose records lie in a log that this server owns: it decides where a batch goes, reads, and waits."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace.broker import offsets
 from headrace.broker.ahead import Ahead
-from headrace.broker.backoff import Backoff
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.clock import Clock
-from headrace.broker.copied import Copied, check_copies, check_held, confirmed
+from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, LogStorage
 from headrace.broker.reading import first_readable, fitting, readable
+from headrace.broker.reopening import reopened
+from headrace.broker.repeated import Repeated
 from headrace.broker.snapshots import Snapshots
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
@@ -27,8 +27,6 @@ from headrace.topics.errors import (
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
-    StorageFull,
-    StorageMoving,
     StorageUnavailable,
     TopicError,
     UnknownTopic,
@@ -40,28 +38,14 @@ if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
 
 _MOST_BATCHES = 4096
-_RETRY_MS, _MOST_RETRY_MS = 50, 2_000
-"""How soon a log is tried again that cannot be opened anew, at first and at last."""
-_FULL_RETRY_MS = 500
-"""How long one that Redis refused for want of room is left alone at first."""
-_MOVING_RETRY_MS = 250
-"""How long one whose slot moves is left alone at first: it can often be opened, and not be written to."""
 _log = structlog.get_logger("headrace.log")
-
-
-class _Repeated(NamedTuple):
-    """A repeated batch whose first copy is not acknowledged yet."""
-
-    end: int
-    appended: Appended
-    done: AppendDone
 
 
 class LogPartition:
     """A partition's owner, its cached tail, and those who wait for it.
 
-    The log end is where the acknowledged batches end, so it is the high watermark too. It never moves back, unless
-    Redis itself comes back with less than it had acknowledged.
+    The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
+    moves back, unless Redis itself comes back with less than it had acknowledged.
     """
 
     def __init__(
@@ -95,6 +79,12 @@ class LogPartition:
         self.cold: ColdPartition | None = None
         """What the archive has of it, where it is read from there."""
         self.log_end = 0
+        """Where what can be read ends. Of a log that another broker leads: as far as it was known to have its copies.
+        """
+        self.copies = 1
+        """How many servers are to have what can be read (`min.insync.replicas`); `want_copies` sets it."""
+        self.proved = True
+        """Whether what was in the log when it was opened is known to have its copies."""
         self.leader_epoch = 0
         self.deleted = False
         self.paused = False
@@ -120,7 +110,7 @@ class LogPartition:
         """Offset as of which the producers are written down."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
-        self._repeated: deque[_Repeated] = deque()
+        self._repeated = Repeated()
         self._copied: Copied | None = None
         """Batches that wait for copies, from the first on that had to."""
         self._recovery: asyncio.Task[None] | None = None
@@ -161,11 +151,46 @@ class LogPartition:
                 leader_epoch=self.leader_epoch,
             )
         self.local_start, self.log_end = opened.log_start, opened.next_offset
-        if not known or opened.next_offset != before:
+        if self.copies > 1:
+            # What was trimmed had them, too.
+            self.log_end = min(max(before, opened.log_start), opened.next_offset)
+        if not known or self.log_end != before:
             self._forget_tail()
-        if known and opened.next_offset != before:
-            self._watchers.tell(1 if opened.next_offset > before else 0)
+        if known and self.log_end != before:
+            self._watchers.tell(1 if self.log_end > before else 0)
+        if self.copies > 1:
+            self.proved = False
+            self._waiting().hold_opened(opened.next_offset)
         self.opened(self)
+
+    def want_copies(self, copies: int) -> None:
+        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
+        if copies != self.copies:
+            self.copies = copies
+            if self._copied is not None or copies > 1:
+                self._waiting().want(copies)
+
+    def _waiting(self) -> Copied:
+        """What waits for copies."""
+        if self._copied is None:
+            self._copied = Copied(
+                self._storage.copies, self.stream, self._budget, self._placed, self._prove, self._lost
+            )
+            self._copied.want(self.copies)
+        return self._copied
+
+    def _prove(self, end: int) -> None:
+        """What was in the log when it was opened, up to `end`, has its copies."""
+        self.proved = True
+        if end != self.log_end:
+            self.log_end = end
+            self._forget_tail()
+        self._watchers.tell(0)
+
+    def learn_proved(self, end: int) -> None:
+        """All up to an offset was seen to have its copies, in a log that is not led here."""
+        if not self.is_led:
+            self.log_end = end
 
     @property
     def is_open(self) -> bool:
@@ -188,7 +213,7 @@ class LogPartition:
                 self._recovery = None
             self._fail_waiting(self._doubt)
             self._snapshots.discard(self)
-            self._unsaved = False
+            self._unsaved, self.proved = False, True
             self._forget_tail()
             self._watchers.tell(0)
         self.leader = leader
@@ -225,37 +250,23 @@ class LogPartition:
     def _fail_waiting(self, error: Exception) -> None:
         if self._copied is not None:
             self._copied.fail(error)
-        while self._repeated:
-            self._repeated.popleft().done(error)
+        self._repeated.fail(error)
+
+    async def _opened_again(self, reason: Exception) -> OpenedLog:
+        def open_it() -> Awaitable[OpenedLog]:
+            return self._storage.open(self.stream, self._lost, view=self._view)
+
+        return await reopened(self.topic, self.index, open_it, reason, self._clock)
 
     async def _recover(self, reason: Exception) -> None:
-        full, moving = isinstance(reason, StorageFull), isinstance(reason, StorageMoving)
-        first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
-        tries = Backoff(self._clock, first_ms, _MOST_RETRY_MS)
-        if full:
-            # Of a full storage every log tells the same: a line that comes again is counted, not written.
-            _log.warning("records are refused", reason=str(reason))
-        if full or moving:
-            await tries.pause()
-        told = ""
-        while True:
-            try:
-                opened = await self._storage.open(self.stream, self._lost, view=self._view)
-                break
-            except (StorageUnavailable, StorageFull):
-                await tries.pause()
-            except (Fenced, UnknownTopic) as error:
-                # Another server has it, or it was deleted: this partition takes nothing any more.
-                self._doubt = error
-                self._recovery = None
-                _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
-                return
-            except Exception as error:
-                # Somebody has laid hands on the log, say; whatever it is may be put right.
-                if str(error) != told:
-                    told = str(error)
-                    _log.exception("partition cannot be opened", topic=self.topic, partition=self.index)
-                await tries.pause()
+        try:
+            opened = await self._opened_again(reason)
+        except (Fenced, UnknownTopic) as error:
+            # Another server has it, or it was deleted: this partition takes nothing any more.
+            self._doubt = error
+            self._recovery = None
+            _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
+            return
         self._recovery = None
         self._take_over(opened)
 
@@ -281,10 +292,8 @@ class LogPartition:
             if copies > 1 and wait_ms:
                 # What can be read may still lack copies.
                 done = confirmed(self._storage.copies, self.stream, copies, wait_ms, done)
-            if end <= self.log_end:
-                done(placed)
-            else:
-                self._repeated.append(_Repeated(end, placed, done))
+            self._repeated.add(end, placed, done)
+            self._answer_repeated()
             return
         if not self._unsaved:
             self._unsaved = True
@@ -293,11 +302,20 @@ class LogPartition:
         if copies == 1 and self._copied is None:
             then = partial(self._placed, append, placed, done)
         else:
-            self._copied = self._copied or Copied(
-                self._storage.copies, self.stream, self._budget, self._placed, self._lost
-            )
-            then = partial(self._copied.hold, append, placed, done, copies, wait_ms)
+            self._waiting()  # all that is placed from now on goes that way, in order
+            then = partial(self._hold, append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
+
+    def _hold(
+        self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int, error: Exception | None
+    ) -> None:
+        self._waiting().hold(append, placed, done, copies, wait_ms, error)
+        self._answer_repeated()
+
+    def _answer_repeated(self) -> None:
+        """Answer those whose batches Redis has by now."""
+        copied = self._copied
+        self._repeated.answer(copied.end if copied is not None and copied.holds else self.log_end)
 
     def _check_copies(self, append: Append, copies: int) -> None:
         try:
@@ -331,9 +349,8 @@ class LogPartition:
         if self._watchers:
             self._watchers.tell(size)
         done(placed)
-        while self._repeated and self._repeated[0].end <= log_end:
-            repeated = self._repeated.popleft()
-            repeated.done(repeated.appended)
+        if self._repeated:
+            self._answer_repeated()
 
     # Producers
 
@@ -366,18 +383,30 @@ class LogPartition:
     # Reading
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange unless `log_start <= offset <= log_end`; UnknownTopic once it is deleted."""
+        """Raise OffsetOutOfRange where an offset is before the log or `beyond` it; UnknownTopic once it is deleted."""
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
         self.check_led()
-        if not self.log_start <= offset <= self.log_end:
+        if offset < self.log_start or self.beyond(offset):
             raise OffsetOutOfRange(
                 f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
             )
 
+    def beyond(self, offset: int) -> bool:
+        """Whether an offset is certain to lie behind all that there is.
+
+        Between the log end and that, readers wait: others may have been shown more before this server led the log.
+        """
+        return offset > self.log_end and self.proved and (self._copied is None or offset > self._owner.next_offset)
+
+    def check_end(self) -> None:
+        """Raise NotLeader where it is not known yet how far the log can be read."""
+        if not self.proved:
+            raise not_known(f"{self.topic}-{self.index}")
+
     def at_end(self, offset: int) -> bool:
         """Whether a read at `offset` would find nothing."""
-        return offset == self.log_end
+        return offset >= self.log_end
 
     def cached(self, offset: int) -> bool:
         """Whether a read at `offset` can be answered from memory (the log end itself included)."""
@@ -429,11 +458,14 @@ class LogPartition:
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `broker.offsets.find`. By time, as in Kafka, nothing is found that cannot be read yet."""
         self.check_led()
+        if timestamp not in (offsets.Special.EARLIEST, offsets.Special.EARLIEST_LOCAL):
+            self.check_end()
         found = await offsets.find(self._storage, self, timestamp, opener, self.cold)
         return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to this one, and where it ends; -1 and -1 for none."""
+        """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
+        self.check_end()
         if self._epochs is None:
             return -1, -1
         oldest = self._epochs.rows[0]
@@ -463,8 +495,10 @@ class LogPartition:
         self._trimmed(trimmed)
 
     async def delete_before(self, offset: int) -> None:
-        """Move the log start up to `offset`, also into the middle of a batch."""
+        """Move the log start up to `offset`, also into the middle of a batch. Raises OffsetOutOfRange."""
         self.check_led()
+        if offset > self.log_end:
+            raise OffsetOutOfRange(f"{self.topic}-{self.index}: offset {offset} is beyond {self.log_end}")
         if self.cold is not None:
             await self.cold.raise_start(offset)
         await self._storage.settle(self.stream)
@@ -479,9 +513,13 @@ class LogPartition:
         return await self._storage.size(self.stream)
 
     async def settle(self) -> None:
-        """Return when every append given before has its answer and can be read from storage."""
+        """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""
         await self.save_producers()
         await self._storage.settle(self.stream)
+        if self._copied is not None and self._copied.holds:
+            await have_come(self._storage.copies, self.stream, self.copies)
+            if self._copied.holds:
+                raise StorageUnavailable(f"{self.topic}-{self.index}: the replicas of Redis have not got all yet")
 
     async def mirror_position(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""

@@ -63,6 +63,12 @@ class Source(Readable, Protocol):
     def local_start(self) -> int:
         """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
 
+    def beyond(self, offset: int) -> bool:
+        """Whether an offset is certain to lie behind all that there is, so that no reader can have come to it."""
+
+    def check_end(self) -> None:
+        """Raise NotLeader where it is not known how far it may be read: its copies are waited for."""
+
     async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
         """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
 
@@ -81,6 +87,9 @@ class Partition(Source, Protocol):
 
     def learn_epoch(self, epoch: int) -> None:
         """The broker that leads it has opened it, under this leader epoch."""
+
+    def want_copies(self, copies: int) -> None:
+        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
 
     def check_led(self) -> None:
         """Raise NotLeader unless this server leads it and has opened it."""
@@ -102,7 +111,10 @@ class Partition(Source, Protocol):
         """
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none."""
+        """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none.
+
+        Raises NotLeader where that is not known yet.
+        """
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget idempotent producers that were last heard of before this time (ms)."""

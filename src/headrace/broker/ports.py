@@ -81,11 +81,12 @@ class Copies(Protocol):
     def way(self, stream: str) -> object:
         """What writes to a stream take now: equal as long as they reach the same primary over the same connection."""
 
-    def confirm(self, stream: str, copies: int, wait_ms: int, done: PlaceDone) -> None:
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: PlaceDone) -> None:
         """Tell when so many servers have all that was acknowledged of a stream until now.
 
         `done` gets None then; NotEnoughReplicasAfterAppend when it has not come to that within `wait_ms` or
         `replica.lag.time.max.ms`, or cannot as there are too few; StorageUnavailable when the connection was lost.
+        Without `wait_ms` it gets NotEnoughReplicasAfterAppend only when the server ends.
         """
 
     def short(self, stream: str, copies: int) -> str:

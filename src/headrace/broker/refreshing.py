@@ -54,7 +54,8 @@ async def _alter(table: TopicTable, live: LiveTopic, stored: Topic) -> None:
         kept = 0
     added, natives = await table.open_partitions(stored, config, kept)
     closed = live.partitions[kept:]
-    live.topic, live.config = stored, config
+    live.topic = stored
     table.put(live, [*live.partitions[:kept], *added], [*live.natives[:kept], *natives])
+    live.configure(config)
     for partition in closed:
         partition.close()

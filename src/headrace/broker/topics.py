@@ -153,6 +153,8 @@ class TopicTable:
             )
             for index in range(first, topic.partitions)
         ]
+        for log in logs:
+            log.want_copies(config.min_insync_replicas)
         await self.leading.open(topic, logs)
         return [*logs], []
 
@@ -332,7 +334,8 @@ class TopicTable:
             topic = msgspec.structs.replace(live.topic, config=config)
             await self.storage.topics.replace(topic, live.topic)
             before = live.topic.config
-            live.topic, live.config = topic, resolved
+            live.topic = topic
+            live.configure(resolved)
             changed = {key: config.get(key) for key in {*before, *config} if before.get(key) != config.get(key)}
             _log.info("topic altered", topic=name, changed=changed)
 
@@ -463,7 +466,7 @@ class TopicTable:
         """What topics' configurations fall back to from now on, those that exist included."""
         self.defaults = defaults
         for live in self:
-            live.config = resolve(live.topic.config, defaults)
+            live.configure(resolve(live.topic.config, defaults))
 
     async def move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
         """Hand a topic over to another table, with its open partitions and what is under way to them.
@@ -491,7 +494,7 @@ class TopicTable:
                 if await self._still_stored(live.topic):
                     raise
             self._remove(live)
-            live.config = config
+            live.configure(config)
             target.add(live)
             await self.forgotten(name)
 

@@ -44,6 +44,7 @@ class _Asked:
     def __init__(self, stream: str, deadline: float, done: ConfirmDone) -> None:
         self.stream = stream
         self.deadline = deadline
+        """When to give up; infinite: never."""
         self.done = done
 
 
@@ -72,10 +73,11 @@ class Copies:
         connection = self._shards.at(stream)
         return connection, connection.made
 
-    def confirm(self, stream: str, copies: int, wait_ms: int, done: ConfirmDone) -> None:
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
         """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.Copies`."""
-        wait_s = min(wait_ms / 1000, self._most_wait_s)
-        deadline = asyncio.get_running_loop().time() + wait_s
+        deadline = inf
+        if wait_ms is not None:
+            deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)
         self._at(stream, copies).add(_Asked(stream, deadline, done))
 
     def short(self, stream: str, copies: int) -> str:
@@ -116,9 +118,9 @@ class NoCopies:
         """There is one."""
         return None
 
-    def confirm(self, stream: str, copies: int, _wait_ms: int, done: ConfirmDone) -> None:
-        """Nothing will come."""
-        done(NotEnoughReplicasAfterAppend(self.short(stream, copies)))
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
+        """Nothing will come. Whoever waits however long it takes need not: no other server will ever take over."""
+        done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.short(stream, copies)))
 
     def short(self, _stream: str, copies: int) -> str:
         """Always."""
@@ -185,8 +187,10 @@ class _Barrier:
             now = loop.time()
             enough = reached is not None and reached >= copies
             never = attached is not None and attached + 1 < copies
-            told = asked if enough or never else [each for each in asked if now >= each.deadline]
-            left = [] if enough or never else [each for each in asked if now < each.deadline]
+            told, left = asked, []
+            if not enough:
+                told = [each for each in asked if now >= each.deadline or (never and each.deadline < inf)]
+                left = [each for each in asked if now < each.deadline and not (never and each.deadline < inf)]
             if reached is not None and (enough or never or told):
                 self._know(reached)
             self._waiting = [*left, *self._waiting]

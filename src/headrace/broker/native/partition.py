@@ -65,6 +65,9 @@ class NativePartition:
     def learn_epoch(self, epoch: int) -> None:
         """There are none."""
 
+    def want_copies(self, copies: int) -> None:
+        """Whoever appends waits for them; what is in a plain stream can be read by anybody at once."""
+
     def check_led(self) -> None:
         """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
 
@@ -292,6 +295,13 @@ class NativePartition:
         self.learn(await self.native.trim(self.place, before_offset=offset))
 
     # The rest of a partition
+
+    def beyond(self, offset: int) -> bool:
+        """Whether an offset lies behind all that there is, as far as it was heard."""
+        return offset > self.log_end
+
+    def check_end(self) -> None:
+        """Redis knows it."""
 
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing, as far as it was heard."""

@@ -69,7 +69,7 @@ def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetFo
         if known >= 0 and known != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
+        epoch, end = partition.end_of_epoch(asked.leader_epoch)
     except (TopicError, RequestError) as error:
         return Partition(partition=asked.partition, error_code=code_of(error))
-    epoch, end = partition.end_of_epoch(asked.leader_epoch)
     return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)

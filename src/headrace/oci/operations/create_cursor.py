@@ -81,6 +81,7 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
     if kind is CursorType.TRIM_HORIZON:
         return partition.log_start, None
     if kind is CursorType.LATEST:
+        partition.check_end()
         return partition.log_end, None
     if kind is CursorType.AT_TIME:
         if details.time is None:
@@ -92,6 +93,8 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
         return (found.offset, None) if 0 <= found.offset < partition.log_end else (before, time_ms)
     if details.offset is None:
         raise OciError(400, f"Missing field offset, which {kind.value} needs", "MissingParameter")
+    if details.offset >= partition.log_end:
+        partition.check_end()
     if not partition.log_start <= details.offset < partition.log_end:
         raise invalid(
             f"Invalid field offset: {details.offset} is not between the oldest message, {partition.log_start}, "

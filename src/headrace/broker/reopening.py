@@ -1,0 +1,57 @@
+"""Opens a log anew whose ownership is in doubt, as often as it takes."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from headrace.broker.backoff import Backoff
+from headrace.broker.clock import Clock
+from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, UnknownTopic
+from headrace.topics.model import OpenedLog
+
+_log = structlog.get_logger("headrace.log")
+_RETRY_MS, _MOST_RETRY_MS = 50, 2_000
+"""How soon a log is tried again that cannot be opened anew, at first and at last."""
+_FULL_RETRY_MS = 500
+"""How long one that Redis refused for want of room is left alone at first."""
+_MOVING_RETRY_MS = 250
+"""How long one whose slot moves is left alone at first: it can often be opened, and not be written to."""
+
+
+async def reopened(
+    topic: str, index: int, open_it: Callable[[], Awaitable[OpenedLog]], reason: Exception, clock: Clock
+) -> OpenedLog:
+    """What the log has when it is open again.
+
+    Args:
+        topic: the topic's name.
+        index: the partition's number.
+        open_it: tries once.
+        reason: why it has to be opened.
+        clock: for the pauses between.
+
+    Raises:
+        Fenced, UnknownTopic: another server has it, or it was deleted.
+    """
+    full, moving = isinstance(reason, StorageFull), isinstance(reason, StorageMoving)
+    first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
+    tries = Backoff(clock, first_ms, _MOST_RETRY_MS)
+    if full:
+        # Of a full storage every log tells the same: a line that comes again is counted, not written.
+        _log.warning("records are refused", reason=str(reason))
+    if full or moving:
+        await tries.pause()
+    told = ""
+    while True:
+        try:
+            return await open_it()
+        except (StorageUnavailable, StorageFull):
+            await tries.pause()
+        except (Fenced, UnknownTopic):
+            raise
+        except Exception as error:
+            # Somebody has laid hands on the log, say; whatever it is may be put right.
+            if str(error) != told:
+                told = str(error)
+                _log.exception("partition cannot be opened", topic=topic, partition=index)
+            await tries.pause()
