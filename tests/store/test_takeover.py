@@ -16,7 +16,7 @@ from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog, made
 from tests.harness.redis import RedisServer
 
-from headrace.broker import log as logs
+from headrace.broker import reopening
 from headrace.topics.errors import Fenced, StorageUnavailable
 from headrace.topics.model import Appended
 
@@ -25,7 +25,7 @@ Start = Callable[..., Awaitable[Owner]]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_RETRY_MS", 1)
+    monkeypatch.setattr(reopening, "_RETRY_MS", 1)
 
 
 @pytest.fixture
