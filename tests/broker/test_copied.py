@@ -196,6 +196,29 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
     assert (partition.log_end, partition.proved) == (3, False)
 
 
+async def test_whoever_has_just_started_knows_what_readers_were_shown(
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    """Written down within a second, not with each batch: without copies it is read that far."""
+    partition.want_copies(2)
+    for _ in range(2):
+        partition.append(batch(3), lambda _: None, 2, 0)
+    storage.logs.answer()
+    storage.logs.copies.answer()
+    await partition.save_producers()
+    storage.logs.copies.asked.clear()
+    storage.logs.copies.why = "1 has it"
+    other = LogPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, Snapshots())
+    other.want_copies(2)
+    assert (await FollowedLog.look_at(other, storage.logs, 0)).log_end == 3
+
+    await other.open()
+
+    assert (other.log_end, other.proved) == (3, False)
+    storage.logs.copies.come()
+    assert other.log_end == 6
+
+
 async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
     partition: LogPartition, storage: MemoryStorage
 ) -> None:

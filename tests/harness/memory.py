@@ -21,6 +21,7 @@ class _Log:
         self.term = 0
         self.rows: list[EpochRow] = []
         self.producers: dict[int, Producer] = {}
+        self.shown = 0
         self.lost: Lost | None = None
 
     @property
@@ -32,7 +33,7 @@ class _Look:
     """`LogLook`."""
 
     def __init__(self, logs: "MemoryLogs", log: _Log) -> None:
-        self.log_start, self.next_offset = log.start, log.end
+        self.log_start, self.next_offset, self.shown = log.start, log.end, log.shown
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
 
@@ -95,7 +96,8 @@ class MemoryLogs:
             log.rows.pop()
         log.rows.append(EpochRow(log.term, log.end, log.term))
         producers = {each: known.copy() for each, known in log.producers.items()}
-        return OpenedLog(log_start=log.start, next_offset=log.end, epochs=LeaderEpochs(log.rows), producers=producers)
+        epochs = LeaderEpochs(log.rows)
+        return OpenedLog(log_start=log.start, next_offset=log.end, epochs=epochs, producers=producers, shown=log.shown)
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         self.waiting.append((stream, self.logs[stream].term, append, base_offset, done))
@@ -145,10 +147,13 @@ class MemoryLogs:
         found = max(self.logs[stream].batches, key=lambda b: peek(b.batch).max_timestamp, default=None)
         return None if found is None or peek(found.batch).max_timestamp < 0 else found
 
-    async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
+    async def save_producers(
+        self, stream: str, offset: int, changes: dict[int, Producer | None], shown: int | None = None
+    ) -> None:
         self._shared.check()
         self.answer()
         log = self.logs[stream]
+        log.shown = log.shown if shown is None else shown
         for producer_id, known in changes.items():
             if known is None:
                 log.producers.pop(producer_id, None)

@@ -52,7 +52,7 @@ class RawLog:
         """Raise the term."""
         mode, again = "create" if create else "", "resume" if resume else ""
         answer = self.run("open", [self.stream, self.state, self.foreign], view, least, mode, log_id, again)
-        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing = answer
+        term, start, end, length, newest, size, snapshot, rows, found, set_aside, missing, _ = answer
         return Told(
             int(term), int(start), int(end), length, int(newest), int(size), int(snapshot), partition.epochs(rows).rows,
             found, set_aside, int(missing),
@@ -74,7 +74,7 @@ class RawLog:
 
     def save(self, term: int, offset: int, *pairs: Any) -> Any:
         """Write a snapshot."""
-        return self.run("snapshot", [self.state, self.producers], term, offset, *pairs)
+        return self.run("snapshot", [self.state, self.producers], term, offset, "", *pairs)
 
     def trim(self, term: int, *, oldest: Any = "", most: Any = "", before: Any = "") -> tuple[int, int]:
         """Retention: log start and entries left."""

@@ -122,7 +122,7 @@ class BareStorage:
         """Move the log start up to `before`; the new one."""
         stream = topic.streams[partition]
         term, end = self._ends[stream]
-        self._run("snapshot", [state_of(stream), producers_of(stream)], [term, end])
+        self._run("snapshot", [state_of(stream), producers_of(stream)], [term, end, ""])
         start, _ = self._run("trim", [stream, state_of(stream)], [term, "", "", before])
         return int(start)
 

@@ -6,6 +6,7 @@ from tests.harness.valkey import running_valkey
 
 from headrace.store.connection import Connection
 from headrace.store.copies import Copies
+from headrace.topics.errors import StorageUnavailable
 
 
 async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -> None:
@@ -21,6 +22,40 @@ async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -
         finally:
             await copies.close()
             await batches.close()
+
+
+class Moving:
+    """`Shards` with one log, which moves."""
+
+    def __init__(self, at: Connection) -> None:
+        self.on_lost: list[object] = []
+        self.present = at
+
+    def at(self, _key: str) -> Connection:
+        return self.present
+
+
+async def test_who_waits_for_a_log_that_moves_is_told_however_long_it_may_wait() -> None:
+    """The shard that has it then has replicas of its own, and it is opened anew there."""
+    async with running_valkey() as valkey:
+        before, after = Connection(valkey.url, standing=True), Connection(valkey.url, standing=True)
+        await before.open()
+        shards = Moving(before)
+        copies = Copies(shards, 60_000)  # type: ignore[arg-type]
+        told: dict[str, asyncio.Future[Exception | None]] = {}
+        try:
+            for name, wait_ms in (("patient", None), ("another", 60_000)):
+                told[name] = asyncio.get_running_loop().create_future()
+                copies.confirm("headrace:t:0", 2, wait_ms, told[name].set_result)
+            assert "1 have what Redis has acknowledged" in str(await told["another"])
+            assert not told["patient"].done()
+            shards.present = after
+            error = await told["patient"]
+            assert isinstance(error, StorageUnavailable)
+            assert str(error) == "headrace:t:0 has moved to another shard"
+        finally:
+            await copies.close()
+            await before.close()
 
 
 async def test_a_way_is_another_one_once_its_connection_was_lost() -> None:

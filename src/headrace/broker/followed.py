@@ -46,9 +46,10 @@ class FollowedLog:
         Raises:
             StorageUnavailable.
         """
-        stream, copies, known = partition.stream, storage.copies, partition.log_end
+        stream, copies = partition.stream, storage.copies
         way = copies.way(stream)
         look = await storage.look(stream)
+        known = max(partition.log_end, look.shown)
         end, proved = look.next_offset, True
         if partition.copies > 1 and copies.possible and (end != known or offset > end):
             proved = await have_come(copies, stream, partition.copies)

@@ -106,8 +106,8 @@ class LogPartition:
         self._cold = ColdReads()
         self._owner = LogOwner(0)
         self._epochs: LeaderEpochs | None = None
-        self._saved_to = 0
-        """Offset as of which the producers are written down."""
+        self._saved_to: tuple[int, int | None] = 0, None
+        """Offset as of which the producers are written down, and up to where readers were shown the log then."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._repeated = Repeated()
@@ -138,7 +138,7 @@ class LogPartition:
         self._fail_waiting(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
-        self._saved_to = 0
+        self._saved_to = 0, None
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
@@ -153,7 +153,7 @@ class LogPartition:
         self.local_start, self.log_end = opened.log_start, opened.next_offset
         if self.copies > 1:
             # What was trimmed had them, too.
-            self.log_end = min(max(before, opened.log_start), opened.next_offset)
+            self.log_end = min(max(before, opened.log_start, opened.shown), opened.next_offset)
         if not known or self.log_end != before:
             self._forget_tail()
         if known and self.log_end != before:
@@ -185,6 +185,7 @@ class LogPartition:
         if end != self.log_end:
             self.log_end = end
             self._forget_tail()
+            self._save_soon()
         self._watchers.tell(0)
 
     def learn_proved(self, end: int) -> None:
@@ -295,9 +296,7 @@ class LogPartition:
             self._repeated.add(end, placed, done)
             self._answer_repeated()
             return
-        if not self._unsaved:
-            self._unsaved = True
-            self._snapshots.add(self)
+        self._save_soon()
         stamp(append.batch, base_offset, self.leader_epoch)
         if copies == 1 and self._copied is None:
             then = partial(self._placed, append, placed, done)
@@ -316,6 +315,11 @@ class LogPartition:
         """Answer those whose batches Redis has by now."""
         copied = self._copied
         self._repeated.answer(copied.end if copied is not None and copied.holds else self.log_end)
+
+    def _save_soon(self) -> None:
+        if not self._unsaved:
+            self._unsaved = True
+            self._snapshots.add(self)
 
     def _check_copies(self, append: Append, copies: int) -> None:
         try:
@@ -346,6 +350,8 @@ class LogPartition:
         self._index.append(placed.base_offset, size)
         self.log_end = log_end = placed.base_offset + append.span
         self._tail.append(log_end, batch)
+        if self._copied is not None:
+            self._save_soon()
         if self._watchers:
             self._watchers.tell(size)
         done(placed)
@@ -363,16 +369,19 @@ class LogPartition:
         owner = self._owner
         offset = owner.next_offset
         self._unsaved = False
-        if self._doubt is not None or self.deleted or (offset == self._saved_to and not owner.unsaved):
+        shown = self.log_end if self.copies > 1 else None
+        if self._doubt is not None or self.deleted:
+            return
+        if (offset, shown) == self._saved_to and not owner.unsaved:
             return
         changes = owner.take_changes()
         try:
-            await self._storage.save_producers(self.stream, offset, changes)
+            await self._storage.save_producers(self.stream, offset, changes, shown)
         except TopicError:
             owner.keep_changes(changes)
             raise
         if owner is self._owner:
-            self._saved_to = offset
+            self._saved_to = offset, shown
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget producers that were last heard of before this time."""
@@ -387,7 +396,7 @@ class LogPartition:
         if self.deleted:
             raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
         self.check_led()
-        if offset < self.log_start or self.beyond(offset):
+        if offset < self.log_start or (offset > self.log_end and self.beyond(offset)):
             raise OffsetOutOfRange(
                 f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
             )

@@ -70,6 +70,10 @@ class LogLook(LogLookup, Protocol):
     def next_offset(self) -> int:
         """Log end."""
 
+    @property
+    def shown(self) -> int:
+        """Up to where it is known to have been shown to readers, where they wait for copies."""
+
 
 class Copies(Protocol):
     """How many servers have what the storage has acknowledged (`min.insync.replicas`)."""
@@ -124,8 +128,13 @@ class LogStorage(LogLookup, Protocol):
     async def settle(self, stream: str) -> None:
         """Return when everything that was acknowledged can be read from the storage."""
 
-    async def save_producers(self, stream: str, offset: int, changes: dict[int, Producer | None]) -> None:
-        """Write down what has changed of the producers as of `offset`; None removes one."""
+    async def save_producers(
+        self, stream: str, offset: int, changes: dict[int, Producer | None], shown: int | None = None
+    ) -> None:
+        """Write down what has changed of the producers as of `offset`; None removes one.
+
+        `shown`: up to where the log has been shown to readers who wait for copies; None: they wait for none.
+        """
 
     async def trim(
         self,

@@ -20,12 +20,17 @@ def extent(answer: Sequence[bytes | None]) -> tuple[int, int, LeaderEpochs | Non
     Returns:
         Log start, next offset, leader epochs; a partition that no server has opened yet is empty and has none.
     """
-    start, snapshot, rows, last_id = answer
+    start, snapshot, rows, last_id = answer[:4]
     if start is None or rows is None:
         return 0, 0, None
     found = epochs(rows)
     last = int(last_id.partition(b"-")[2]) if last_id else 0
     return int(start), max(last, int(start), int(snapshot or 0), found.rows[-1].first), found
+
+
+def shown(answer: Sequence[bytes | None]) -> int:
+    """Up to where a log has been shown to readers who wait for copies, by an answer of `extent`; 0 where none do."""
+    return int(answer[4] or 0)
 
 
 def encode_producer(known: Producer) -> bytes:

@@ -88,7 +88,7 @@ class Copies:
         connection = self._shards.at(stream)
         barriers = self._barriers.setdefault(connection, {})
         if copies not in barriers:
-            barriers[copies] = _Barrier(connection, copies)
+            barriers[copies] = _Barrier(connection, copies, lambda each: self._shards.at(each) is connection)
         return barriers[copies]
 
     def _lost(self, connection: Connection) -> None:
@@ -133,11 +133,19 @@ class NoCopies:
 class _Barrier:
     """Waits until so many servers have what one primary has acknowledged."""
 
-    def __init__(self, batches: Connection, copies: int) -> None:
-        """`batches`: the connection that carries what is waited for."""
+    def __init__(self, batches: Connection, copies: int, has: Callable[[str], bool]) -> None:
+        """Ask nothing yet.
+
+        Args:
+            batches: the connection that carries what is waited for.
+            copies: how many.
+            has: whether this primary has a stream, as far as is known.
+        """
         self._batches = batches
         self._copies = copies
+        self._has = has
         self._own = Connection(batches.url)
+        self._own.on_misplaced = batches.misplaced
         self._waiting: list[_Asked] = []
         self._task: asyncio.Task[None] | None = None
         self._reached: int | None = None
@@ -184,6 +192,7 @@ class _Barrier:
             except BaseException:
                 self._waiting = [*asked, *self._waiting]
                 raise
+            asked = self._without_moved(asked)
             now = loop.time()
             enough = reached is not None and reached >= copies
             never = attached is not None and attached + 1 < copies
@@ -201,6 +210,16 @@ class _Barrier:
                 return
             if reached is None:
                 await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _without_moved(self, asked: list[_Asked]) -> list[_Asked]:
+        """Tell those whose streams are on another shard by now, with replicas of its own; the others."""
+        here: list[_Asked] = []
+        for each in asked:
+            if self._has(each.stream):
+                here.append(each)
+            else:
+                _tell(each, StorageUnavailable(f"{each.stream} has moved to another shard"))
+        return here
 
     def _know(self, reached: int) -> None:
         copies, was_short = self._copies, self._reached is not None and self._reached < self._copies

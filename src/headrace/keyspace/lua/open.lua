@@ -4,7 +4,8 @@
 -- ARGV: view (the server's epoch), least term, 'create' where a missing log is to be made, the id it gets then,
 --       'resume' where acknowledged batches are to be stored again before anything else is
 -- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
---         records missing at the end}, all texts but the numbers of entries. Errors: FENCED, GONE, FOREIGN.
+--         records missing at the end, up to where it has been shown to readers who wait for copies}, all texts but the
+--         numbers of entries. Errors: FENCED, GONE, FOREIGN.
 --
 -- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
 -- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
@@ -17,7 +18,7 @@ local kind = redis.call('TYPE', stream).ok
 if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
-local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's')
+local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h')
 if state[2] and tonumber(state[2]) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[2])
 end
@@ -156,4 +157,4 @@ if log_end > stored_end and tonumber(state[3]) < log_end then
   missing = log_end - math.max(stored_end, tonumber(state[3]))
 end
 return {term_text, state[3], string.format('%.0f', log_end), redis.call('XLEN', stream), newest, bytes, state[4], rows,
-  state[6], set_aside, string.format('%.0f', missing)}
+  state[6], set_aside, string.format('%.0f', missing), state[9] or '0'}

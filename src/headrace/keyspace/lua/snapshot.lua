@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Write down what an owner knows of a log's producers, as of an offset; what lies behind it opening reads again.
+-- Write down what an owner knows of a log: its producers, as of an offset, what lies behind it opening reads again; and
+-- up to where it has been shown to readers, where they wait for copies (else '').
 -- KEYS: state, producers
--- ARGV: term, offset, then for each producer: its id and its value ('' removes it)
+-- ARGV: term, offset, shown, then for each producer: its id and its value ('' removes it)
 -- Answer: OK. Errors: FENCED, GONE.
 --
 -- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.
@@ -12,7 +13,7 @@ end
 if term ~= ARGV[1] then
   return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. term)
 end
-for place = 3, #ARGV, 2 do
+for place = 4, #ARGV, 2 do
   if ARGV[place + 1] == '' then
     redis.call('HDEL', KEYS[2], ARGV[place])
   else
@@ -20,4 +21,7 @@ for place = 3, #ARGV, 2 do
   end
 end
 redis.call('HSET', KEYS[1], 'o', ARGV[2])
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[1], 'h', ARGV[3])
+end
 return redis.status_reply('OK')
