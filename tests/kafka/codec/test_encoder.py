@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from headrace.kafka.codec.encoder import Encoded
+from headrace.kafka.codec.encoder import Encoded, EncodedArray
 from headrace.kafka.codec.errors import EncodeError
 from headrace.kafka.codec.messages import (
     ApiVersionsRequest,
@@ -110,3 +111,37 @@ def test_what_is_encoded_already_stands_among_what_is_not(version: int) -> None:
     for _ in message.encode_in_pieces(version, pieces):
         pass
     assert b"".join(message.encode(version)) == b"".join(pieces) == expected
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_an_array_that_is_encoded_already_is_the_same(version: int) -> None:
+    """Elements that differ in one number, encoded around it; at any depth, and seen by nobody who goes through it."""
+    place = MetadataResponse.MetadataResponsePartition(
+        error_code=5, partition_index=9, leader_id=3, leader_epoch=1, replica_nodes=[0, -1], isr_nodes=[3]
+    )
+    numbers = [(0, 0), (1, -1), (-1, 7), (1 << 20, 1)]
+    before, between, *behind = MetadataResponse.encode_around(place, ("partition_index", "leader_epoch"), version)
+    assert len(behind) == (version >= 7), "earlier versions have no epochs"
+    data = b"".join(
+        before
+        + index.to_bytes(4, signed=True)
+        + between
+        + b"".join(epoch.to_bytes(4, signed=True) + each for each in behind)
+        for index, epoch in numbers
+    )
+    array: Any = EncodedArray(len(numbers), data)
+    assert (len(array), list(array)) == (len(numbers), [])
+    plain = [msgspec.structs.replace(place, partition_index=index, leader_epoch=epoch) for index, epoch in numbers]
+    whole, kept = (
+        MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name="t", partitions=each)] * 2)
+        for each in (plain, array)
+    )
+    expected = b"".join(whole.encode(version))
+    pieces: list[Chunk] = []
+    for _ in kept.encode_in_pieces(version, pieces):
+        pass
+    part: list[Chunk] = []
+    for _ in MetadataResponse.encode_part(kept.topics[0], version, part):
+        pass
+    assert b"".join(kept.encode(version)) == b"".join(pieces) == expected
+    assert b"".join(part) in expected

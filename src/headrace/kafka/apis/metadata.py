@@ -25,7 +25,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Pace
 from headrace.kafka.authorized import UNASKED, authorized, authorized_on_cluster
-from headrace.kafka.codec.encoder import Encoded
+from headrace.kafka.codec.encoder import Encoded, EncodedArray
 from headrace.kafka.codec.messages import Chunk, MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -67,6 +67,7 @@ NEEDS = (
 
 
 Topic = MetadataResponse.MetadataResponseTopic
+Partition = MetadataResponse.MetadataResponsePartition
 
 
 def _places(asked: MetadataRequest.MetadataRequestTopic, _: MetadataRequest, exchange: Exchange) -> Iterator[Place]:
@@ -145,6 +146,33 @@ def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
+class PartitionsEncoder:
+    """Encodes partitions in one version: those of one leader differ in their indexes and epochs only."""
+
+    def __init__(self, version: int) -> None:
+        """Begin with nothing."""
+        self._version = version
+        self._of_leaders: dict[int, list[bytes]] = {}
+        """What lies around index and epoch; around the index alone in versions that have no epochs."""
+        self._around: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        """What lies before and behind the index, by leader and epoch."""
+
+    def encode(self, led: Sequence[tuple[int, int]], first: int) -> bytes:
+        """Partitions one behind the other, from the index `first` on, given the leader and the epoch of each."""
+        around = self._around
+        for node, epoch in set(led) - around.keys():
+            before, between, *behind = self._of_leaders.get(node) or self._of_leader(node)
+            around[node, epoch] = before, between + b"".join(epoch.to_bytes(4, signed=True) + each for each in behind)
+        found = ((index, around[each]) for index, each in enumerate(led, first))
+        return b"".join([b"%b%b%b" % (before, index.to_bytes(4), behind) for index, (before, behind) in found])
+
+    def _of_leader(self, node: int) -> list[bytes]:
+        partition = Partition(leader_id=node, replica_nodes=[node], isr_nodes=[node], offline_replicas=[])
+        fields = ("partition_index", "leader_epoch")
+        found = self._of_leaders[node] = MetadataResponse.encode_around(partition, fields, self._version)
+        return found
+
+
 class _Described:
     """Describes the topics of one request, and creates those that are missing, as far as it may."""
 
@@ -156,6 +184,7 @@ class _Described:
         self._with_operations = request.include_topic_authorized_operations
         """Whether something is added to each topic that is not the same for everybody."""
         self._created = 0
+        self._encoder = PartitionsEncoder(exchange.version)
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
         """One topic, by name or, where that is null, by id."""
@@ -197,25 +226,14 @@ class _Described:
         encoded = kept.encoded[version] = cast("Topic", Encoded(topic, b"".join(chunks)))
         return encoded
 
-    async def _partitions(self, kept: _Kept) -> list[MetadataResponse.MetadataResponsePartition]:
-        alone = {node: [node] for node in kept.leaders}
-        none: list[int] = []
-        made: list[MetadataResponse.MetadataResponsePartition] = []
-        for some in _slices(list(zip(kept.leaders, kept.epochs, strict=True))):
-            made += [
-                MetadataResponse.MetadataResponsePartition(
-                    partition_index=index,
-                    leader_id=node,
-                    leader_epoch=epoch,
-                    replica_nodes=alone[node],
-                    isr_nodes=alone[node],
-                    offline_replicas=none,
-                )
-                for index, (node, epoch) in enumerate(some, len(made))
-            ]
+    async def _partitions(self, kept: _Kept) -> list[Partition]:
+        """All of a topic's, encoded."""
+        made: list[bytes] = []
+        for start, some in enumerate(_slices(list(zip(kept.leaders, kept.epochs, strict=True)))):
+            made.append(self._encoder.encode(some, start * _AT_ONCE))
             if self._pace.over:
                 await self._pace.rest()
-        return made
+        return cast("list[Partition]", EncodedArray(len(kept.leaders), b"".join(made)))
 
     async def _get(self, name: str) -> LiveTopic:
         may_create = self._may_create and self._created < _MOST_CREATED

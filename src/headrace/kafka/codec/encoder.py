@@ -31,6 +31,26 @@ class Encoded:
         return getattr(self._element, name)
 
 
+class EncodedArray:
+    """All of an array of structures, encoded already, in the version that the message will be.
+
+    It has a length, and shows nothing to those who go through it.
+    """
+
+    __slots__ = ("_count", "data")
+
+    def __init__(self, count: int, data: bytes) -> None:
+        """`data`: what `count` elements come to, without the count."""
+        self._count = count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
 _JOINED_AT_ONCE = 10_000
 """Small pieces that are joined in one step where a message is encoded in many."""
 
@@ -71,6 +91,7 @@ class _Encoder:
         self._depth = 0
         """In how many arrays of structures."""
         self.source.bind("Encoded", Encoded)
+        self.source.bind("EncodedArray", EncodedArray)
         self.source.bind("varint", wire.varint)
         self.source.bind("VARINTS", tuple(wire.varint(value) for value in range(128)))
 
@@ -219,6 +240,10 @@ class _Encoder:
         count = source.local("n")
         source.line(f"{count} = len({value})")
         self._length(count, "i")
+        if field.struct is not None:
+            source.indent(f"if type({value}) is EncodedArray:")
+            source.line(f"{self._write}({value}.data)")
+            source.dedent()
         item = source.local("e")
         source.indent(f"for {item} in {value}:")
         if field.struct is not None:

@@ -1,7 +1,7 @@
 """Turns message tables into classes whose codecs are compiled at first use of each version."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
@@ -81,6 +81,31 @@ class Message(msgspec.Struct, gc=False):
             yield from cls._part_encoders[type(part).__name__, version](part, chunks)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
             raise EncodeError(f"{type(part).__name__} v{version}: {error}") from error
+
+    @classmethod
+    def encode_around(cls, part: Any, fields: Collection[str], version: int) -> list[bytes]:
+        """What `encode_part` makes of a structure, cut where some of its fields were: numbers of 8 bits or more.
+
+        `fields` are in their order in the structure; one that the version lacks makes no cut. With the pieces,
+        structures that differ in those numbers only are encoded at a fraction of the cost.
+        """
+        zeros = cls._encoded(msgspec.structs.replace(part, **dict.fromkeys(fields, 0)), version)
+        pieces, begun = [], 0
+        for field in fields:
+            other = cls._encoded(msgspec.structs.replace(part, **dict.fromkeys(fields, 0) | {field: -1}), version)
+            # Every byte of -1 differs from that of 0, and nothing else does.
+            differ = [at for at, (zero, one) in enumerate(zip(zeros, other, strict=True)) if zero != one]
+            if differ:
+                pieces.append(zeros[begun : differ[0]])
+                begun = differ[-1] + 1
+        return [*pieces, zeros[begun:]]
+
+    @classmethod
+    def _encoded(cls, part: Any, version: int) -> bytes:
+        chunks: list[Chunk] = []
+        for _ in cls.encode_part(part, version, chunks):
+            pass
+        return b"".join(chunks)
 
 
 class _PartEncoders(dict[tuple[str, int], EncodePieces]):
