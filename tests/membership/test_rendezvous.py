@@ -19,6 +19,25 @@ def test_a_node_that_comes_or_goes_moves_only_what_becomes_or_was_its(present: s
         assert after in (before, other)
 
 
+@given(st.lists(st.tuples(nodes, st.integers(0, 30)), min_size=1, max_size=6))
+def test_what_is_kept_from_one_set_of_nodes_to_the_next_changes_no_choice(sets: list[tuple[set[int], int]]) -> None:
+    """However many come and go at once, and whichever keys were asked for before."""
+    kept = Rendezvous([1])
+    for present, asked in sets:
+        kept = Rendezvous(present, kept)
+        anew = Rendezvous(present)
+        for key in KEYS[:asked]:
+            assert kept.choose_again(key) == kept.choose_again(key) == anew.choose(key) == kept.choose(key)
+
+
+@given(st.lists(st.sets(st.integers(1, 5), max_size=5), max_size=8))
+def test_the_same_few_nodes_that_come_and_go(sets: list[set[int]]) -> None:
+    kept = Rendezvous([])
+    for present in sets:
+        kept, anew = Rendezvous(present, kept), Rendezvous(present)
+        assert [kept.choose_again(key) for key in KEYS[:20]] == [anew.choose(key) for key in KEYS[:20]]
+
+
 def test_everybody_gets_a_fair_share() -> None:
     shares = Counter(Rendezvous([1, 2, 3, 4]).choose(key) for key in KEYS)
     assert set(shares) == {1, 2, 3, 4}

@@ -100,15 +100,15 @@ class Leading:
 
     def point(self, partition: Partition) -> None:
         """A plain stream is open everywhere: only where clients are sent is to be known."""
-        own = self._ownership.owns(partition.stream)
-        partition.leader = None if own else self._ownership.owner_of(partition.stream)
+        partition.leader = self._ownership.leader_of(partition.stream)
 
     def _assign(self, topic: Topic, log: LogPartition) -> None:
         number = self._ownership.number
         assert number is not None
-        if not self._ownership.owns(log.stream):
+        leader = self._ownership.leader_of(log.stream)
+        if leader is not None:
             self._due.pop(log, None)
-            log.release(self._ownership.owner_of(log.stream), self._leaders.known.get(log.stream))
+            log.release(leader, self._leaders.known.get(log.stream))
             return
         log.lead(number)
         if not log.is_open:

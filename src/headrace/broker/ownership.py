@@ -39,7 +39,7 @@ class Ownership:
         """Go by a view from now on; `inside`: whether this very server is in it."""
         self.view = view
         self.inside = inside
-        self._rendezvous = Rendezvous(each.node_id for each in view.members)
+        self._rendezvous = Rendezvous((each.node_id for each in view.members), self._rendezvous)
         for future, happened in tuple(self._waiting.items()):
             if not future.done() and happened():
                 future.set_result(None)
@@ -58,7 +58,17 @@ class Ownership:
 
     def owns(self, key: str) -> bool:
         """Whether that is this server."""
-        return self.inside and self.owner_of(key) == self.node_id
+        return self._is_own(self.owner_of(key))
+
+    def leader_of(self, stream: str) -> int | None:
+        """The node id of the broker that leads a partition there is, -1 where nobody is alive; None: this server."""
+        leader = self._rendezvous.choose_again(stream)
+        if leader is None:
+            return -1
+        return None if self._is_own(leader) else leader
+
+    def _is_own(self, node_id: int) -> bool:
+        return self.inside and node_id == self.node_id
 
     def group_key(self, cluster: str, group: str) -> str:
         """What names a group of a virtual cluster."""

@@ -4,10 +4,12 @@ Highest random weight (Thaler and Ravishankar, 1998): each (key, node) pair has 
 the key.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
 _MASK = (1 << 64) - 1
+MOST_KEPT = 200_000
+"""Answers that are kept for the next set of nodes; those of deleted topics are among them until then."""
 
 
 def _hashed(text: str) -> int:
@@ -24,13 +26,40 @@ def _mixed(value: int) -> int:
 class Rendezvous:
     """Chooses among a set of nodes."""
 
-    def __init__(self, nodes: Iterable[int]) -> None:
-        """Prepare for these node ids."""
-        self._seeds = [(_hashed(f"node {node}"), node) for node in sorted(set(nodes))]
+    def __init__(self, nodes: Iterable[int], before: "Rendezvous | None" = None) -> None:
+        """Prepare for these node ids.
+
+        Args:
+            nodes: of all of them.
+            before: the choice among the nodes there were until now, whose last answers of `choose_again` are used.
+        """
+        self._seeds = {node: _hashed(f"node {node}") for node in sorted(set(nodes))}
+        self._chosen: dict[str, int] = {}
+        self._before = {} if before is None else before._chosen
+        self._new = [] if before is None else [node for node in self._seeds if node not in before._seeds]
 
     def choose(self, key: str) -> int | None:
         """The node that owns a key; None where there are no nodes."""
-        if len(self._seeds) < 2:
-            return self._seeds[0][1] if self._seeds else None
-        hashed = _hashed(key)
-        return max(self._seeds, key=lambda seed: _mixed(hashed ^ seed[0]))[1]
+        return self._heaviest(key, self._seeds)
+
+    def choose_again(self, key: str) -> int | None:
+        """As `choose`, for keys that are asked for with each set of nodes: few nodes are weighed then.
+
+        Who was the heaviest and is still there can be beaten by newcomers only. Names that strangers make up are for
+        `choose`: nothing is kept of them.
+        """
+        chosen = self._chosen.get(key)
+        if chosen is not None:
+            return chosen
+        was = self._before.get(key)
+        found = self._heaviest(key, sorted((was, *self._new)) if was in self._seeds else self._seeds)
+        if found is not None and len(self._chosen) < MOST_KEPT:
+            self._chosen[key] = found
+        return found
+
+    def _heaviest(self, key: str, nodes: Collection[int]) -> int | None:
+        """`nodes` in ascending order: the first of those that weigh the same."""
+        if len(nodes) < 2:
+            return next(iter(nodes), None)
+        hashed, seeds = _hashed(key), self._seeds
+        return max(nodes, key=lambda node: _mixed(hashed ^ seeds[node]))
