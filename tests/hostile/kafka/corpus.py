@@ -6,6 +6,7 @@ long as 1 MiB allows; everything named again and again; and as many of them as 1
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -298,7 +299,11 @@ def _seeds() -> dict[int, Callable[[], Message]]:
 SEEDS = _seeds()
 
 
-def attacks(api: int) -> Iterator[Attack]:
+Maker = Callable[[], Attack | None]
+"""Makes an attack, which takes long; None where the version has no room for it."""
+
+
+def attacks(api: int) -> Iterator[Maker]:
     """All attacks by one API, but for those made by hand."""
     known = APIS[api]
     seed = SEEDS[api]
@@ -308,35 +313,50 @@ def attacks(api: int) -> Iterator[Attack]:
         for path in paths:
             yield from _at(api, version, seed, path)
         one = encoded(seed(), version)
-        yield Attack(f"v{version} sent ahead, unread", api, one * (MIB // len(one)), reads=False)
-        yield Attack(f"v{version} sent ahead", api, one * (MIB // len(one)), answers=MIB // len(one))
+        yield partial(_ahead, api, version, one, reads=False)
+        yield partial(_ahead, api, version, one, reads=True)
         yield from _no_messages(api, version, one, table.flexible_from)
-    yield Attack("announced and half sent", api, _SIZE.pack(100 << 20) + one[4:], connections=12, reads=False)
+    yield lambda: Attack("announced and half sent", api, _SIZE.pack(100 << 20) + one[4:], connections=12, reads=False)
 
 
-def _no_messages(api: int, version: int, usual: bytes, flexible_from: int) -> Iterator[Attack]:
+def _ahead(api: int, version: int, one: bytes, *, reads: bool) -> Attack:
+    """As many requests as 1 MiB holds, without waiting for an answer."""
+    count = MIB // len(one)
+    if reads:
+        return Attack(f"v{version} sent ahead", api, one * count, answers=count)
+    return Attack(f"v{version} sent ahead, unread", api, one * count, reads=False)
+
+
+def _no_messages(api: int, version: int, usual: bytes, flexible_from: int) -> Iterator[Maker]:
     """Bodies that no table makes: numbers without an end, lengths of what is not there, a mebibyte of tagged fields.
 
     `usual` is the frame of a request that means something.
     """
-    for what, body in (
-        ("a number without an end", b"\x80" * (MIB - 512)),
-        ("the largest short numbers", b"\xff\xff\xff\xff\x0f" * (MIB // 5 - 512)),
-        ("the largest lengths", b"\x7f\xff\xff\xff" * (MIB // 4 - 512)),
-        ("zeros", bytes(MIB - 512)),
-        ("ones", b"\1" * (MIB - 512)),
-        ("twos", b"\2" * (MIB - 512)),
-        ("one length", b"\x7f\xff\xff\xff"),
-    ):
-        yield Attack(f"v{version} {what}", api, frame(api, version, body))
-    if version >= flexible_from:
+
+    def plain(what: str, body: bytes) -> Attack:
+        return Attack(f"v{version} {what}", api, frame(api, version, body))
+
+    def tagged(what: str, begin: bytes) -> Attack:
         # Tags of three bytes without content, in order (KIP-482).
         count = (MIB - 1024) // 4
         tags = b"".join(bytes((each & 127 | 128, each >> 7 & 127 | 128, each >> 14, 0)) for each in range(count))
-        tagged = bytes((count & 127 | 128, count >> 7 & 127 | 128, count >> 14)) + tags
-        head = headers.encode_request_header(api, version, 7, "attacker")[:-1] + tagged
-        for what, made in (("before it", head), ("behind it", usual[_SIZE.size : -1] + tagged)):
-            yield Attack(f"v{version} tagged fields {what}", api, _SIZE.pack(len(made)) + made)
+        made = begin + bytes((count & 127 | 128, count >> 7 & 127 | 128, count >> 14)) + tags
+        return Attack(f"v{version} tagged fields {what}", api, _SIZE.pack(len(made)) + made)
+
+    for what, piece, times in (
+        ("a number without an end", b"\x80", MIB - 512),
+        ("the largest short numbers", b"\xff\xff\xff\xff\x0f", MIB // 5 - 512),
+        ("the largest lengths", b"\x7f\xff\xff\xff", MIB // 4 - 512),
+        ("zeros", b"\0", MIB - 512),
+        ("ones", b"\1", MIB - 512),
+        ("twos", b"\2", MIB - 512),
+        ("one length", b"\x7f\xff\xff\xff", 1),
+    ):
+        yield lambda what=what, piece=piece, times=times: plain(what, piece * times)  # type: ignore[misc]
+    if version >= flexible_from:
+        head = headers.encode_request_header(api, version, 7, "attacker")[:-1]
+        yield lambda: tagged("before it", head)
+        yield lambda: tagged("behind it", usual[_SIZE.size : -1])
 
 
 def _paths(struct: Structure, version: int, before: tuple[Field, ...] = ()) -> Iterator[tuple[Field, ...]]:
@@ -351,41 +371,51 @@ def _paths(struct: Structure, version: int, before: tuple[Field, ...] = ()) -> I
             yield from _paths(field.struct, version, path)
 
 
-def _at(api: int, version: int, seed: Callable[[], Message], path: tuple[Field, ...]) -> Iterator[Attack]:
+def _at(api: int, version: int, seed: Callable[[], Message], path: tuple[Field, ...]) -> Iterator[Maker]:
+    """What one field can hold at most."""
     name = f"v{version} " + ".".join(field.name for field in path)
     *before, last = path
-    probe = seed()
-    holder = _descend(probe, before)
+    holder = _descend(seed(), before)
     if holder is None:
         return
+
+    def framed(what: str, body: bytes) -> Attack:
+        return Attack(f"{name}: {what}", api, frame(api, version, body))
+
+    def long(length: int) -> Attack | None:
+        body = _encode(_with(seed, before, last, "x" * length if last.kind == "string" else bytes(length)), version)
+        return None if body is None else framed(f"{length} bytes", body)
+
+    def many(wanted: int, element: Any, what: str) -> Attack | None:
+        body = _encode(_with(seed, before, last, [element] * wanted), version)
+        if body is None:
+            return None
+        # Longer than 1 MiB where the smallest elements are large: cut down to what fits.
+        count = wanted if len(body) <= MIB else max(1, wanted * MIB // len(body) - 1)
+        if count < wanted:
+            body = _encode(_with(seed, before, last, [element] * count), version)
+            assert body is not None
+        return framed(f"{count} {what}", body)
+
+    def different() -> Attack | None:
+        elements = _distinct(last, sample, ELEMENTS - 100)
+        if elements is None:
+            return None
+        body = _encode(_with(seed, before, last, elements), version)
+        return None if body is None or len(body) > MIB else framed(f"{len(elements)} different ones", body)
+
     if not last.is_array:
-        for length in (32_767, MIB - 512):
-            made = _with(seed, before, last, "x" * length if last.kind == "string" else bytes(length))
-            body = _encode(made, version)
-            if body is not None and (length > 32_767 or last.kind == "string"):
-                yield Attack(f"{name}: {length} bytes", api, frame(api, version, body))
+        if last.kind == "string":
+            yield lambda: long(32_767)
+        yield lambda: long(MIB - 512)
         return
     present = getattr(holder, last.name)
     sample = present[0] if present else _plain(api, last)
     empty = _plain(api, last)
-    for wanted, element, what in (
-        (ELEMENTS // 2, sample, "named again"),
-        (ELEMENTS - 100, empty, "empty ones"),
-        (MIB // 2, empty, "empty ones"),
-    ):
-        body = _encode(_with(seed, before, last, [element] * wanted), version)
-        if body is None:
-            continue
-        # Longer than 1 MiB where the smallest elements are large: cut down to what fits.
-        count = wanted if len(body) <= MIB else max(1, wanted * MIB // len(body) - 1)
-        body = _encode(_with(seed, before, last, [element] * count), version)
-        assert body is not None
-        yield Attack(f"{name}: {count} {what}", api, frame(api, version, body))
-    distinct = _distinct(last, sample, ELEMENTS - 100)
-    if distinct is not None:
-        body = _encode(_with(seed, before, last, distinct), version)
-        if body is not None and len(body) <= MIB:
-            yield Attack(f"{name}: {len(distinct)} different ones", api, frame(api, version, body))
+    yield lambda: many(ELEMENTS // 2, sample, "named again")
+    yield lambda: many(ELEMENTS - 100, empty, "empty ones")
+    yield lambda: many(MIB // 2, empty, "empty ones")
+    yield different
 
 
 def _descend(message: Any, path: list[Field]) -> Any:
