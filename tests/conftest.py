@@ -1,4 +1,5 @@
 import contextlib
+import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -57,6 +58,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking what lives to the end: thousands of tests make its rounds long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
