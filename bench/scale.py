@@ -21,6 +21,7 @@ from bench.table import Cell, table
 from headrace.kafka.apis.metadata import PartitionsEncoder
 from headrace.kafka.codec.encoder import EncodedArray
 from headrace.kafka.codec.messages import MetadataResponse
+from headrace.membership.leader import Leader
 from headrace.membership.participant import Proposal
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View, joined
@@ -197,7 +198,7 @@ def _metadata(members: tuple[Member, ...], owners: list[int | None]) -> int:
     partitions = PartitionsEncoder(_METADATA_VERSION)
     topics = []
     for number in range(_TOPICS):
-        led = [(owner or 0, 1) for owner in owners[number * each : (number + 1) * each]]
+        led = [Leader(1, owner or 0) for owner in owners[number * each : (number + 1) * each]]
         array: Any = EncodedArray(len(led), partitions.encode(led, 0))
         topics.append(MetadataResponse.MetadataResponseTopic(name=f"many-{number}", partitions=array))
     brokers = [

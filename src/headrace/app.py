@@ -249,7 +249,7 @@ async def _clusters(
             cache=cache,
             lake=Lake(),
             ownership=None if brokers is None else brokers.ownership,
-            leaders=None if brokers is None else Leaders(brokers.storage.publish),
+            leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers

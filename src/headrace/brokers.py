@@ -66,6 +66,7 @@ class Brokers:
         self._clusters = clusters
         self._follower = Follower(self.storage, clusters, documents, self._membership.wake)
         self._follower.start(self._last)
+        clusters.leaders.current = self._follower.current
         self._membership.on_view = self._adopt
         view = self._membership.view
         if view is not None:

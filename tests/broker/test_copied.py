@@ -177,7 +177,7 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
     partition.want_copies(2)
     partition.append(batch(3), lambda _: None, 2, 0)
     storage.logs.answer()
-    partition.release(7, None)
+    partition.release(7)
     storage.logs.copies.asked.clear()
     followed = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 0))
     await waits(storage)
@@ -224,7 +224,7 @@ async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
 ) -> None:
     """A reader that asks one broker after the other may have been shown more at the one that is the primary now."""
     partition.want_copies(2)
-    partition.release(7, None)
+    partition.release(7)
     storage.logs.copies.why = "1 has it"
     followed = await FollowedLog.look_at(partition, storage.logs, 5)
     followed.check_readable(5)
@@ -251,7 +251,7 @@ async def test_whoever_waits_is_told_when_another_broker_takes_over(
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append, 2, 1_000)
     storage.logs.answer()
-    partition.release(7, None)
+    partition.release(7)
     assert [type(result) for result in results] == [NotLeader]
 
     storage.logs.copies.answer()
@@ -284,7 +284,7 @@ async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
     assert results[1:] == [Appended(3)]
 
     # What another broker has now is not held here.
-    partition.release(7, None)
+    partition.release(7)
     partition.lead(8)
     await partition.open()
     partition.append(batch(2), results.append, 2, 0)

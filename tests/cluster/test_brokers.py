@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from uuid import uuid4
@@ -179,3 +180,43 @@ def test_clients_go_on_while_brokers_die_sleep_leave_and_come_back(three: Broker
         assert ledger.refused == {}
         assert ledger.acknowledged_count == sum(ledger.sent)
         ledger.check(three.kafka)
+
+
+@pytest.mark.crash
+def test_a_leader_epoch_is_one_brokers_whoever_is_asked(three: Brokers, topic: str) -> None:
+    """While leadership moves: clients that hear two names for one epoch may stay at a broker that does not lead."""
+    named: dict[tuple[int, int], set[int]] = {}
+    newest: dict[int, dict[int, int]] = dict.fromkeys(three.running, dict.fromkeys(range(PARTITIONS), -1))
+
+    def look(node: int) -> dict[int, int]:
+        found = three.asked(node, lambda wire: wire.metadata(topic)).topics[0].partitions
+        for each in found:
+            known = each.error_code == Code.NONE
+            assert known or (each.error_code, each.leader_id) == (Code.LEADER_NOT_AVAILABLE, -1)
+            if known and each.leader_epoch >= 0:
+                named.setdefault((each.partition_index, each.leader_epoch), set()).add(each.leader_id)
+        epochs = {each.partition_index: each.leader_epoch for each in found}
+        assert all(epoch >= newest[node][index] for index, epoch in epochs.items()), (node, newest[node], epochs)
+        newest[node] = epochs
+        return {each.partition_index: each.leader_id for each in found}
+
+    def until_agreed(nodes: list[int]) -> dict[int, int]:
+        """Ask them all, again and again, until all name one of these as each partition's leader."""
+        deadline = time.monotonic() + 150
+        while True:
+            answers = [look(node) for node in nodes]
+            if set(answers[0].values()) <= set(nodes) and all(leaders == answers[0] for leaders in answers):
+                return answers[0]
+            assert time.monotonic() < deadline, answers
+
+    led = until_agreed([1, 2, 3])
+    killed = led[0]
+    alive = [node for node in three.running if node != killed]
+    three.servers[killed].kill()
+    assert until_agreed(alive) != led
+    three.start(killed)
+    wait_for(lambda: all(look(node) == led for node in (1, 2, 3)), "each to lead again what it led before")
+    assert {epoch: nodes for epoch, nodes in named.items() if len(nodes) > 1} == {}
+    # Each partition that moved had one leader after the other: there, away, and back.
+    moved = [index for index, node in led.items() if node == killed]
+    assert all(len([1 for partition, _ in named if partition == index]) >= 3 for index in moved)

@@ -7,6 +7,7 @@ import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import Keyspace
+from headrace.membership.leader import Leader
 from headrace.membership.participant import Proposal
 from headrace.membership.view import Member, View, joined, without
 from headrace.store.fence import Fence
@@ -72,8 +73,8 @@ async def test_changes_of_topics_are_told_where_there_is_a_view(open_storage: An
     beside.enter(view.number)
     last = await beside.last_change()
     await storage.documents.save({("kind", "one"): b"2", ("other", "two"): b"3"})
-    await beside.publish({"headrace:t:0": 5})
-    await beside.publish({"headrace:t:0": 4})
+    await beside.publish({"headrace:t:0": Leader(10, 2)})
+    await beside.publish({"headrace:t:0": Leader(9, 3)})
     found = [change for _, change in await beside.changes(last, 10)]
-    assert [(each.kind, each.name) for each in found] == [("documents", "kind other"), ("leaders", "headrace:t:0 5")]
-    assert await beside.leaders() == {"headrace:t:0": 5}
+    assert [(each.kind, each.name) for each in found] == [("documents", "kind other"), ("leaders", "headrace:t:0 10:2")]
+    assert await beside.leaders() == {"headrace:t:0": Leader(10, 2)}

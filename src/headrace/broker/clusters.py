@@ -27,6 +27,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import Progress, StreamName
 from headrace.broker.whole import to_the_end
 from headrace.groups.model import DropGroup
+from headrace.membership.leader import Leader
 from headrace.topics.model import Topic
 
 DEFAULT = "default"
@@ -151,16 +152,15 @@ class Clusters:
         for _, broker in self:
             await broker.hand_over()
 
-    def learn_leaders(self, told: Mapping[str, int]) -> None:
-        """Other brokers have opened logs: clients are told these leader epochs from now on."""
+    def learn_leaders(self, told: Mapping[str, Leader]) -> None:
+        """Brokers have opened logs: clients are told so from now on."""
         news = self.leaders.learn(told)
         if news:
             for _, broker in self:
                 for live in broker.topics:
                     for partition in live.partitions:
-                        epoch = news.get(partition.stream)
-                        if epoch is not None:
-                            partition.learn_epoch(epoch)
+                        if partition.stream in news:
+                            broker.topics.leading.point(partition)
 
     async def stop(self) -> None:
         """Stop all of them."""

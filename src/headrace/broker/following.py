@@ -8,12 +8,15 @@ import structlog
 from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.refreshing import refresh, refresh_all
+from headrace.membership.leader import leaders
 from headrace.tasks import end
 from headrace.topics.errors import TopicError
 
 _WAIT_MS = 1_000
 _AGAIN_S = 0.25
 _CATCH_UP_S = 2.0
+_CURRENT_S = 1.0
+"""Whoever has to know all waits so long for it, and goes by what is known when Redis does not answer."""
 _LOOK_S = 0.005
 _MOST = 5_000
 """Changes at once from which on everything is loaded: some may have been dropped."""
@@ -56,9 +59,13 @@ class Follower:
         self._last = self._at_last_beat = "0-0"
         self._taken = "0-0"
         """The last change that all is loaded for."""
+        self._told_view = 0
+        """Number of the last view that has been told of."""
         self._everything = False
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[None] | None = None
+        self._next_look: asyncio.Task[None] | None = None
 
     def start(self, last: str) -> None:
         """Follow from a change on; what was before it is known."""
@@ -68,8 +75,9 @@ class Follower:
     async def stop(self) -> None:
         """Follow no more."""
         self._stopped = True
-        if self._task is not None:
-            await end(self._task)
+        for task in (self._task, self._look, self._next_look):
+            if task is not None:
+                await end(task)
 
     def last_is(self, change_id: str) -> None:
         """Redis says what the last change is. Where it is an earlier one than is known, Redis has lost some."""
@@ -97,6 +105,35 @@ class Follower:
         while _place(self._taken) < _place(wanted) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_LOOK_S)
         return True
+
+    async def current(self) -> None:
+        """Return when all that was told before this call is known here, or cannot be known soon.
+
+        A process that stood still would go by what was so before: its clients' requests have waited as the changes
+        have. One look serves all who ask before it begins.
+        """
+        if self._stopped:
+            return
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().create_task(self._look_after(self._look))
+        await asyncio.wait([self._next_look])
+
+    async def _look_after(self, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._look, self._next_look = self._next_look, None
+        try:
+            async with asyncio.timeout(_CURRENT_S):
+                await self.catch_up()
+                if not self._goes_by_last_view():
+                    await self._clusters.ownership.until(self._goes_by_last_view)
+        except (TopicError, TimeoutError) as error:
+            _log.debug("changes cannot be looked for", reason=str(error))
+        except Exception:  # whoever asks goes by what is known
+            _log.exception("changes cannot be looked for")
+
+    def _goes_by_last_view(self) -> bool:
+        return (self._clusters.ownership.number or 0) >= self._told_view
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -130,14 +167,14 @@ class Follower:
         topics: dict[tuple[str, str], None] = {}
         for change in changes:
             if change.kind == "view":
+                self._told_view = int(change.name)
                 self._view()
             elif change.kind == "topics":
                 topics[change.cluster, change.name] = None
             elif change.kind == "documents":
                 kinds.update(change.name.split(" "))
             elif change.kind == "leaders":
-                parts = change.name.split(" ")
-                self._clusters.learn_leaders(dict(zip(parts[::2], map(int, parts[1::2]), strict=True)))
+                self._clusters.learn_leaders(leaders(change.name))
         if kinds & {"clusters", "moved-topics"}:
             await self._clusters.refresh_clusters()
         for cluster, name in topics:

@@ -14,29 +14,42 @@ from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
+from headrace.membership.leader import Leader
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Topic
 
 _AT_ONCE = 64
 _AGAIN_S = 0.25
+_UNTOLD = Leader(-1, -1)
 _log = structlog.get_logger("headrace.log")
 
 
 class Leaders:
-    """The leader epochs of logs, as their leaders tell them; common to all virtual clusters."""
+    """Who has opened each log last, as all brokers have been told; common to all virtual clusters.
 
-    def __init__(self, publish: Callable[[Mapping[str, int]], Awaitable[None]] | None = None) -> None:
-        """`publish`: tells the other brokers; None: there are none."""
-        self.known: dict[str, int] = {}
+    What this server itself opens is known here, too, when all are told. Until then they name who led it before, or
+    nobody: one leader epoch is one broker's on all of them, and hardly one names the old leader when another one has
+    named the new one. librdkafka takes a leader under the epoch of the one before, and two quick changes of mind leave
+    it at a broker that does not lead (its pull request 5593; before 2.1 it does not look at epochs).
+    """
+
+    def __init__(
+        self, node_id: int = -1, publish: Callable[[Mapping[str, Leader]], Awaitable[None]] | None = None
+    ) -> None:
+        """`node_id`: this server's; `publish`: tells all brokers; None: there are no others."""
+        self.known: dict[str, Leader] = {}
+        self.current: Callable[[], Awaitable[None]] = _at_once
+        """Returns when all that was told before is known here."""
+        self._node_id = node_id
         self._publish = publish
-        self._due: dict[str, int] = {}
+        self._due: dict[str, Leader] = {}
         self._publishing: asyncio.Task[None] | None = None
 
     def opened(self, log: LogPartition) -> None:
-        """This server has opened a log: soon the others know."""
+        """This server has opened a log: soon all know."""
         if self._publish is None:
             return
-        self.known[log.stream] = self._due[log.stream] = log.leader_epoch
+        self._due[log.stream] = Leader(log.leader_epoch, self._node_id)
         if self._publishing is None:
             self._publishing = asyncio.get_running_loop().create_task(self._tell())
 
@@ -49,15 +62,15 @@ class Leaders:
                     await self._publish(due)
                 except Exception as error:  # nobody would tell any more
                     if not isinstance(error, Fenced | StorageUnavailable):
-                        _log.exception("leader epochs could not be told")
+                        _log.exception("leaders could not be told")
                     self._due = due | self._due
                     await asyncio.sleep(_AGAIN_S)
         finally:
             self._publishing = None
 
-    def learn(self, told: Mapping[str, int]) -> dict[str, int]:
-        """What others have told; those of it that are news."""
-        news = {stream: epoch for stream, epoch in told.items() if epoch > self.known.get(stream, -1)}
+    def learn(self, told: Mapping[str, Leader]) -> Mapping[str, Leader]:
+        """What brokers have told; those of it that are news."""
+        news = {stream: leader for stream, leader in told.items() if leader > self.known.get(stream, _UNTOLD)}
         self.known |= news
         return news
 
@@ -65,6 +78,10 @@ class Leaders:
         """Tell nobody any more."""
         if self._publishing is not None:
             self._publishing.cancel()
+
+
+async def _at_once() -> None:
+    pass
 
 
 class Leading:
@@ -81,7 +98,10 @@ class Leading:
         """Open new logs as far as they are this server's; raises what `LogPartition.open` does where it is alone."""
         if not self._ownership.shared:
             for start in range(0, len(logs), _AT_ONCE):
-                await asyncio.gather(*(log.open(create=True) for log in logs[start : start + _AT_ONCE]))
+                some = logs[start : start + _AT_ONCE]
+                for log in some:
+                    log.opened = self._name_self
+                await asyncio.gather(*(log.open(create=True) for log in some))
             return
         for log in logs:
             log.opened = self._leaders.opened
@@ -98,17 +118,43 @@ class Leading:
             else:
                 self.point(partition)
 
+    async def current(self) -> None:
+        """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""
+        await self._leaders.current()
+
+    def _name_self(self, log: LogPartition) -> None:
+        log.named = Leader(log.leader_epoch, self._ownership.node_id)
+
     def point(self, partition: Partition) -> None:
-        """A plain stream is open everywhere: only where clients are sent is to be known."""
-        partition.leader = self._ownership.leader_of(partition.stream)
+        """See to it that clients are told who leads a partition by now."""
+        leader = self._ownership.leader_of(partition.stream)
+        if isinstance(partition, LogPartition):
+            self._name(partition, leader)
+            return
+        # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under the
+        # epoch that it knows (its issue 4804).
+        partition.leader = leader
+        partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
+
+    def _name(self, log: LogPartition, leader: int | None) -> None:
+        told = self._leaders.known.get(log.stream, _UNTOLD)
+        if told.node_id < 0:
+            told = Leader(told.epoch, self._node(leader))
+        elif not self._ownership.is_alive(told.node_id):
+            told = Leader(told.epoch, -1)
+        log.named = told
+
+    def _node(self, leader: int | None) -> int:
+        return self._ownership.node_id if leader is None else leader
 
     def _assign(self, topic: Topic, log: LogPartition) -> None:
         number = self._ownership.number
         assert number is not None
         leader = self._ownership.leader_of(log.stream)
+        self._name(log, leader)
         if leader is not None:
             self._due.pop(log, None)
-            log.release(leader, self._leaders.known.get(log.stream))
+            log.release(leader)
             return
         log.lead(number)
         if not log.is_open:

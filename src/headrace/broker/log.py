@@ -20,6 +20,7 @@ from headrace.broker.reading import first_readable, fitting, readable
 from headrace.broker.reopening import reopened
 from headrace.broker.repeated import Repeated
 from headrace.broker.snapshots import Snapshots
+from headrace.membership.leader import Leader
 from headrace.records.compiled import stamp
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (
@@ -89,6 +90,7 @@ class LogPartition:
         self.deleted = False
         self.paused = False
         self.leader: int | None = None
+        self.named = Leader(-1, -1)
         self.opened: Callable[[LogPartition], None] = lambda _: None
         """Called whenever this server has become the owner."""
         self._view: int | None = None
@@ -205,8 +207,8 @@ class LogPartition:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
 
-    def release(self, leader: int, epoch: int | None) -> None:
-        """It is another broker's from now on; `epoch`: the leader epoch that one has told, if it has."""
+    def release(self, leader: int) -> None:
+        """It is another broker's from now on."""
         if self.leader is None:
             self._doubt = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
             if self._recovery is not None:
@@ -218,12 +220,6 @@ class LogPartition:
             self._forget_tail()
             self._watchers.tell(0)
         self.leader = leader
-        self.leader_epoch = max(self.leader_epoch, epoch or 0)
-
-    def learn_epoch(self, epoch: int) -> None:
-        """The broker that leads it has opened it, under this leader epoch."""
-        if self.leader is not None:
-            self.leader_epoch = max(self.leader_epoch, epoch)
 
     @property
     def is_led(self) -> bool:

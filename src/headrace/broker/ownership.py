@@ -14,6 +14,7 @@ class Ownership:
         self.node_id = node_id
         self.view: View | None = None
         self._rendezvous = Rendezvous([node_id])
+        self._alive = frozenset([node_id])
         self.inside = True
         """Whether the view has this very server."""
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -39,7 +40,8 @@ class Ownership:
         """Go by a view from now on; `inside`: whether this very server is in it."""
         self.view = view
         self.inside = inside
-        self._rendezvous = Rendezvous((each.node_id for each in view.members), self._rendezvous)
+        self._alive = frozenset(each.node_id for each in view.members)
+        self._rendezvous = Rendezvous(self._alive, self._rendezvous)
         for future, happened in tuple(self._waiting.items()):
             if not future.done() and happened():
                 future.set_result(None)
@@ -69,6 +71,10 @@ class Ownership:
 
     def _is_own(self, node_id: int) -> bool:
         return self.inside and node_id == self.node_id
+
+    def is_alive(self, node_id: int) -> bool:
+        """Whether a broker of this id is in the view."""
+        return node_id in self._alive
 
     def group_key(self, cluster: str, group: str) -> str:
         """What names a group of a virtual cluster."""

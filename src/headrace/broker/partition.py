@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.cache import Buffer
 from headrace.broker.ports import AppendDone
+from headrace.membership.leader import Leader
 from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
@@ -79,14 +80,13 @@ class Partition(Source, Protocol):
     paused: bool
     """Whether appends are refused for a moment: its records are about to be elsewhere."""
     leader: int | None
-    """The node id of the broker that leads it; None: this server does."""
+    """The node id of the broker that is to lead it, by the view; None: this server is."""
+    named: Leader
+    """Who leads it, as clients are told."""
 
     @property
     def leader_epoch(self) -> int:
-        """The present leader epoch (KIP-101)."""
-
-    def learn_epoch(self, epoch: int) -> None:
-        """The broker that leads it has opened it, under this leader epoch."""
+        """The present leader epoch (KIP-101), where this server leads it."""
 
     def want_copies(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""

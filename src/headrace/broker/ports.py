@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
+from headrace.membership.leader import Leader
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch, Topic
@@ -312,7 +313,7 @@ class Change(Protocol):
 
     @property
     def name(self) -> str:
-        """The topic's name; the kinds of documents; streams and leader epochs."""
+        """The topic's name; the kinds of documents; streams and leaders."""
 
     @property
     def cluster(self) -> str:
@@ -337,11 +338,11 @@ class MembershipStorage(Protocol):
     async def last_change(self) -> str:
         """The id of the last change; `0-0` where there was none."""
 
-    async def leaders(self) -> dict[str, int]:
-        """Stream -> the leader epoch that its log was opened with last."""
+    async def leaders(self) -> dict[str, Leader]:
+        """Stream -> who has opened its log last."""
 
-    async def publish(self, leaders: Mapping[str, int]) -> None:
-        """Tell the others the leader epochs of logs that were opened. Also raises Fenced."""
+    async def publish(self, leaders: Mapping[str, Leader]) -> None:
+        """Tell every broker, this one too, who has opened logs. Also raises Fenced."""
 
 
 class ClusterStorage(Storage, Protocol):

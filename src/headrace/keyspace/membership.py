@@ -13,7 +13,7 @@ class Change(msgspec.Struct, frozen=True):
     kind: str
     """`view`, `topics`, `documents` or `leaders`."""
     name: str = ""
-    """The topic's name; the kinds of documents, separated by spaces; streams and leader epochs, in turn."""
+    """The topic's name; the kinds of documents, separated by spaces; streams and leaders, in turn."""
     cluster: str = ""
     """The topic's virtual cluster."""
 

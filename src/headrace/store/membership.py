@@ -9,6 +9,7 @@ from redis.exceptions import NoScriptError
 from headrace.keyspace import membership
 from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.scripts import script
+from headrace.membership.leader import Leader, pairs
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.redis_clients import ERRORS
@@ -85,16 +86,15 @@ class RedisMembership:
         found: Any = await self._asked(lambda: self._client.xrevrange(self._keys.changes, count=1))
         return str(found[0][0].decode()) if found else "0-0"
 
-    async def leaders(self) -> dict[str, int]:
-        """Stream -> the leader epoch that its log was opened with last. Raises StorageUnavailable."""
+    async def leaders(self) -> dict[str, Leader]:
+        """Stream -> who has opened its log last. Raises StorageUnavailable."""
         found: Any = await self._asked(lambda: self._client.hgetall(self._keys.leaders))
-        return {stream.decode(): int(epoch) for stream, epoch in found.items()}
+        return {stream.decode(): Leader.of(stored.decode()) for stream, stored in found.items()}
 
-    async def publish(self, leaders: Mapping[str, int]) -> None:
-        """Tell the others the leader epochs of logs that were opened. Raises StorageUnavailable."""
+    async def publish(self, leaders: Mapping[str, Leader]) -> None:
+        """Tell every broker who has opened logs. Raises StorageUnavailable."""
         keys = [self._keys.leaders, self._keys.epoch, self._keys.changes]
-        told: list[str | int] = [part for pair in leaders.items() for part in pair]
-        await self._run("publish_leaders", keys, [self._fence.number, *told])
+        await self._run("publish_leaders", keys, [self._fence.number, *pairs(leaders)])
 
     async def _run(self, name: str, keys: list[str], arguments: Sequence[str | bytes | int]) -> Any:
         return await self._asked(lambda: _run(self._client, name, keys, arguments))

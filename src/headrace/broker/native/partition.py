@@ -16,6 +16,7 @@ from headrace.broker.copied import check_copies, confirmed
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watcher, Watchers
 from headrace.broker.ports import AppendDone, NativeStorage
+from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
@@ -49,6 +50,7 @@ class NativePartition:
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
         self.leader: int | None = None
+        self.named = Leader(0, -1)
         self.paused = False
         self.native = native
         self._watchers = Watchers()
@@ -61,9 +63,6 @@ class NativePartition:
         self._looking: asyncio.Task[None] | None = None
         self._rearm: asyncio.TimerHandle | None = None
         self._watch_stream()
-
-    def learn_epoch(self, epoch: int) -> None:
-        """There are none."""
 
     def want_copies(self, copies: int) -> None:
         """Whoever appends waits for them; what is in a plain stream can be read by anybody at once."""

@@ -113,23 +113,25 @@ def _missing(name: str, error: UnknownTopic) -> Topic:
 
 
 async def _described(live: LiveTopic, indexes: Iterable[int], exchange: Exchange, pace: Pace) -> Topic:
-    name, own = live.topic.name, exchange.broker.node_id
+    name = live.topic.name
     return Topic(
         name=name,
         topic_id=live.topic.id,
-        partitions=[_partition(index, live.partitions[index], own) async for index in pace.each(indexes)],
+        partitions=[_partition(index, live.partitions[index]) async for index in pace.each(indexes)],
         topic_authorized_operations=authorized(exchange, ResourceType.TOPIC, name),
     )
 
 
-def _partition(index: int, partition: Partition, own: int) -> PartitionTold:
-    leader = own if partition.leader is None else partition.leader
+def _partition(index: int, partition: Partition) -> PartitionTold:
+    epoch, leader = partition.named
+    copies = [leader] if leader >= 0 else []
     return PartitionTold(
+        error_code=Code.NONE if copies else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,
         leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=[leader],
-        isr_nodes=[leader],
+        leader_epoch=epoch,
+        replica_nodes=copies,
+        isr_nodes=copies,
         eligible_leader_replicas=[],
         last_known_elr=[],
         offline_replicas=[],

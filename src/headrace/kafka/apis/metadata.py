@@ -1,7 +1,8 @@
 """Metadata (3), versions 0-12.
 
 Behavior
-- Without other brokers this one leads every partition and is the controller. With others, the view says who leads; the
+- Without other brokers this one leads every partition and is the controller. With others, whoever has opened a log
+  last leads it, as all of them have been told, while it is alive; else nobody does (LEADER_NOT_AVAILABLE). The
   controller is the one with the least id, and any of them does what clients send there.
 - A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
   1 000 of them at most by one request.
@@ -32,6 +33,7 @@ from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import names_of, topics
 from headrace.kafka.refusing import No, Place, Refusal, parts
 from headrace.kafka.registry import register
+from headrace.membership.leader import Leader
 from headrace.topics.errors import TopicError, UnknownTopic
 
 _NO_ID = UUID(int=0)
@@ -96,6 +98,7 @@ REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True),
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = exchange.broker
+    await broker.topics.leading.current()
     pace = exchange.pace()
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
@@ -135,8 +138,7 @@ def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
 class _Kept(msgspec.Struct, gc=False):
     """What was answered of a topic, for as long as it is so."""
 
-    leaders: list[int]
-    epochs: list[int]
+    leaders: list[Leader]
     encoded: dict[int, Topic] = {}
     """By version."""
 
@@ -154,20 +156,25 @@ class PartitionsEncoder:
         self._version = version
         self._of_leaders: dict[int, list[bytes]] = {}
         """What lies around index and epoch; around the index alone in versions that have no epochs."""
-        self._around: dict[tuple[int, int], tuple[bytes, bytes]] = {}
-        """What lies before and behind the index, by leader and epoch."""
+        self._around: dict[Leader, tuple[bytes, bytes]] = {}
+        """What lies before and behind the index."""
 
-    def encode(self, led: Sequence[tuple[int, int]], first: int) -> bytes:
-        """Partitions one behind the other, from the index `first` on, given the leader and the epoch of each."""
+    def encode(self, leaders: Sequence[Leader], first: int) -> bytes:
+        """Partitions one behind the other, from the index `first` on, given the leader of each."""
         around = self._around
-        for node, epoch in set(led) - around.keys():
+        for leader in set(leaders) - around.keys():
+            epoch, node = leader
             before, between, *behind = self._of_leaders.get(node) or self._of_leader(node)
-            around[node, epoch] = before, between + b"".join(epoch.to_bytes(4, signed=True) + each for each in behind)
-        found = ((index, around[each]) for index, each in enumerate(led, first))
+            around[leader] = before, between + b"".join(epoch.to_bytes(4, signed=True) + each for each in behind)
+        found = ((index, around[each]) for index, each in enumerate(leaders, first))
         return b"".join([b"%b%b%b" % (before, index.to_bytes(4), behind) for index, (before, behind) in found])
 
     def _of_leader(self, node: int) -> list[bytes]:
-        partition = Partition(leader_id=node, replica_nodes=[node], isr_nodes=[node], offline_replicas=[])
+        alone = [node] if node >= 0 else []
+        code = Code.NONE if alone else Code.LEADER_NOT_AVAILABLE
+        partition = Partition(
+            error_code=code, leader_id=node, replica_nodes=alone, isr_nodes=alone, offline_replicas=[]
+        )
         fields = ("partition_index", "leader_epoch")
         found = self._of_leaders[node] = MetadataResponse.encode_around(partition, fields, self._version)
         return found
@@ -201,17 +208,15 @@ class _Described:
 
     async def described(self, live: LiveTopic) -> Topic:
         """A topic that is there, encoded where it can be: as it was last time, unless a leader has changed since."""
-        pace, own = self._pace, self._broker.node_id
-        leaders: list[int] = []
-        epochs: list[int] = []
+        pace = self._pace
+        leaders: list[Leader] = []
         for some in _slices(live.partitions):
-            leaders += [own if each.leader is None else each.leader for each in some]
-            epochs += [each.leader_epoch for each in some]
+            leaders += [each.named for each in some]
             if pace.over:
                 await pace.rest()
         kept: _Kept | None = live.described
-        if kept is None or kept.leaders != leaders or kept.epochs != epochs:
-            kept = live.described = _Kept(leaders, epochs)
+        if kept is None or kept.leaders != leaders:
+            kept = live.described = _Kept(leaders)
         version = self._exchange.version
         if version in kept.encoded and not self._with_operations:
             return kept.encoded[version]
@@ -229,7 +234,7 @@ class _Described:
     async def _partitions(self, kept: _Kept) -> list[Partition]:
         """All of a topic's, encoded."""
         made: list[bytes] = []
-        for start, some in enumerate(_slices(list(zip(kept.leaders, kept.epochs, strict=True)))):
+        for start, some in enumerate(_slices(kept.leaders)):
             made.append(self._encoder.encode(some, start * _AT_ONCE))
             if self._pace.over:
                 await self._pace.rest()

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Tell the other brokers the leader epochs of logs that were opened.
+-- Tell every broker who has opened which logs.
 -- KEYS: leaders, epoch, changes
--- ARGV: fencing epoch, then for each log: its stream, its leader epoch
+-- ARGV: fencing epoch, then for each log: its stream, '<leader epoch>:<node id>'
 -- Answer: OK. Error: FENCED.
 --
 -- Epochs only rise: what a slow broker tells late changes nothing.
@@ -11,9 +11,12 @@ if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 local told = {}
+local function number(leader)
+  return tonumber(string.match(leader, '^%d+'))
+end
 for place = 2, #ARGV, 2 do
   local known = redis.call('HGET', KEYS[1], ARGV[place])
-  if not known or tonumber(known) < tonumber(ARGV[place + 1]) then
+  if not known or number(known) < number(ARGV[place + 1]) then
     redis.call('HSET', KEYS[1], ARGV[place], ARGV[place + 1])
     told[#told + 1] = ARGV[place]
     told[#told + 1] = ARGV[place + 1]

@@ -1,0 +1,117 @@
+"""What other brokers have told is taken over before somebody who has to know it goes on."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.broker.following import Follower
+from headrace.broker.ownership import Ownership
+from headrace.keyspace.membership import Change
+from headrace.membership.leader import Leader
+from headrace.membership.view import View
+from headrace.topics.errors import StorageUnavailable
+
+STREAM = "headrace:t:0"
+
+
+class Changes:
+    """The changes as Redis has them; they reach the follower when it is let read."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Change]] = []
+        self.may_read = asyncio.Event()
+        self.looks = 0
+        self.away = False
+
+    def tell(self, leader: Leader) -> None:
+        self.change("leaders", f"{STREAM} {leader.text}")
+
+    def change(self, kind: str, name: str) -> None:
+        self.told.append((f"{len(self.told) + 1}-0", Change(kind, name)))
+
+    async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
+        await self.may_read.wait()
+        await asyncio.sleep(0)
+        return self.told[int(after.partition("-")[0]) :]
+
+    async def last_change(self) -> str:
+        self.looks += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
+        return self.told[-1][0] if self.told else "0-0"
+
+
+class Site:
+    """A follower over such changes, and what it has learnt."""
+
+    def __init__(self) -> None:
+        self.redis = Changes()
+        self.learnt: dict[str, Leader] = {}
+        self.ownership = Ownership(1)
+        clusters: Any = SimpleNamespace(learn_leaders=self.learnt.update, ownership=self.ownership)
+        storage: Any = self.redis
+        self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
+        self.follower.start("0-0")
+
+
+@pytest.fixture
+async def site() -> Any:
+    made = Site()
+    yield made
+    await made.follower.stop()
+
+
+async def _some_turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_who_has_to_know_waits_for_what_was_told_before(site: Site) -> None:
+    site.redis.tell(Leader(10, 2))
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    assert not waiting.done()
+    site.redis.may_read.set()
+    await waiting
+    assert site.learnt == {STREAM: Leader(10, 2)}
+
+
+async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Site) -> None:
+    site.redis.may_read.set()
+    site.redis.change("view", "5")
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    site.ownership.adopt(View(4), inside=False)
+    await _some_turns()
+    assert not waiting.done()
+    site.ownership.adopt(View(5), inside=False)
+    await waiting
+
+
+async def test_one_look_serves_all_who_ask_before_it_begins(site: Site) -> None:
+    site.redis.may_read.set()
+    first = asyncio.ensure_future(site.follower.current())
+    while not site.redis.looks:
+        await asyncio.sleep(0)
+    # The look may be over before this is told: whoever asks now is served by the next one.
+    site.redis.tell(Leader(11, 3))
+    others = [asyncio.ensure_future(site.follower.current()) for _ in range(100)]
+    await asyncio.wait([first, *others])
+    assert site.learnt == {STREAM: Leader(11, 3)}
+    assert site.redis.looks == 2
+
+
+async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_stopped(site: Site) -> None:
+    site.redis.tell(Leader(10, 2))
+    site.redis.away = True
+    await site.follower.current()
+    site.redis.away = False
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    await site.follower.stop()
+    await waiting
+    await site.follower.current()

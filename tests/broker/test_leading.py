@@ -1,0 +1,111 @@
+"""Whom brokers name as a log's leader while it changes: one leader epoch is one broker's, on all of them."""
+
+import asyncio
+from collections.abc import Mapping
+from uuid import UUID
+
+from tests.harness.memory import MemoryStorage
+
+from headrace.broker.cache import CacheBudget
+from headrace.broker.leading import Leaders, Leading
+from headrace.broker.log import LogPartition
+from headrace.broker.ownership import Ownership
+from headrace.broker.snapshots import Snapshots
+from headrace.membership.leader import Leader
+from headrace.membership.rendezvous import Rendezvous
+from headrace.membership.view import Member, View
+from headrace.testing.clock import ManualClock
+from headrace.topics.model import Topic
+
+ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
+STREAM = next(
+    name
+    for name in (f"headrace:t:{number}" for number in range(1_000))
+    if (Rendezvous(ALL).choose(name), Rendezvous(WITHOUT_2).choose(name)) == (2, 1)
+)
+"""Led by 2, and without it by 1."""
+TOPIC = Topic(name="t", id=UUID(int=1), streams=(STREAM,), config={}, created_ms=0)
+
+
+class OneBroker:
+    """What one broker has of a log, and what it tells the others."""
+
+    def __init__(self, node_id: int) -> None:
+        self.told: dict[str, Leader] = {}
+        self.ownership = Ownership(node_id)
+        self.leaders = Leaders(node_id, self._publish)
+        self.storage = MemoryStorage()
+        self.leading = Leading(self.ownership, self.leaders, self.storage.topics)
+        self.log = LogPartition("t", 0, STREAM, self.storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
+
+    async def _publish(self, leaders: Mapping[str, Leader]) -> None:
+        self.told |= leaders
+
+    async def join(self, number: int, nodes: tuple[int, ...]) -> None:
+        await self.storage.topics.create(TOPIC)
+        self._adopt(number, nodes)
+        await self.leading.open(TOPIC, [self.log])
+
+    def go_by(self, number: int, nodes: tuple[int, ...]) -> None:
+        self._adopt(number, nodes)
+        self.leading.adopt(TOPIC, [self.log])
+
+    def _adopt(self, number: int, nodes: tuple[int, ...]) -> None:
+        members = [Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes]
+        self.ownership.adopt(View(number, tuple(members)), inside=self.ownership.node_id in nodes)
+
+    def hear(self, leader: Leader) -> Leader:
+        """Whom it names after it has been told of a leader."""
+        if self.leaders.learn({STREAM: leader}):
+            self.leading.point(self.log)
+        return self.log.named
+
+
+async def test_the_next_leader_is_named_when_it_has_opened_the_log_and_all_are_told() -> None:
+    next_one, other = OneBroker(1), OneBroker(3)
+    for each in (next_one, other):
+        await each.join(1, ALL)
+        assert each.hear(Leader(10, 2)) == (10, 2)
+    # 2 dies, and the other one does not know yet.
+    next_one.go_by(2, WITHOUT_2)
+    assert next_one.log.named == (10, -1)
+    while not next_one.told:
+        await asyncio.sleep(0)
+    told = next_one.told[STREAM]
+    assert next_one.log.is_led
+    assert told == (next_one.log.leader_epoch, 1)
+    assert (next_one.log.named, other.log.named) == ((10, -1), (10, 2))
+    # What is told comes in any order beside the view.
+    told = Leader(max(told.epoch, 11), 1)
+    assert other.hear(told) == told
+    other.go_by(2, WITHOUT_2)
+    assert (next_one.hear(told), other.log.named) == (told, told)
+    assert other.hear(Leader(10, 2)) == told
+
+
+async def test_who_led_it_is_named_until_a_broker_that_came_back_has_opened_the_log() -> None:
+    before, other = OneBroker(1), OneBroker(3)
+    for each in (before, other):
+        await each.join(2, WITHOUT_2)
+        assert each.hear(Leader(11, 1)) == (11, 1)
+    before.go_by(3, ALL)
+    assert not before.log.is_led
+    assert (before.log.named, other.log.named) == ((11, 1), (11, 1))
+    assert before.hear(Leader(12, 2)) == (12, 2)
+    # The other one has not seen it in a view: nobody could be told where it is.
+    assert other.hear(Leader(12, 2)) == (12, -1)
+    other.go_by(3, ALL)
+    assert other.log.named == (12, 2)
+
+
+async def test_of_a_new_log_nobody_has_told_and_the_view_says_who_leads_it() -> None:
+    broker = OneBroker(3)
+    await broker.join(1, ALL)
+    assert broker.log.named == (-1, 2)
+
+
+async def test_a_server_without_others_names_itself_as_soon_as_it_has_opened_the_log() -> None:
+    storage = MemoryStorage()
+    log = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
+    await Leading(Ownership(7), Leaders(), storage.topics).open(TOPIC, [log])
+    assert log.named == (log.leader_epoch, 7)
