@@ -9,6 +9,7 @@ from headrace.broker.membership import Membership
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable
 
 ME = Member(node_id=1, incarnation="a", process="pid 1", host="here", port=9092)
 
@@ -19,9 +20,12 @@ class Storage:
     def __init__(self) -> None:
         self.view: View | None = None
         self.beats = 0
+        self.away = False
 
     async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
         self.beats += 1
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
         if self.beats == 4:
             raise AttributeError("a library's client did not know the node")
         return self.view, {}, "0-0"
@@ -43,6 +47,34 @@ async def test_a_failure_that_nobody_thought_of_does_not_end_the_heartbeats() ->
         clock.advance(300)
         await asyncio.sleep(0)
     assert broker.is_member
+    await broker.leave()
+
+
+async def test_a_lone_broker_that_stood_still_is_certain_of_nothing_until_it_has_asked() -> None:
+    """Another one may have come meanwhile. While it is Redis that does not answer nobody can."""
+    storage, clock = Storage(), ManualClock()
+    broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]
+    await broker.join(lambda _: None)
+    broker.start()
+
+    async def beat() -> None:
+        beats = storage.beats
+        while storage.beats == beats:
+            clock.advance(300)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    await beat()
+    assert broker.certain
+    clock.advance(3_600_000)
+    assert not broker.certain
+    await beat()
+    assert broker.certain
+    storage.away = True
+    await beat()
+    clock.advance(3_600_000)
+    assert broker.certain
+    storage.away = False
     await broker.leave()
 
 

@@ -68,10 +68,13 @@ class Membership:
 
     @property
     def certain(self) -> bool:
-        """Whether nobody can have missed this server by now; where there is nobody else nobody does."""
+        """Whether nobody can have missed this server by now.
+
+        Where there is nobody else nobody does, unless somebody came while this server stood still.
+        """
         view = self._participant.view
         if view is not None and len(view.members) == 1:
-            return self.is_member
+            return self.is_member and not self._late_ms()
         return self.is_member and self._clock.ticks_ms() < self._participant.valid_until_ms
 
     async def join(self, wait: Callable[[str], None]) -> View:
@@ -163,14 +166,20 @@ class Membership:
         # It was Redis that stood still: the next heartbeat is late for that, as has been told.
         self._sent_ms = None
 
+    def _late_ms(self) -> int:
+        """The time since the last heartbeat, where that is longer than a session and not for Redis; else 0."""
+        since_ms = 0 if self._sent_ms is None else self._clock.ticks_ms() - self._sent_ms
+        return since_ms if since_ms > self._session_ms else 0
+
     async def _beat(self) -> Step:
         self._counter += 1
         now_ms = self._clock.ticks_ms()
-        if self._sent_ms is not None and now_ms - self._sent_ms > self._session_ms:
+        late_ms = self._late_ms()
+        if late_ms:
             _log.warning(
                 "this server sent no heartbeat for longer than its session: its process or its machine stood still; "
                 "others may lead what it led",
-                seconds=round((now_ms - self._sent_ms) / 1000),
+                seconds=round(late_ms / 1000),
             )
         self._sent_ms = now_ms
         self._participant.sent(now_ms)
