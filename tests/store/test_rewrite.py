@@ -1,11 +1,21 @@
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 import redis
 import redis.asyncio
 
 from headrace.store import rewrite
-from headrace.store.rewrite import LEAST_BYTES, keep_rewriting, rewrite_due, rewrite_if_due
+from headrace.store.rewrite import (
+    DUE_PERIOD_S,
+    LEAST_BYTES,
+    PATIENT_LOOKS,
+    PERIOD_S,
+    QUIET_BYTES,
+    Rewriting,
+    keep_rewriting,
+    rewrite_due,
+)
 
 GIB = 1 << 30
 
@@ -36,36 +46,78 @@ async def _rewritten(client: "redis.asyncio.Redis", before: int) -> None:
 
 async def _fill(client: "redis.asyncio.Redis") -> int:
     """Write megabytes of which little is left alive; the size of the file then."""
+    async with asyncio.timeout(60):
+        while (await client.info("persistence"))["aof_rewrite_in_progress"]:
+            await asyncio.sleep(0.01)
     for _ in range(32):
         await client.set("key", b"x" * (1 << 20))
     await client.delete("key")
     return int((await client.info("persistence"))["aof_current_size"])
 
 
-async def test_a_file_that_is_due_is_rewritten(client: "redis.asyncio.Redis") -> None:
+async def test_a_file_that_is_due_is_rewritten_in_a_quiet_moment(client: "redis.asyncio.Redis") -> None:
     before = await _fill(client)
-    assert not await rewrite_if_due(client)
-    assert await rewrite_if_due(client, least_bytes=before // 2)
+    assert not await Rewriting(client).look()
+    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    assert not await watch.look()
+    await client.set("key", b"x" * (QUIET_BYTES + 1))
+    await client.delete("key")
+    assert not await watch.look()
+    assert await watch.look()
     await _rewritten(client, before)
-    assert not await rewrite_if_due(client, least_bytes=before // 2)
+    assert not await watch.look()
 
 
-async def test_the_watch_goes_on_when_valkey_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
+async def test_where_it_is_never_quiet_a_file_is_rewritten_all_the_same(
+    client: "redis.asyncio.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await _fill(client)
+    monkeypatch.setattr(rewrite, "QUIET_BYTES", 0)
+    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    for _ in range(PATIENT_LOOKS):
+        await client.set("key", b"x")
+        assert not await watch.look()
+    await client.set("key", b"x")
+    assert await watch.look()
+    await _rewritten(client, before)
+
+
+async def test_a_file_that_has_become_twice_as_large_waits_no_longer(client: "redis.asyncio.Redis") -> None:
+    before = await _fill(client)
+    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    assert not await watch.look()
+    size = before
+    while size < 2 * before:
+        size = await _fill(client)
+    assert await watch.look()
+    await _rewritten(client, size)
+
+
+async def test_the_watch_looks_more_often_at_a_file_that_is_due_and_goes_on_when_valkey_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: Iterator[int | Exception] = iter([redis.ConnectionError("away"), 1, 2, 0])
+    pauses: list[float] = []
     enough = asyncio.Event()
 
-    async def look(_client: object) -> bool:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
-            raise redis.ConnectionError("away")
-        enough.set()
+    async def look(watch: Rewriting) -> bool:
+        each = next(found)
+        if isinstance(each, Exception):
+            raise each
+        watch.looks = each
         return False
 
-    monkeypatch.setattr(rewrite, "rewrite_if_due", look)
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > 4:
+            enough.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(Rewriting, "look", look)
     async with redis.asyncio.Redis() as nobody:
-        watch = asyncio.create_task(keep_rewriting(nobody, period_s=0.001))
+        watch = asyncio.create_task(keep_rewriting(nobody, pause))
         async with asyncio.timeout(60):
             await enough.wait()
         watch.cancel()
         await asyncio.wait([watch])
+    assert pauses == [PERIOD_S, PERIOD_S, DUE_PERIOD_S, DUE_PERIOD_S, PERIOD_S]
