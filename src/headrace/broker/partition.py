@@ -141,26 +141,10 @@ class Partition(Source, Protocol):
         """The topic is gone: free the memory, wake everyone who waits."""
 
 
-class Watchers:
+class Watchers(set[Watcher]):
     """Those who wait for records of a partition."""
-
-    __slots__ = ("_watchers",)
-
-    def __init__(self) -> None:
-        self._watchers: set[Watcher] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._watchers)
-
-    def add(self, watcher: Watcher) -> None:
-        """Tell it from now on."""
-        self._watchers.add(watcher)
-
-    def discard(self, watcher: Watcher) -> None:
-        """Stop telling it."""
-        self._watchers.discard(watcher)
 
     def tell(self, size: int) -> None:
         """There are so many bytes more; 0: the partition went away."""
-        for watcher in tuple(self._watchers):
+        for watcher in tuple(self):
             watcher(size)

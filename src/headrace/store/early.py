@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from time import time
 
+import msgspec
+
 from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection, Reply, encode
 from headrace.store.journal import Journal
@@ -21,15 +23,12 @@ _PROVE_S = 0.05
 """How long what is stored waits for a proof by another write, before a PING asks for one."""
 
 
-class Entered:
+class Entered(msgspec.Struct, eq=False, gc=False):
     """A batch in the journal."""
 
-    __slots__ = ("number", "size", "stored")
-
-    def __init__(self, number: int, size: int = 0) -> None:
-        self.number = number
-        self.size = size
-        self.stored = False
+    number: int
+    size: int = 0
+    stored: bool = False
 
 
 class EarlyAcknowledgement:

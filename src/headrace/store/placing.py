@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 
+import msgspec
 import structlog
 
 from headrace.keyspace.keys import producers_of, state_of
@@ -53,18 +54,15 @@ _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.store")
 
 
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """A batch with its place, on its way."""
 
-    __slots__ = ("append", "base_offset", "done", "entered")
-
-    def __init__(self, append: Append, base_offset: int, done: PlaceDone | None) -> None:
-        self.append = append
-        self.base_offset = base_offset
-        self.done = done
-        """None for a batch that is acknowledged already."""
-        self.entered: Entered | None = None
-        """Its entry in the journal, if it has one."""
+    append: Append
+    base_offset: int
+    done: PlaceDone | None
+    """None for a batch that is acknowledged already."""
+    entered: Entered | None = None
+    """Its entry in the journal, if it has one."""
 
 
 class _Script:
