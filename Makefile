@@ -31,7 +31,11 @@ installed = env PYTHONPATH=$(CURDIR)/build/$(1)
 sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
   ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=32:allocator_may_return_null=1
 # Java that is started for a minute does better without its second compiler: a quarter less of the cores' time.
-short_java = env JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+SHORT_JAVA := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
+# Spark's classes as the JVM keeps them halve what a start takes. A JVM that they do not fit goes on without, and says so
+# in its log only.
+CLASSES := build/classes.jsa
+short_java = env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds*=off"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -65,11 +69,11 @@ test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK and of Kafka's Ja
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
 	$(PYTEST) tests/clients -m maven $(ARGS)
 
-test-lake: $(VENV)/.dev ## Read the archive's tables with Delta's own reader for Spark: needs Maven, which fetches it
+test-lake: $(VENV)/.dev $(CLASSES) ## Read the archive's tables with Delta's own reader for Spark: needs Maven, which fetches it
 	@command -v mvn >/dev/null || { echo "mvn is missing: install Maven and a JDK 17"; exit 1; }
 	$(short_java) $(PYTEST) tests/spark/test_archive_jvm.py -m maven $(ARGS)
 
-test-kafka: $(VENV)/.dev ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
+test-kafka: $(VENV)/.dev $(CLASSES) ## Read with Spark from Apache Kafka itself: needs a JDK 17 and Maven, which fetches it; or KAFKA_BOOTSTRAP=HOST:PORT
 	@test -n "$$KAFKA_BOOTSTRAP" || command -v mvn >/dev/null && command -v java >/dev/null || { echo "mvn or java is missing: install Maven and a JDK 17"; exit 1; }
 	$(short_java) $(PYTEST) tests/spark/test_apache_kafka.py -m maven $(ARGS)
 
@@ -107,6 +111,13 @@ test-cluster: $(VENV)/.dev ## Kill, stop and restart brokers and their Redis und
 	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) --cluster $(ARGS)
 	$(BIN)/python -m tests.cluster.rounds --rounds $(ROUNDS) --network $(ARGS)
 
+# Whatever Java there is may not be able to: then they are not kept, and nothing but time is lost.
+$(CLASSES): $(VENV)/.dev tests/harness/class_data.py
+	@echo "Starting Spark once, to keep its classes"
+	@mkdir -p $(@D); new=$(CURDIR)/$@.$$$$; \
+	env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) -XX:ArchiveClassesAtExit=$$new -Xlog:cds*=off" \
+	  $(BIN)/python -m tests.harness.class_data && mv -f $$new $@ || touch $@
+
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43
 ON_SPARK43 := tests/spark/test_sink.py tests/spark/test_delta_sink.py tests/spark/test_source_reads.py \
@@ -124,16 +135,16 @@ test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storag
 test-crash-spark: $(VENV)/.dev ## Kill a query's driver, JVM, workers, server and Valkey in turn, and count what it read; some minutes
 	$(PYTEST) tests/spark/test_crash_reading.py tests/spark/test_cold.py -m matrix $(ARGS)
 
-test-pipelines: $(VENV)/.dev ## Run declared pipelines, the examples, and sinks that are killed: Spark started several times over
+test-pipelines: $(VENV)/.dev $(CLASSES) ## Run declared pipelines, the examples, and sinks that are killed: Spark started several times over
 	$(short_java) $(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py tests/test_tutorial.py $(ARGS)
 
-test-spark-cluster: $(VENV)/.dev ## Archive, sink and a declared pipeline on a Spark master with two workers
+test-spark-cluster: $(VENV)/.dev $(CLASSES) ## Archive, sink and a declared pipeline on a Spark master with two workers
 	$(short_java) $(PYTEST) -m spark_cluster tests/pipeline/test_cluster.py $(ARGS)
 
 test-redis-cluster: $(VENV)/.dev ## Fail over, kill and reshard a Redis Cluster under three brokers, and real clients on them
 	$(PYTEST) -m redis_cluster tests/cluster tests/clients $(ARGS)
 
-test-demo-cluster: $(VENV)/.dev ## Run the demo on three brokers over a Redis Cluster, on its first flights
+test-demo-cluster: $(VENV)/.dev $(CLASSES) ## Run the demo on three brokers over a Redis Cluster, on its first flights
 	$(short_java) $(PYTEST) -m demo_cluster tests/demo $(ARGS)
 
 test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
@@ -141,7 +152,7 @@ test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a h
 	  env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends iproute2; }
 	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
-test-long: $(VENV)/.dev ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
+test-long: $(VENV)/.dev $(CLASSES) ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(short_java) $(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
@@ -195,7 +206,11 @@ $(VENV)/.demo: $(BIN)/python $(SOURCES)
 	@$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	@echo "Installing what the tests need"
-	@$(PIP) --editable '.[dev]'
-	@touch $@
+# All at once, as `dev` holds `demo`: pip looks through everything that is installed. Compiled after that, by all cores,
+# but for the thousands of modules of which a few are imported, if any.
+SELDOM := oci|services|moto|pip|mypy|mypyc|tests
+$(VENV)/.dev: $(BIN)/python $(SOURCES)
+	@echo "Installing Headrace and what the tests need (a minute or two, longer when pip's cache is cold)"
+	@$(PIP) --no-compile --editable '.[dev]'
+	@$(BIN)/python -m compileall -qq -j 0 -x '/($(SELDOM))/' $(VENV)/lib || true
+	@touch $(VENV)/.demo $@
