@@ -125,6 +125,14 @@ def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -
     with external(folder) as storage, redis.Redis.from_url(storage.url) as link:
         link.replicaof("127.0.0.1", 1)
         assert "is a replica, which takes no records; name its primary" in serve(storage.url).stderr
+        link.replicaof("no", "one")
+        link.config_set("min-replicas-to-write", 1)
+        assert "takes no writes: NOREPLICAS; see that its replicas are connected" in serve(storage.url).stderr
+        link.config_set("min-replicas-to-write", 0)
+        with_login = serve(storage.url.replace("//", "//:secret@"))
+        assert f"headrace: Redis at {storage.url} has no password, and its URL has one; take" in with_login.stderr
+        sentinel = f"redis+sentinel://127.0.0.1:{storage.port}/main"
+        assert f"names a primary 'main' (127.0.0.1:{storage.port}: it is no Sentinel)" in serve(sentinel).stderr
         link.config_set("requirepass", "se@cret")
         assert f"headrace: Redis at {storage.url} wants a password; put it into the URL" in serve(storage.url).stderr
         wrong = serve(storage.url.replace("//", "//:other@"))

@@ -34,6 +34,8 @@ def test_sentinels_name_a_primary_and_may_have_a_login_of_their_own() -> None:
         ("unix+cluster:///tmp/sock", "expected a URL like"),
         ("redis+ring://h", "expected a URL like"),
         ("redis://h:port", "port"),
+        ("redis://h:1,g:1", "expected one server behind ://; for the nodes of a cluster it is redis"),
+        ("rediss://h:1/abc", "expected the number of a database"),
         ("redis+cluster://", "expected HOST:PORT"),
         ("redis+cluster://one,,two", "expected HOST:PORT"),
         ("redis+cluster://one:port", "expected HOST:PORT"),

@@ -19,8 +19,7 @@ from headrace.peers.connections import Connections, Tls
 from headrace.peers.neighbours import Neighbours
 from headrace.redis_clients import asynchronous
 from headrace.settings import StartError
-from headrace.storage_urls import without_password
-from headrace.store.errors import in_the_way
+from headrace.store.errors import unusable
 from headrace.store.membership import RedisMembership
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
@@ -164,8 +163,8 @@ async def joined(
                 f"{error}; stop that one, or give this one another id (--set node.id=N) or another Redis (--redis)"
             ) from None
         except StorageUnavailable as error:
-            why = "; ".join(in_the_way(error.__cause__ if isinstance(error.__cause__, Exception) else error))
-            raise StartError(f"Redis at {without_password(url)} {why}") from None
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            raise StartError(str(unusable(cause, url))) from None
         ownership.adopt(view, inside=True)
         membership.start()
         storage.fence.hurry = membership.wake

@@ -91,7 +91,8 @@ def _primary(found: Any, asked: Any, masters: Any, service: str) -> tuple[str, i
 
 def _why(asked: redis.Redis | redis.asyncio.Redis, error: Exception) -> str:
     options = asked.connection_pool.connection_kwargs
-    return f"{options['host']}:{options['port']}: {str(error).rstrip('.')}"
+    why = "it is no Sentinel" if "unknown command" in str(error) else str(error).rstrip(".")
+    return f"{options['host']}:{options['port']}: {why}"
 
 
 def _none_named(service: str, why: Iterable[str]) -> str:

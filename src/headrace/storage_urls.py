@@ -42,7 +42,7 @@ class StorageUrl(msgspec.Struct, frozen=True):
         """Take a URL apart. Raises ValueError: what is wrong with it, without repeating it."""
         scheme = url.partition("://")[0]
         if scheme in ("redis", "rediss", "unix"):
-            urlsplit(url).port  # noqa: B018  # raises where it is no number
+            _check_server(url)
             return cls(Kind.SERVER, url)
         base, plus, found = scheme.partition("+")
         if not plus or base not in ("redis", "rediss") or found not in _PORT:
@@ -71,6 +71,22 @@ class StorageUrl(msgspec.Struct, frozen=True):
         place = f"[{host}]" if ":" in host else host
         query = f"?{urlencode(options, safe='/:')}" if options else ""
         return f"{parts.scheme.partition('+')[0]}://{login}{at}{place}:{port}/{''.join(database)}{query}"
+
+
+def _check_server(url: str) -> None:
+    """Raises ValueError for what redis-py would pass over, or tell in other words than ours."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return
+    if "," in parts.netloc.rpartition("@")[2]:
+        raise ValueError(
+            f"expected one server behind ://; for the nodes of a cluster it is {parts.scheme}+cluster://, "
+            f"for Sentinels {parts.scheme}+sentinel://"
+        )
+    parts.port  # noqa: B018  # raises where it is no number
+    database = parts.path.removeprefix("/")
+    if database and not database.isdecimal():
+        raise ValueError(f"expected the number of a database behind the server, as in {parts.scheme}://HOST:6379/0")
 
 
 def _node(text: str, port: int) -> tuple[str, int]:

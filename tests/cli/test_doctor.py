@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from tests.harness.redis import RedisServer
 
 from headrace.cli import main
+from headrace.keyspace.keys import Keyspace
 from headrace.testing import Server
 
 
@@ -78,12 +81,33 @@ def test_options_that_a_server_would_refuse(capsys: pytest.CaptureFixture[str]) 
     assert "port kafka" not in found
 
 
-def test_a_redis_that_keeps_nothing(capsys: pytest.CaptureFixture[str], shared_valkey: Any) -> None:
-    found = examined(capsys, "--redis", shared_valkey.url, *FREE)
+def test_a_redis_that_keeps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with RedisServer() as valkey:
+        found = examined(capsys, "--redis", valkey.url, *FREE)
     assert found["redis"]["state"] == "careful"
     assert "keeps nothing on disk" in found["redis"]["advice"]
     assert "valkey" not in found
     assert "disk" not in found
+
+
+def test_what_a_server_would_not_start_over(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(url: str) -> str:
+        found = examined(capsys, "--redis", url, *FREE, status=1)["redis"]
+        assert found["state"] == "failed"
+        return str(found["advice"])
+
+    with RedisServer() as valkey, redis.Redis.from_url(valkey.url) as link:
+        link.execute_command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
+        assert "whole partitions would vanish" in refused(valkey.url)
+        link.config_set("maxmemory-policy", "noeviction")
+        link.execute_command("ACL", "SETUSER", "writer", "on", ">x", "~*", "+@all", "-@scripting")
+        assert "lets this user do too little" in refused(f"{valkey.url}?username=writer&password=x")
+        link.set(Keyspace().version, "99")
+        assert "was written in layout 99" in refused(valkey.url)
+        link.delete(Keyspace().version)
+        link.replicaof("127.0.0.1", 1)
+        assert "is a replica" in refused(valkey.url)
+        assert link.keys() == []
 
 
 def test_a_redis_that_is_not_there_keeps_its_password(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ logs.configure(sys.argv[2], sys.argv[1])
 log = structlog.get_logger("test")
 log.info("lost", value=Unshowable())
 log.info("named as we are", method="GET", logger="y", level="z")
-log.info("named", topic="a\\x1b[2J\\nb\\x9b\\udc80", config={"key": "\\x1b[2J", "no\\n": None, 3: 4.5})
+log.info("named", topic="a\\x1b[2J\\nb\\x9b\\udc80", config={"key": "\\x1b[2J", "no\\n": None, 3: 4.5}, nodes=[1, 2])
 log.info("long", topic="x" * 1_000_000)
 password = "correct-horse"
 try:
@@ -92,6 +92,7 @@ def test_lines_that_cannot_be_made_are_counted_and_long_ones_cut() -> None:
     assert by_event["log lines lost"]["lines"] == 1
     assert by_event["named"]["topic"] == "a\x1b[2J\nb\x9b\udc80"
     assert by_event["named"]["config"] == {"key": "\x1b[2J", "no\n": None, "3": "4.5"}
+    assert by_event["named"]["nodes"] == [1, 2]
     assert len(by_event["long"]["topic"]) < 1_100
     assert [line.get("repeated") for line in lines if line["event"] == "again"] == [None, 49]
 

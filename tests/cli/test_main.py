@@ -59,6 +59,10 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
         (["serv"], "headrace: no such command 'serv'"),
         (["consume", "x"], "headrace: no such command 'consume', it is 'records tail'; see headrace --help"),
         (["serve", "--kafak", "x"], "headrace serve: no such option '--kafak'"),
+        (
+            ["topics", "--list"],
+            "headrace topics: no such option '--list', it is the command 'headrace topics list'",
+        ),
         (["serve", "--set", "num.partition=1"], "headrace: --set: unknown broker setting num.partition, did you mean"),
         (["serve", "--kafka", "9092"], "headrace: --kafka 9092: expected HOST:PORT"),
         (["topics", "describe"], "headrace topics describe: missing argument 'NAME'"),

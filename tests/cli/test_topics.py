@@ -4,6 +4,7 @@ from uuid import UUID
 import pytest
 import redis
 
+from headrace.cli.client import Client
 from headrace.testing import Server
 
 
@@ -16,6 +17,21 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace: Any) -> None:
     assert [part["partition"] for part in described["partitions"]] == [0, 1, 2]
     assert headrace.run("topics", "delete", "life") == "deleted topic life\n"
     assert "life" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_a_broker_that_hears_of_the_new_topic_a_moment_later_is_asked_again(
+    headrace: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    heard = Client.refresh
+
+    def refresh(client: Client) -> None:
+        asked.append(client)
+        if len(asked) > 2:
+            heard(client)
+
+    monkeypatch.setattr(Client, "refresh", refresh)
+    assert headrace.run("topics", "create", "heard-late", "--partitions", "1").startswith("created topic heard-late")
 
 
 def test_without_a_number_of_partitions_the_server_decides(headrace: Any) -> None:

@@ -7,7 +7,8 @@ from tests.harness.redis import RedisServer, debian_redis_program, valkey_progra
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.store.errors import TooOld, Unreachable, WrongLayout
-from headrace.store.storage import Durability, RedisStorage
+from headrace.store.examine import Durability
+from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]

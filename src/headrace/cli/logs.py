@@ -135,7 +135,9 @@ def _cut(_logger: object, _method: str, line: Line) -> Line:
             continue
         # Copied: the line is made while it is told, but a repeat of it later.
         text = value if isinstance(value, str) else repr(value)
-        if isinstance(value, dict) and len(text) <= _MOST_CHARACTERS:
+        if isinstance(value, list) and len(text) <= _MOST_CHARACTERS and all(isinstance(each, int) for each in value):
+            line[name] = [*value]
+        elif isinstance(value, dict) and len(text) <= _MOST_CHARACTERS:
             line[name] = {str(key): each if isinstance(each, str | None) else repr(each) for key, each in value.items()}
         else:
             line[name] = _shortened(text, _MOST_CHARACTERS)

@@ -182,6 +182,11 @@ def _refuse(error: click.ClickException) -> int:
 
 def _message(error: click.ClickException) -> str:
     """What click says; of several options that are near only the nearest, which comes first."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
+        # Kafka's own tools say what to do by options: kafka-topics --list.
+        name = error.option_name.lstrip("-")
+        if name in error.ctx.command.commands:
+            return f"{error.message.rstrip('.')}, it is the command '{error.ctx.command_path} {name}'"
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         return f"{error.message.rstrip('.')}, did you mean {error.possibilities[0]!r}?"
     return error.format_message()

@@ -57,7 +57,7 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: Kaf
     # -1 leaves a number to the server, which knows its defaults.
     topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
     client.result(client.admin.create_topics([topic])[name], f"create topic {quoted(name)}")
-    made = len(client.partitions(name))
+    made = len(client.partitions_of_new(name))
     if as_json:
         print_json({"topic": name, "partitions": made, "config": config})
     else:

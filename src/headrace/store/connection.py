@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, cast
 import hiredis
 import structlog
 
-from headrace.store.errors import Unreachable
+from headrace.store.errors import unusable
 from headrace.store.reader import PENDING, make_reader
 from headrace.store.standing import Standing
 from headrace.store.target import Target, set_up
@@ -276,7 +276,7 @@ class Connection:
         try:
             self._set_link(await self._connect())
         except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
-            raise Unreachable(f"Redis does not answer: {error}") from None
+            raise unusable(error, self.url) from None
 
     def connect_soon(self) -> None:
         """Connect in the background, as after a loss."""

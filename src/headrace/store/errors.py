@@ -10,6 +10,8 @@ from redis.exceptions import (
     RedisClusterException,
 )
 
+from headrace.storage_urls import without_password
+
 
 class StoreError(Exception):
     """Base of what goes wrong while a storage is opened."""
@@ -35,34 +37,59 @@ class Evicting(StoreError):
     """Redis removes keys by itself when its memory is full."""
 
 
+_BY_TEXT = {
+    "without any password configured": (
+        "has no password, and its URL has one",
+        "take it out of the URL, or set one there (requirepass)",
+    ),
+    "NOREPLICAS": (
+        "takes no writes: NOREPLICAS",
+        "see that its replicas are connected, or lower its min-replicas-to-write",
+    ),
+    "DB index is out of range": (
+        "has no database of that number",
+        "end the URL with one that it has, such as /0",
+    ),
+    "Cluster mode is not enabled": ("is no cluster", "name a single server with redis://HOST:PORT"),
+}
+"""What stands in Redis' answer, or redis-py's words; what that means, and what to try."""
+
+
 class Stray(Exception):
     """A log's stream has entries that somebody else wrote. Never leaves this room."""
 
 
-def in_the_way(error: Exception) -> tuple[str, str]:
+def unusable(error: Exception, url: str) -> Unreachable:
+    """That a Redis cannot be used, with its URL, why, and what to try; the arguments are those of `in_the_way`."""
+    return Unreachable(f"Redis at {without_password(url)} {'; '.join(in_the_way(error, url))}")
+
+
+def in_the_way(error: Exception, url: str) -> tuple[str, str]:
     """What keeps a Redis that somebody named from being used, to be read after its name; and what to try.
 
     Args:
-        error: what redis-py raised at the first thing it asked.
+        error: what was raised at the first thing it was asked.
+        url: by which it was named.
     """
     text = str(error).rstrip(".")
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError) and "without any" not in text:
         if "invalid" in text:
             advice = "look at its URL: what is special in one, such as @ and :, is written %40 and %3A there"
             return "refuses the user name or the password", advice
-        return "wants a password", "put it into the URL, redis://:PASSWORD@HOST:PORT, and that into HEADRACE_REDIS"
+        advice = "put it into the URL, redis://:PASSWORD@HOST:PORT, and that into HEADRACE_REDIS, or into a file for"
+        return "wants a password", f"{advice} --redis-password-file"
     if isinstance(error, NoPermissionError):
         return f"lets this user do too little: {text}", "a server needs all commands on its keys (ACL SETUSER)"
     if isinstance(error, ReadOnlyError):
         return "is a replica, which takes no records", "name its primary with --redis URL"
     if isinstance(error, BusyLoadingError):
         return "is still loading its data", "start again when it has"
-    return _in_the_way_by_text(error)
+    return next((found for words, found in _BY_TEXT.items() if words in text), None) or _otherwise(error, url)
 
 
-def _in_the_way_by_text(error: Exception) -> tuple[str, str]:
+def _otherwise(error: Exception, url: str) -> tuple[str, str]:
     """redis-py tells some of it in texts only, of a cluster in those of one class of errors, or in what led to them."""
-    text = str(error)
+    text = str(error).rstrip(".")
     if "unknown command" in text:
         return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
     uncovered = re.search(r"(\d+) of (\d+) covered", text)
@@ -72,11 +99,19 @@ def _in_the_way_by_text(error: Exception) -> tuple[str, str]:
             f"has {slots} slots that no primary serves: what lies there could be neither read nor written",
             "see `redis-cli --cluster check`, and give each slot a primary",
         )
-    if "Cluster mode is not enabled" in text:
-        return "is no cluster", "name a single server with redis://HOST:PORT"
     if isinstance(error, RedisClusterException) and isinstance(error.__cause__, Exception):
-        return in_the_way(error.__cause__)
-    return (
-        f"does not answer: {text}",
-        "start it, or name another with --redis URL or HEADRACE_REDIS (without either, the server starts its own)",
+        return in_the_way(error.__cause__, url)
+    return f"does not answer: {text}", _about_tls(text, url) or (
+        "start it, or name another with --redis URL or HEADRACE_REDIS (without either, the server starts its own)"
     )
+
+
+def _about_tls(text: str, url: str) -> str:
+    """What to try where one side speaks TLS and the other does not: neither says so. Empty: something else it is."""
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "name the authority of its certificate with --redis-ca FILE, and the host that the certificate is for"
+    if any(told in text.lower() for told in ("reset by peer", "closed by", "timeout connecting")):
+        if url.startswith("rediss"):
+            return "if it has no TLS, its URL begins with redis instead of rediss; else start it"
+        return "if it wants TLS, its URL begins with rediss instead of redis; else start it, or name another"
+    return ""

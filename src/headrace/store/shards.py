@@ -12,7 +12,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from headrace.redis_clients import ERRORS, cluster_of
 from headrace.storage_urls import StorageUrl
 from headrace.store.connection import ANSWER_S, Call, Connection, Reply
-from headrace.store.errors import Unreachable
+from headrace.store.errors import Unreachable, unusable
 from headrace.topics.errors import StorageUnavailable
 
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 0.5
@@ -233,7 +233,7 @@ async def connected(url: str, admin: redis.asyncio.Redis, prepare: Iterable[byte
         try:
             await shards.open()
         except ERRORS as error:
-            raise Unreachable(f"the cluster does not answer: {error}") from None
+            raise unusable(error, url) from None
         return shards
     connection = Connection(url, prepare, standing=True)
     await connection.open()

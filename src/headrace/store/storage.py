@@ -1,6 +1,6 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
-from collections.abc import Mapping
+import contextlib
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -12,13 +12,13 @@ import structlog
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
-from headrace.redis_clients import ERRORS, cluster_of, on_primaries
-from headrace.storage_urls import without_password
+from headrace.redis_clients import ERRORS
 from headrace.store.connection import encode
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
-from headrace.store.errors import Evicting, TooOld, Unreachable, WrongKind, WrongLayout, in_the_way
+from headrace.store.errors import Unreachable, unusable
+from headrace.store.examine import Durability, check_layout, clock_difference, durability, examine, text
 from headrace.store.fence import Fence
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
@@ -33,70 +33,8 @@ from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
 
 _log = structlog.get_logger("headrace.store")
-_OLDEST_REDIS = (7, 0)
-_OTHER_MODES = {
-    "cluster": "is one of a Redis Cluster: name it with redis+cluster://HOST:PORT,HOST:PORT",
-    "sentinel": "is a Sentinel: name it with redis+sentinel://HOST:PORT,HOST:PORT/NAME, with the primary's name there",
-}
-"""What a server may be that was named as one by itself."""
 _CONNECTION_NAME = "headrace-server"
 """Tells the connections that servers write over from those of people and of readers."""
-
-
-class Durability(msgspec.Struct, frozen=True):
-    """What the server behind the URL keeps when it or its machine dies, as far as it tells."""
-
-    append_only: str = ""
-    fsync: str = ""
-    save: str = ""
-    eviction: str = ""
-    maxmemory: str = "0"
-    """Bytes; 0: no bound."""
-
-    @classmethod
-    def told(cls, settings: Mapping[Any, Any]) -> Self:
-        """As CONFIG GET has told it."""
-        told = {_text(name): _text(value or "") for name, value in settings.items()}
-        return cls(
-            append_only=told.get("appendonly", ""),
-            fsync=told.get("appendfsync", ""),
-            save=told.get("save", ""),
-            eviction=told.get("maxmemory-policy", ""),
-            maxmemory=told.get("maxmemory", "0"),
-        )
-
-    @property
-    def evicting(self) -> str:
-        """Why what was acknowledged would go again, record by record, without anybody's being told; empty: it stays."""
-        if not self.eviction.startswith("allkeys-") or self.maxmemory == "0":
-            return ""
-        return (
-            f"this Redis removes keys when its {self.maxmemory} bytes are full (maxmemory-policy "
-            f"{self.eviction}): whole partitions would vanish; set maxmemory-policy noeviction"
-        )
-
-    def check(self) -> None:
-        """Raise Evicting where it is so."""
-        if self.evicting:
-            raise Evicting(self.evicting)
-
-    def warnings(self) -> list[str]:
-        """What an operator should know, a sentence each; empty when all is well or nothing is known."""
-        found = []
-        if self.append_only == "no" and not self.save:
-            found.append("this Redis keeps nothing on disk: everything is lost when it stops (set appendonly yes)")
-        elif self.append_only == "no":
-            found.append("this Redis writes snapshots only: what came after the last is lost (set appendonly yes)")
-        elif self.append_only == "yes" and self.fsync == "everysec":
-            found.append(
-                "this Redis has appendfsync everysec: a kill -9 may lose acknowledged records of the last second "
-                "or two (appendfsync no loses none then; always survives power loss too)"
-            )
-        if self.eviction not in ("", "noeviction"):
-            found.append(
-                f"this Redis evicts keys when memory is full ({self.eviction}): set maxmemory-policy noeviction"
-            )
-        return found
 
 
 class ClusterParts:
@@ -182,18 +120,14 @@ class RedisStorage:
             Unreachable, TooOld, WrongKind, WrongLayout, Evicting; StoreError: the journal could not be made.
         """
         keyspace = keyspace or Keyspace()
+        await examine(url, admin, keyspace)
         try:
-            await _check_version(admin)
-            await _check_scripts(admin)
-            (await _durability(admin)).check()
             empty = await admin.get(keyspace.version) is None
-            cluster = await _check_layout(admin, keyspace)
+            cluster = await _take_layout(admin, keyspace)
             if alone:
                 await _end_older_servers(admin)
-        except WrongKind as error:
-            raise WrongKind(f"the server at {without_password(url)} {error}") from None
         except ERRORS as error:
-            raise Unreachable(f"Redis at {without_password(url)} {'; '.join(in_the_way(error))}") from None
+            raise unusable(error, url) from None
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
         counted = counted or StoreCounters()
         shards = await connected(url, admin, [*name, *load_commands()])
@@ -226,7 +160,13 @@ class RedisStorage:
 
     async def durability(self) -> Durability:
         """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
-        return await _durability(self._admin)
+        return await durability(self._admin)
+
+    async def clock_difference(self) -> float:
+        """Seconds that Redis' clock is ahead of this machine's; 0.0 where they agree."""
+        with contextlib.suppress(*ERRORS):
+            return await clock_difference(self._admin)
+        return 0.0
 
     async def evicting(self) -> str | None:
         """Why Redis may remove what was acknowledged, as it is set now; empty: it does not; None: it does not tell."""
@@ -258,50 +198,8 @@ async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
             await admin.client_kill_filter(_id=client["id"])
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
-async def _check_version(admin: redis.asyncio.Redis) -> None:
-    for info in await on_primaries(admin, "info", "server"):
-        # Redis has one name for it, Valkey the other.
-        mode = info.get("redis_mode") or info.get("server_mode")
-        if cluster_of(admin) is None and mode in _OTHER_MODES:
-            raise WrongKind(_OTHER_MODES[mode])
-        version = str(info.get("redis_version", ""))
-        # Valkey tells the Redis version it is compatible with here, and its own elsewhere.
-        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-        if numbers and numbers < _OLDEST_REDIS:
-            raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
-
-
-async def _durability(admin: redis.asyncio.Redis) -> Durability:
-    try:
-        asked: list[dict[Any, Any]] = await on_primaries(
-            admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory"
-        )
-    except ERRORS:
-        return Durability()
-    # Of a cluster's primaries, whose settings should be the same, the weakest.
-    return max(
-        map(Durability.told, asked), key=lambda each: (each.evicting, len(each.warnings())), default=Durability()
-    )
-
-
-async def _check_scripts(admin: redis.asyncio.Redis) -> None:
-    """Raise what redis-py raises where scripts may not be run."""
-    (sha, *_) = await on_primaries(admin, "execute_command", "SCRIPT LOAD", "return 1")
-    await on_primaries(admin, "execute_command", "EVALSHA", _text(sha), "0")
-
-
-async def _check_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
-    found = await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION))
-    if found != str(LAYOUT_VERSION):
-        older = found.isdecimal() and int(found) < LAYOUT_VERSION
-        raise WrongLayout(
-            f"the data was written in layout {found}, this Headrace knows {LAYOUT_VERSION}: start "
-            f"{'the older' if older else 'a newer'} version, or name another place for the data (--data, --redis)"
-        )
+async def _take_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
+    check_layout(await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION)))
     return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
 
 
@@ -312,4 +210,4 @@ async def _get_or_set(admin: redis.asyncio.Redis, key: str, value: str) -> str:
     if stored is None:
         await admin.set(key, value, nx=True)
         stored = await admin.get(key)
-    return _text(stored or "")
+    return text(stored or "")

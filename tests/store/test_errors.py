@@ -1,0 +1,26 @@
+"""What is said of a Redis that cannot be used, where it says little itself."""
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from headrace.store.errors import unusable
+
+
+@pytest.mark.parametrize(
+    ("error", "url", "told"),
+    [
+        (ResponseError("DB index is out of range"), "redis://h/99", "no database of that number; end the URL"),
+        (
+            RedisTimeoutError("Timeout connecting to server"),
+            "rediss://h",
+            "if it has no TLS, its URL begins with redis",
+        ),
+        (RedisConnectionError("(104, 'Connection reset by peer')"), "redis://h", "its URL begins with rediss instead"),
+        (RedisConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED] ..."), "rediss://h", "with --redis-ca FILE"),
+        (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
+    ],
+)
+def test_what_to_try_follows_from_the_answer(error: Exception, url: str, told: str) -> None:
+    assert told in str(unusable(error, url))
