@@ -4,7 +4,7 @@ import pytest
 
 from headrace.kafka.order import Order
 
-PRODUCE, FETCH, METADATA, JOIN = 0, 1, 3, 11
+PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT = 0, 1, 3, 11, 12
 SMALL, LARGE = 100, 20_000
 
 
@@ -33,7 +33,8 @@ def begin(order: Order, key: int) -> None:
         (METADATA, METADATA, True),
         (METADATA, FETCH, False),
         (FETCH, FETCH, True),
-        (FETCH, METADATA, False),
+        (FETCH, METADATA, True),
+        (FETCH, HEARTBEAT, False),
         (JOIN, JOIN, False),
         (JOIN, PRODUCE, False),
     ],

@@ -42,6 +42,20 @@ def test_answers_leave_in_the_order_of_the_requests(wire: Wire, topic: str, runn
     assert metadata.brokers
 
 
+def test_metadata_behind_a_fetch_that_waits_tells_what_is_so_when_it_leaves(
+    wire: Wire, topic: str, running: Server
+) -> None:
+    wire.create(topic)
+    wire.send(fetch_request([(topic, 0, 0)], max_wait_ms=60_000), 12)
+    asked = [MetadataRequest.MetadataRequestTopic(name=f"{topic}-late")]
+    wire.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)
+    with Wire(running.kafka) as other:
+        other.create(f"{topic}-late")
+        other.produce(topic, batch(b"it ends"))
+    wire.receive()
+    assert [found.error_code for found in wire.receive().topics] == [Code.NONE]
+
+
 def test_many_requests_sent_at_once_are_all_answered(wire: Wire, topic: str) -> None:
     wire.create(topic)
     for number in range(500):

@@ -10,9 +10,9 @@ from time import perf_counter
 from headrace.broker.pace import SLICE_S
 from headrace.kafka.exchange import Exchange
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, METADATA = 0, 1, 3
 _HELD = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing that follows depends on their end."""
+"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing but Metadata depends on their end."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
@@ -129,7 +129,9 @@ class Order:
         """Whether a request has to wait for those under way, whose outcome it may have to see, or for the client.
 
         Produce after Produce need not: order is kept. What may be held for long holds up nothing but its like, so that
-        no client has more than one Fetch answer under way.
+        no client has more than one Fetch answer under way. Metadata tells what is so when the answer leaves, as in
+        Kafka: one made at once would leave behind a Fetch that waits, and together with the next one. A client that is
+        told the old leader and the new one in a row may stay at the old one (decision 52).
         """
         if self.muted:
             return True
@@ -141,7 +143,7 @@ class Order:
             return self.fetches > 0
         if key in _HELD:
             return self._joins >= _MOST_JOINS
-        return self.others > 0 or self.produces > 0
+        return self.others > 0 or self.produces > 0 or (key == METADATA and self.fetches > 0)
 
 
 def _key_of(frame: memoryview) -> int:
