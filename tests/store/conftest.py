@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 from tests.harness.valkey import valkey
 
-from headrace.store.connection import encode
+from headrace.store.link import encode
 from headrace.store.process import valkeys_in
 from headrace.topics.errors import StorageUnavailable
 

@@ -11,8 +11,9 @@ import redis
 import structlog
 from tests.harness.redis import RedisServer
 
-from headrace.store.connection import Connection, Reply, encode
+from headrace.store.connection import Connection
 from headrace.store.errors import Unreachable
+from headrace.store.link import Reply, encode
 from headrace.store.scripts import load_commands
 from headrace.topics.errors import StorageUnavailable
 

@@ -10,9 +10,9 @@ from tests.store.conftest import Wire
 
 from headrace.records.build import build
 from headrace.records.compiled import stamp
-from headrace.store.connection import encode
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.journal import SMALLEST, Journal
+from headrace.store.link import encode
 from headrace.store.placing import LARGE, OwnedLog, Placer
 from headrace.store.room import RESERVE_BYTES, DiskRoom
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic

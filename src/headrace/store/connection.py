@@ -6,25 +6,19 @@ in order, each to the callback of its request, without a task or a future betwee
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import hiredis
 import structlog
 
 from headrace.store.errors import unusable
-from headrace.store.reader import PENDING, make_reader
+from headrace.store.link import Callback, Chunk, InPlace, Link, Reply, encode, settler
 from headrace.store.standing import Standing
-from headrace.store.target import Target, set_up
+from headrace.store.target import Target
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
-
-Reply = Any
-Callback = Callable[[Reply], None]
-"""Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
-Chunk = bytes | bytearray | memoryview
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
@@ -32,20 +26,7 @@ _GREETING_S = 10.0
 _DRAIN_S = 1.0
 ANSWER_S = 5.0
 """How long a server may be silent where another one may have taken its place."""
-_MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
-"""What a node of a cluster says of keys that it does not serve."""
 _REDIRECTED = ("MOVED ", "ASK ")
-
-
-def encode(arguments: Iterable[str | bytes | int]) -> bytes:
-    """A command in RESP."""
-    parts = [part if isinstance(part, bytes) else str(part).encode() for part in arguments]
-    out = [b"*%d\r\n" % len(parts)]
-    for part in parts:
-        out.append(b"$%d\r\n" % len(part))
-        out.append(part)
-        out.append(b"\r\n")
-    return b"".join(out)
 
 
 class Call(NamedTuple):
@@ -65,148 +46,6 @@ def _nothing() -> None:
 
 _ASKING = encode(["ASKING"])
 _INFO = encode(["INFO", "replication"])
-
-
-class _InPlace:
-    """The callback of a request whose answer need not be copied out of the memory it is received in."""
-
-    __slots__ = ("_callback",)
-
-    def __init__(self, callback: Callback) -> None:
-        self._callback = callback
-
-    def __call__(self, reply: Reply) -> None:
-        self._callback(reply)
-
-
-class _Link(asyncio.BufferedProtocol):
-    """One TCP or unix connection, from its making to its loss."""
-
-    def __init__(self, owner: "Connection") -> None:
-        self._owner = owner
-        self._loop = asyncio.get_running_loop()
-        self._reader = make_reader(self._error)
-        self._waiting: deque[Callback] = deque()
-        self._out: list[Chunk] = []
-        self._flushing = False
-        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self.lost: asyncio.Future[None] = self._loop.create_future()
-        self.heard = 0
-        """Counts what has come."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        self._owner.near = set_up(transport)
-
-    def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
-        if self.lost.done():
-            callback(StorageUnavailable("no connection to Redis"))
-            return
-        self._waiting.append(callback)
-        self._out += chunks
-        self.flush_soon()
-
-    def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
-        if self.lost.done():
-            for callback in callbacks:
-                callback(StorageUnavailable("no connection to Redis"))
-            return
-        self._waiting += callbacks
-        self._out += chunks
-        self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """Write at the end of this turn of the loop."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._owner.prepare_flush()
-        self._flushing = False
-        if self._owner.preparing:
-            # Arranged by one of those that were prepared: it has the next turn.
-            self.flush_soon()
-        if not self.transport.is_closing():
-            out, self._out = self._out, []
-            self.transport.writelines(out)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.room()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        reader = self._reader
-        waiting = self._waiting
-        reader.received(nbytes)
-        self.heard += 1
-        try:
-            while (reply := reader.gets(bool(waiting) and type(waiting[0]) is _InPlace)) is not PENDING:
-                callback = waiting.popleft()
-                try:
-                    callback(reply)
-                except Exception:
-                    # One request's trouble; every other one still gets its own answer.
-                    _log.exception("an answer of Redis could not be handled")
-        except hiredis.ProtocolError as error:
-            self.reject(f"Redis sent something that is no answer: {error}")
-        except IndexError:
-            self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
-
-    def reject(self, reason: str) -> None:
-        """Give the connection up: what comes over it from now on reaches nobody."""
-        self.transport.abort()
-        _log.error("connection to Redis given up", reason=reason)
-
-    def _error(self, text: str) -> hiredis.ReplyError:
-        """Make the reply of an error: the one place that sees errors without looking at every answer."""
-        word = text.partition(" ")[0]
-        if word == "NOSCRIPT":
-            self._owner.scripts_lost(self)
-        elif word == "READONLY" and not self.transport.is_closing():
-            # Another one was made the primary, and may be at this address by now.
-            self.reject("it has become a replica")
-        elif word in _MISPLACED:
-            self._owner.misplaced()
-        return hiredis.ReplyError(text)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set_result(None)
-        waiting, self._waiting = self._waiting, deque()
-        try:
-            self._owner.link_lost(self, exc)
-        except Exception:
-            # Whoever waits is told all the same: others wait for those in turn.
-            _log.exception("the loss of a connection could not be handled")
-        error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
-        for callback in waiting:
-            try:
-                callback(error)
-            except Exception:
-                _log.exception("a lost answer of Redis could not be handled")
-
-    async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
-        """Send commands and wait for their answers; raises the first error among them."""
-        answers: list[asyncio.Future[Reply]] = []
-        for command in commands:
-            answer: asyncio.Future[Reply] = self._loop.create_future()
-            self.send([command], _settler(answer))
-            answers.append(answer)
-        replies = []
-        for answer in answers:
-            reply = await answer
-            if isinstance(reply, Exception):
-                raise reply
-            replies.append(reply)
-        return replies
-
-
-def _settler(answer: "asyncio.Future[Reply]") -> Callback:
-    def settle(reply: Reply) -> None:
-        # Whoever waited may have been cancelled; the answer still had its place in the order.
-        if not answer.done():
-            answer.set_result(reply)
-
-    return settle
 
 
 class Connection:
@@ -234,8 +73,8 @@ class Connection:
         self._target = Target(url)
         self._prepare = tuple(prepare)
         self._looks = standing or self._target.moves
-        self._link: _Link | None = None
-        self._loading: _Link | None = None
+        self._link: Link | None = None
+        self._loading: Link | None = None
         """What the scripts are being loaded again over."""
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
@@ -282,9 +121,9 @@ class Connection:
         """Connect in the background, as after a loss."""
         self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
-    async def _connect(self) -> _Link:
+    async def _connect(self) -> Link:
         async with asyncio.timeout(_GREETING_S):
-            link = await self._target.connect(lambda: _Link(self))
+            link = await self._target.connect(lambda: Link(self))
             looks = [_INFO] if self._looks else []
             told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
         if link.lost.done():
@@ -296,7 +135,7 @@ class Connection:
         self.made += 1
         return link
 
-    def link_lost(self, link: _Link, reason: Exception | None) -> None:
+    def link_lost(self, link: Link, reason: Exception | None) -> None:
         """Called by a link as it ends."""
         if link is self._loading:
             self._loading = None  # whoever loads the scripts again connects again
@@ -330,14 +169,14 @@ class Connection:
                 _log.info("connection to Redis restored")
                 return
 
-    def scripts_lost(self, link: _Link) -> None:
+    def scripts_lost(self, link: Link) -> None:
         """Called by a link that was answered NOSCRIPT."""
         if link is self._link:
             self._set_link(None)
             self._loading = link
             self._repair = asyncio.get_running_loop().create_task(self._load_again(link))
 
-    async def _load_again(self, link: _Link) -> None:
+    async def _load_again(self, link: Link) -> None:
         _log.warning("Redis has lost its scripts (SCRIPT FLUSH?): loading them again")
         try:
             async with asyncio.timeout(_GREETING_S):
@@ -352,7 +191,7 @@ class Connection:
                 self._loading = None
                 self._set_link(link)
 
-    def _set_link(self, link: _Link | None) -> None:
+    def _set_link(self, link: Link | None) -> None:
         self._link = link
         if link is None:
             self._usable.clear()
@@ -436,8 +275,8 @@ class Connection:
             StorageUnavailable: there is no connection, or it was lost before the answer.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        settle = _settler(answer)
-        callback = _InPlace(settle) if call.in_place else settle
+        settle = settler(answer)
+        callback = InPlace(settle) if call.in_place else settle
         if asking:
             self.send_several([_ASKING, encode(call.arguments)], [_ignore, callback])
         else:
@@ -488,7 +327,7 @@ class Connection:
         await link.lost
 
 
-async def _ask_or_abort(link: _Link, commands: Iterable[bytes]) -> list[Reply]:
+async def _ask_or_abort(link: Link, commands: Iterable[bytes]) -> list[Reply]:
     try:
         return await link.ask(commands)
     except BaseException:

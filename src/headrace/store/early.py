@@ -13,8 +13,9 @@ from time import time
 import msgspec
 
 from headrace.metrics.counters import StoreCounters
-from headrace.store.connection import Connection, Reply, encode
+from headrace.store.connection import Connection
 from headrace.store.journal import Journal
+from headrace.store.link import Reply, encode
 from headrace.store.room import MemoryRoom
 from headrace.topics.model import Append
 

@@ -18,8 +18,8 @@ from headrace.groups.model import (
 )
 from headrace.keyspace import registry
 from headrace.keyspace.keys import Keyspace
-from headrace.store.connection import Reply
 from headrace.store.fence import Fence
+from headrace.store.link import Reply
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
 

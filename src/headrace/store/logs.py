@@ -12,11 +12,12 @@ from headrace.keyspace.keys import foreign_of, producers_of, state_of
 from headrace.metrics.counters import StoreCounters
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.store import restoring
-from headrace.store.connection import Connection, Reply
+from headrace.store.connection import Connection
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.errors import Stray
 from headrace.store.fence import Fence
+from headrace.store.link import Reply
 from headrace.store.looking import LookedAtLog
 from headrace.store.placing import Lost, OwnedLog, PlaceDone, Placer
 from headrace.store.replies import checked

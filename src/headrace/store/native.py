@@ -16,9 +16,9 @@ from headrace.keyspace.scripts import script
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError
-from headrace.store.connection import Reply, encode
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
+from headrace.store.link import Reply, encode
 from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts

@@ -24,8 +24,9 @@ import structlog
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.metrics.counters import TICKS, StoreCounters
-from headrace.store.connection import Chunk, Connection, Reply, encode
+from headrace.store.connection import Connection
 from headrace.store.early import EarlyAcknowledgement, Entered
+from headrace.store.link import Chunk, Reply, encode
 from headrace.store.replies import error_of
 from headrace.store.room import NEARLY_FULL, DiskRoom
 from headrace.topics.epochs import LeaderEpochs

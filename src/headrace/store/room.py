@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.store.connection import Connection, Reply, encode
+from headrace.store.connection import Connection
+from headrace.store.link import Reply, encode
 
 RESERVE_BYTES = 64 << 20
 """Free disk below which nothing is taken: there must be room for all that is under way."""

@@ -1,7 +1,7 @@
 """Calls of the server-side scripts: one object over the whole of `keyspace/lua`, shared by every part of the store."""
 
 from headrace.keyspace.scripts import script, scripts
-from headrace.store.connection import Reply, encode
+from headrace.store.link import Reply, encode
 from headrace.store.replies import checked
 from headrace.store.room import NEARLY_FULL, DiskRoom
 from headrace.store.shards import Shards

@@ -11,8 +11,9 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from headrace.redis_clients import ERRORS, cluster_of
 from headrace.storage_urls import StorageUrl
-from headrace.store.connection import ANSWER_S, Call, Connection, Reply
+from headrace.store.connection import ANSWER_S, Call, Connection
 from headrace.store.errors import Unreachable, unusable
+from headrace.store.link import Reply
 from headrace.topics.errors import StorageUnavailable
 
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 0.5

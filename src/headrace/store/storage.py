@@ -13,7 +13,6 @@ from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.redis_clients import ERRORS
-from headrace.store.connection import encode
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
@@ -22,6 +21,7 @@ from headrace.store.examine import Durability, check_layout, clock_difference, d
 from headrace.store.fence import Fence
 from headrace.store.groups import RedisGroups
 from headrace.store.journal import Journal
+from headrace.store.link import encode
 from headrace.store.logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.store.native import RedisNative
 from headrace.store.replay import replay

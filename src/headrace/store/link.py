@@ -1,0 +1,264 @@
+"""One connection to Redis or Valkey, from its making to its loss: requests out, answers in, in order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import hiredis
+import structlog
+
+from headrace.store.backlog import Backlog
+from headrace.store.reader import PENDING, make_reader
+from headrace.store.target import set_up
+from headrace.topics.errors import StorageUnavailable
+
+_log = structlog.get_logger("headrace.store")
+
+Reply = Any
+Callback = Callable[[Reply], None]
+"""Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
+Chunk = bytes | bytearray | memoryview
+
+_MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
+"""What a node of a cluster says of keys that it does not serve."""
+_UNWRITTEN = "MISCONF"
+"""What Redis says to a PING once a write of its append-only file has failed."""
+
+
+def encode(arguments: Iterable[str | bytes | int]) -> bytes:
+    """A command in RESP."""
+    parts = [part if isinstance(part, bytes) else str(part).encode() for part in arguments]
+    out = [b"*%d\r\n" % len(parts)]
+    for part in parts:
+        out.append(b"$%d\r\n" % len(part))
+        out.append(part)
+        out.append(b"\r\n")
+    return b"".join(out)
+
+
+class Owner(Protocol):
+    """Whoever connects again."""
+
+    near: bool
+    """Whether the server is on this machine."""
+
+    @property
+    def preparing(self) -> bool:
+        """Whether somebody waits for the end of a turn."""
+
+    def prepare_flush(self) -> None:
+        """Called before a link writes."""
+
+    def scripts_lost(self, link: "Link") -> None:
+        """A link was answered NOSCRIPT."""
+
+    def misplaced(self) -> None:
+        """A link was told that a key is elsewhere."""
+
+    def link_lost(self, link: "Link", reason: Exception | None) -> None:
+        """A link ends."""
+
+
+class InPlace:
+    """The callback of a request whose answer need not be copied out of the memory it is received in."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+
+    def __call__(self, reply: Reply) -> None:
+        """Hand it on."""
+        self._callback(reply)
+
+
+class _Held(NamedTuple):
+    """An answer that nobody has been told yet."""
+
+    callback: Callback
+    reply: Reply
+    early: bool
+    """Whether it may have left before the append-only file was written."""
+
+
+_PING = encode(["PING"])
+
+
+class Link(asyncio.BufferedProtocol):
+    """One TCP or unix connection, from its making to its loss."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._reader = make_reader(self._error)
+        self._waiting: deque[Callback] = deque()
+        self._out: list[Chunk] = []
+        self._flushing = False
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.heard = 0
+        """Counts what has come."""
+        self._backlog = Backlog()
+        self._held: deque[_Held] = deque()
+        """Answers that wait until it is known that Redis has written what they acknowledge, and those behind them."""
+        self._proving = 0
+        """How many of them a PING under way was sent after; 0: there is none."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """There is a connection."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._owner.near = set_up(transport)
+
+    def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
+        """Send one encoded command, given in pieces; `callback` gets its answer."""
+        if self.lost.done():
+            callback(StorageUnavailable("no connection to Redis"))
+            return
+        self._waiting.append(callback)
+        self._out += chunks
+        self.flush_soon()
+
+    def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
+        """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
+        if self.lost.done():
+            for callback in callbacks:
+                callback(StorageUnavailable("no connection to Redis"))
+            return
+        self._waiting += callbacks
+        self._out += chunks
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._owner.prepare_flush()
+        self._flushing = False
+        if self._owner.preparing:
+            # Arranged by one of those that were prepared: it has the next turn.
+            self.flush_soon()
+        if not self.transport.is_closing():
+            out, self._out = self._out, []
+            self.transport.writelines(out)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have come."""
+        reader = self._reader
+        waiting = self._waiting
+        backlog, held = self._backlog, self._held
+        reader.received(nbytes)
+        self.heard += 1
+        backlog.came(nbytes, len(waiting))
+        early = backlog.early
+        answers = 0
+        try:
+            while (reply := reader.gets(bool(waiting) and type(waiting[0]) is InPlace)) is not PENDING:
+                callback = waiting.popleft()
+                answers += 1
+                if answers <= early or held:
+                    self._hold(callback, reply, answers <= early)
+                    continue
+                try:
+                    callback(reply)
+                except Exception:
+                    # One request's trouble; every other one still gets its own answer.
+                    _log.exception("an answer of Redis could not be handled")
+        except hiredis.ProtocolError as error:
+            self.reject(f"Redis sent something that is no answer: {error}")
+        except IndexError:
+            self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
+        backlog.answered(answers, nbytes)
+        if held and not self._proving:
+            self._proving = len(held)
+            self.send([_PING], self._proved)
+
+    def _hold(self, callback: Callback, reply: Reply, early: bool) -> None:
+        """Keep an answer back until it is proven, but for what was only read."""
+        if type(callback) is InPlace or callback == self._proved:
+            _tell(callback, reply)
+        else:
+            self._held.append(_Held(callback, reply, early))
+
+    def _proved(self, reply: Reply) -> None:
+        """Redis has answered a PING that was sent after the answers held back by then."""
+        proven, self._proving = self._proving, 0
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_UNWRITTEN):
+            self.reject("its append-only file cannot be written")
+        elif not isinstance(reply, StorageUnavailable):
+            held = self._held
+            while held and (proven > 0 or not held[0].early):
+                proven -= 1
+                first = held.popleft()
+                _tell(first.callback, first.reply)
+
+    def reject(self, reason: str) -> None:
+        """Give the connection up: what comes over it from now on reaches nobody."""
+        self.transport.abort()
+        _log.error("connection to Redis given up", reason=reason)
+
+    def _error(self, text: str) -> hiredis.ReplyError:
+        """Make the reply of an error: the one place that sees errors without looking at every answer."""
+        word = text.partition(" ")[0]
+        if word == "NOSCRIPT":
+            self._owner.scripts_lost(self)
+        elif word == "READONLY" and not self.transport.is_closing():
+            # Another one was made the primary, and may be at this address by now.
+            self.reject("it has become a replica")
+        elif word in _MISPLACED:
+            self._owner.misplaced()
+        return hiredis.ReplyError(text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell all who wait."""
+        self.lost.set_result(None)
+        waiting, self._waiting = self._waiting, deque()
+        try:
+            self._owner.link_lost(self, exc)
+        except Exception:
+            # Whoever waits is told all the same: others wait for those in turn.
+            _log.exception("the loss of a connection could not be handled")
+        error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
+        held, self._held = self._held, deque()
+        for callback in (*(each.callback for each in held), *waiting):
+            _tell(callback, error)
+
+    async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
+        """Send commands and wait for their answers; raises the first error among them."""
+        answers: list[asyncio.Future[Reply]] = []
+        for command in commands:
+            answer: asyncio.Future[Reply] = self._loop.create_future()
+            self.send([command], settler(answer))
+            answers.append(answer)
+        replies = []
+        for answer in answers:
+            reply = await answer
+            if isinstance(reply, Exception):
+                raise reply
+            replies.append(reply)
+        return replies
+
+
+def _tell(callback: Callback, reply: Reply) -> None:
+    try:
+        callback(reply)
+    except Exception:
+        _log.exception("an answer of Redis could not be handled")
+
+
+def settler(answer: "asyncio.Future[Reply]") -> Callback:
+    """What settles a future with an answer."""
+
+    def settle(reply: Reply) -> None:
+        # Whoever waited may have been cancelled; the answer still had its place in the order.
+        if not answer.done():
+            answer.set_result(reply)
+
+    return settle
