@@ -56,6 +56,7 @@ async def adopt(table: "TopicTable", name: str, stream: str, partition: int, con
             raise
         except TopicError as error:
             raise InvalidConfig(str(error)) from None
+        table.leading.point(opened)
         if known is None:
             await table.storage.topics.create(topic)
             live = LiveTopic(topic, resolve(topic.config, table.defaults), [opened], [opened])
