@@ -128,6 +128,43 @@ async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
     assert (partition.log_end, len(results)) == (6, 2)
 
 
+async def test_a_log_that_was_opened_anew_meanwhile_is_proved_where_no_copies_are_wanted_any_more(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    partition.want_copies(2)
+    await partition.open()
+    partition.append(batch(3), lambda _: None, 2, 0)
+    storage.unavailable = True
+    storage.logs.answer()
+    partition.want_copies(1)
+    storage.unavailable = False
+    with pytest.raises(StorageUnavailable, match="t-0: the connection was lost"):
+        await partition.settle()  # a conversion would leave behind what the opening will tell
+
+    before = partition.leader_epoch
+    while partition.leader_epoch == before:
+        await asyncio.sleep(0)
+
+    partition.check_end()
+    await partition.settle()
+
+
+async def test_copies_that_were_enough_before_are_not_when_more_are_wanted(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    partition.want_copies(2)
+    partition.append(batch(3), lambda _: None, 2, 0)
+    storage.logs.answer()
+    storage.logs.copies.answer(TOO_FEW)
+    (two_have_it,) = storage.logs.copies.patient
+    partition.want_copies(3)
+    two_have_it(None)
+    assert partition.log_end == 0
+    storage.logs.copies.patient.remove(two_have_it)
+    storage.logs.copies.come()
+    assert partition.log_end == 3
+
+
 async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
     partition: LogPartition, storage: MemoryStorage
 ) -> None:

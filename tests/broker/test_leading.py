@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
+import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
@@ -15,7 +17,8 @@ from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
-from headrace.topics.model import Topic
+from headrace.topics.errors import InvalidConfig
+from headrace.topics.model import OpenedLog, Topic
 
 ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
 STREAM = next(
@@ -109,3 +112,60 @@ async def test_a_server_without_others_names_itself_as_soon_as_it_has_opened_the
     log = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
     await Leading(Ownership(7), Leaders(), storage.topics).open(TOPIC, [log])
     assert log.named == (log.leader_epoch, 7)
+
+
+async def test_a_log_that_another_broker_has_opened_since_is_opened_anew() -> None:
+    """Of two views that came at once the broker saw the second one only: nobody would ever be named."""
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    while not broker.told:
+        await asyncio.sleep(0)
+    first = broker.told.pop(STREAM)
+    broker.hear(first)
+    # By view 3 the log was 2's, which has opened it and is gone.
+    broker.hear(Leader(first.epoch + 1, 2))
+    await broker.storage.logs.open(STREAM, lambda _: None, view=3)
+    broker.go_by(4, WITHOUT_2)
+    while not broker.told:
+        await asyncio.sleep(0)
+    again = broker.told[STREAM]
+    assert again > (first.epoch + 1, 1)
+    assert broker.hear(again) == again
+
+
+async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    while not broker.told:
+        await asyncio.sleep(0)
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    opens = broker.storage.logs.open
+    asked: list[int | None] = []
+
+    async def open_slowly(*args: Any, view: int | None = None, **options: Any) -> OpenedLog:
+        asked.append(view)
+        opened = await opens(*args, view=view, **options)
+        if view == 4:
+            await answer
+        return opened
+
+    broker.storage.logs.open = open_slowly  # type: ignore[method-assign]
+    broker.go_by(3, ALL)
+    broker.go_by(4, WITHOUT_2)
+    while 4 not in asked:
+        await asyncio.sleep(0)
+    broker.go_by(5, ALL)
+    broker.go_by(6, WITHOUT_2)
+    answer.set_result(None)
+    while not broker.log.is_led:
+        await asyncio.sleep(0)
+    assert asked == [4, 6]
+
+
+async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() -> None:
+    broker = OneBroker(1)
+    await broker.join(1, ALL)
+    with pytest.raises(InvalidConfig, match=r"topic 't' cannot be converted while other brokers run \(2, 3\): stop"):
+        broker.leading.check_alone("topic 't' cannot be converted")
+    broker.go_by(2, (1,))
+    broker.leading.check_alone("topic 't' cannot be converted")

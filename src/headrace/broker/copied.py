@@ -152,10 +152,11 @@ class Copied:
         """Wait for the copies of all that is here: once for all of it, and however long it takes."""
         if self._asked is None and self._held:
             last = self._asked = self._held[-1]
-            self._copies.confirm(self._stream, self._wanted, None, partial(self._have_come, last))
+            self._copies.confirm(self._stream, self._wanted, None, partial(self._have_come, last, self._wanted))
 
-    def _have_come(self, last: _Held, error: Exception | None) -> None:
-        if self._asked is not last:
+    def _have_come(self, last: _Held, wanted: int, error: Exception | None) -> None:
+        if self._asked is not last or wanted != self._wanted:
+            # Asked once more since.
             return
         self._asked = None
         if isinstance(error, StorageUnavailable):

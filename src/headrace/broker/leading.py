@@ -15,7 +15,7 @@ from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
 from headrace.membership.leader import Leader
-from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Topic
 
 _AT_ONCE = 64
@@ -118,6 +118,12 @@ class Leading:
             else:
                 self.point(partition)
 
+    def check_alone(self, what: str) -> None:
+        """Raise InvalidConfig where there are other brokers, which would not hear of `what`."""
+        others = ", ".join(str(each.node_id) for each in self._ownership.others)
+        if others:
+            raise InvalidConfig(f"{what} while other brokers run ({others}): stop them first, and start them after it")
+
     async def current(self) -> None:
         """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""
         await self._leaders.current()
@@ -156,7 +162,7 @@ class Leading:
             self._due.pop(log, None)
             log.release(leader)
             return
-        log.lead(number)
+        log.lead(number, self._leaders.known.get(log.stream, _UNTOLD).epoch)
         if not log.is_open:
             self._due[log] = topic
             if self._opening is None:

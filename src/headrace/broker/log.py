@@ -131,8 +131,10 @@ class LogPartition:
         Raises:
             UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
-        opened = await self._storage.open(self.stream, self._lost, create=create, view=self._view)
-        if self.leader is None:
+        view = self._view
+        opened = await self._storage.open(self.stream, self._lost, create=create, view=view)
+        # By a later view another broker may have opened it meanwhile: it is opened by that one.
+        if self.leader is None and view == self._view:
             self._take_over(opened)
 
     def _take_over(self, opened: OpenedLog) -> None:
@@ -160,8 +162,8 @@ class LogPartition:
             self._forget_tail()
         if known and self.log_end != before:
             self._watchers.tell(1 if self.log_end > before else 0)
-        if self.copies > 1:
-            self.proved = False
+        self.proved = self.copies == 1
+        if not self.proved:
             self._waiting().hold_opened(opened.next_offset)
         self.opened(self)
 
@@ -200,9 +202,14 @@ class LogPartition:
         """Whether it can be written to here, or will be soon without anybody's doing."""
         return self._doubt is None or self._recovery is not None
 
-    def lead(self, view: int) -> None:
-        """By the view of this number it is this server's. Where it is not open, `open` comes next."""
+    def lead(self, view: int, last_epoch: int = -1) -> None:
+        """By the view of this number it is this server's. Where it is not open, `open` comes next.
+
+        `last_epoch`: the highest leader epoch that any broker has told.
+        """
         self._view = view
+        if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
+            self._lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -256,14 +263,21 @@ class LogPartition:
         return await reopened(self.topic, self.index, open_it, reason, self._clock)
 
     async def _recover(self, reason: Exception) -> None:
-        try:
-            opened = await self._opened_again(reason)
-        except (Fenced, UnknownTopic) as error:
-            # Another server has it, or it was deleted: this partition takes nothing any more.
-            self._doubt = error
-            self._recovery = None
-            _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
-            return
+        opened = None
+        while opened is None:
+            view = self._view
+            try:
+                opened = await self._opened_again(reason)
+            except (Fenced, UnknownTopic) as error:
+                if view != self._view and isinstance(error, Fenced):
+                    continue
+                # Another server has it, or it was deleted: this partition takes nothing any more.
+                self._doubt = error
+                self._recovery = None
+                _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
+                return
+            if view != self._view:
+                opened = None
         self._recovery = None
         self._take_over(opened)
 
@@ -373,8 +387,10 @@ class LogPartition:
         changes = owner.take_changes()
         try:
             await self._storage.save_producers(self.stream, offset, changes, shown)
-        except TopicError:
+        except TopicError as error:
             owner.keep_changes(changes)
+            if isinstance(error, Fenced):
+                self._lost(StorageUnavailable(str(error)))
             raise
         if owner is self._owner:
             self._saved_to = offset, shown
@@ -525,6 +541,9 @@ class LogPartition:
             await have_come(self._storage.copies, self.stream, self.copies)
             if self._copied.holds:
                 raise StorageUnavailable(f"{self.topic}-{self.index}: the replicas of Redis have not got all yet")
+        if self._doubt is not None:
+            # What waited was given up: the opening tells what there is.
+            raise StorageUnavailable(f"{self.topic}-{self.index}: {self._doubt}")
 
     async def mirror_position(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""

@@ -355,6 +355,7 @@ class TopicTable:
     async def _convert(self, name: str, storage: str, move: "MovePositions") -> int:
         async with self.changing:
             live = self.get(name)
+            self.leading.check_alone(f"topic {name!r} cannot be converted")
             before, target = live.topic, target_of(live.topic, storage)
             wanted = await move.wanted(live)
             # What a try before left there goes first.
