@@ -110,7 +110,7 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     @property
     def leaders(self) -> str:
-        """Hash: stream -> the leader epoch that its log was opened with last; where there is a view."""
+        """Hash: stream -> leader epoch and node id (`5:1`) that its log was opened with last; where there is a view."""
         return self._meta("leaders")
 
     @property
