@@ -32,6 +32,8 @@ _HEARS_S = 0.02
 _ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
+    # The client library has found no leader at all.
+    KafkaError._NOENT,
 }
 _AT_ONCE = 4_000
 """Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
