@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker import following
 from headrace.broker.following import Follower
 from headrace.broker.ownership import Ownership
 from headrace.keyspace.membership import Change
@@ -59,7 +60,10 @@ class Site:
 
 
 @pytest.fixture
-async def site() -> Any:
+async def site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # A machine that stands still meanwhile is not to end a wait.
+    monkeypatch.setattr(following, "_CURRENT_S", 300.0)
+    monkeypatch.setattr(following, "_CATCH_UP_S", 300.0)
     made = Site()
     yield made
     await made.follower.stop()
@@ -109,9 +113,14 @@ async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_
     site.redis.tell(Leader(10, 2))
     site.redis.away = True
     await site.follower.current()
+    assert site.redis.looks == 1
     site.redis.away = False
     waiting = asyncio.ensure_future(site.follower.current())
     await _some_turns()
+    assert site.redis.looks == 2
+    assert not waiting.done()
     await site.follower.stop()
     await waiting
     await site.follower.current()
+    assert site.redis.looks == 2
+    assert site.learnt == {}
