@@ -6,7 +6,7 @@ import pytest
 import redis
 from tests.harness.wire import Wire, batch, opened
 
-from headrace.kafka.codec.messages import DeleteGroupsRequest
+from headrace.kafka.codec.messages import DeleteGroupsRequest, OffsetForLeaderEpochRequest
 from headrace.kafka.errors import Code
 from headrace.keyspace.native import offset_of
 from headrace.testing import Server, server
@@ -32,6 +32,18 @@ def test_a_never_trimmed_topic_starts_at_0_and_ends_behind_its_last_id(
     assert [record.offset for record in found] == [999_999_999, 1_234_567_890_123, 1234567890123 << 10 | 5]
     answer = wire.fetch(topic, 5)
     assert (answer.log_start_offset, answer.high_watermark) == (0, (1234567890123 << 10 | 5) + 1)
+
+
+def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redis(
+    topic: str, stream: str, link: Link, wire: Wire
+) -> None:
+    """A client that was given more than it is told at another broker would go back to what that one has heard of."""
+    asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=[asked])
+    for _ in range(30):
+        end = offset_of(link.xadd(stream, {"value": "x"}).encode()) + 1
+        [found] = wire.ask(OffsetForLeaderEpochRequest(topics=[one]), 4).topics[0].partitions
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, end)
 
 
 def test_offsets_by_time(topic: str, stream: str, link: Link, wire: Wire) -> None:

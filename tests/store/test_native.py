@@ -242,7 +242,7 @@ async def test_reads_are_bounded_by_bytes_whatever_others_wrote(storage: RedisSt
     native = storage.native
     await native.enter(STREAM, "group", "m", 0)
     forward = await until_the_end(lambda at: native.read(STREAM, at, limit))
-    given = await until_the_end(lambda _: native.read_new(STREAM, "group", "m", 500, limit))
+    given = await until_the_end(lambda at: native.read_new(STREAM, "group", "m", 500, limit, last_id="0-0", at=at))
     pending = await until_the_end(lambda at: native.read_pending(STREAM, "group", "m", at, limit, end))
     for parts in (forward, given, pending):
         assert [size for part in parts for size in part] == SIZES, "nothing is left out or comes twice"
@@ -260,9 +260,9 @@ async def test_a_read_ends_where_it_was_told_to(storage: RedisStorage, raw: Any)
     found = await storage.native.read(STREAM, 0, 1 << 20, 5 << 10)
     assert (found.entries, found.more) == (4, False)
     await storage.native.enter(STREAM, "group", "m", 0)
-    few = await storage.native.read_new(STREAM, "group", "m", 7, 1 << 20)
+    few = await storage.native.read_new(STREAM, "group", "m", 7, 1 << 20, last_id="0-0", at=0)
     assert (few.entries, few.more) == (7, True)
-    rest = await storage.native.read_new(STREAM, "group", "m", 500, 1 << 20)
+    rest = await storage.native.read_new(STREAM, "group", "m", 500, 1 << 20, last_id=few.last_id, at=few.following)
     assert (rest.entries, rest.more) == (13, False)
     again = await storage.native.read_pending(STREAM, "group", "m", 0, 1 << 20, 11 << 10)
     assert (again.entries, again.more) == (10, False)
@@ -271,7 +271,7 @@ async def test_a_read_ends_where_it_was_told_to(storage: RedisStorage, raw: Any)
 async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
     await base(storage, batch(1))
     with pytest.raises(GroupGone):
-        await storage.native.read_new(STREAM, "nobody", "m", 10, 1_000)
+        await storage.native.read_new(STREAM, "nobody", "m", 10, 1_000, last_id="0-0", at=0)
 
 
 # Trimming

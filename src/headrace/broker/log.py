@@ -484,6 +484,9 @@ class LogPartition:
         found = await offsets.find(self._storage, self, timestamp, opener, self.cold)
         return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
 
+    async def ask_end(self) -> None:
+        """Known: nobody else appends."""
+
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
         self.check_end()

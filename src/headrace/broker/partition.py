@@ -110,6 +110,9 @@ class Partition(Source, Protocol):
                 called.
         """
 
+    async def ask_end(self) -> None:
+        """Know where the log ends, where others append to it as well. Raises StorageUnavailable."""
+
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none.
 

@@ -189,10 +189,13 @@ class NativeStorage(Protocol):
     async def read_last(self, stream: NativeStream, before: int, limit: int) -> NativeRead:
         """The last entries below an offset, as many, in order."""
 
-    async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
-        """Entries nobody in the group was given yet; they are pending for `member` then. Raises GroupGone.
+    async def read_new(
+        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+    ) -> NativeRead:
+        """Entries nobody in the group was given yet; they are pending for `member` then.
 
-        At most `count`, of `limit` bytes and one entry more.
+        At most `count`, of `limit` bytes and one entry more. Raises GroupGone, and GroupPassed where another member
+        has entered, or the group has left `last_id` and entries from the offset `at` on are pending for its members.
         """
 
     async def read_pending(

@@ -6,7 +6,7 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 
 import hiredis
 
@@ -29,6 +29,7 @@ from headrace.topics.native import (
     Extent,
     GroupGone,
     GroupLag,
+    GroupPassed,
     NativeRead,
     NativeStream,
     NotAStream,
@@ -126,12 +127,13 @@ class RedisNative:
         return (await self._extent(stream))[0]
 
     async def _extent(self, stream: NativeStream) -> tuple[Extent, native.StreamInfo, native.State]:
+        asked = monotonic()
         reply = await self._run("extent", [stream.key, state_of(stream.key)])
         length, last, first, added, *state = reply
         info = native.StreamInfo(int(length), last, first, int(added))
         kept = native.State.read(state)
         start, end = native.extent(info, kept, stream.bits)
-        return Extent(start, end, info.added, info.length), info, kept
+        return Extent(start, end, info.added, info.length, asked), info, kept
 
     def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
         """Append the records of a checked batch, one entry each, all or none; `done` as of `append`.
@@ -189,15 +191,30 @@ class RedisNative:
         entries, more = await self._run("read", [stream.key], command, first, last, _MOST_ENTRIES, limit)
         return entries if command == "XRANGE" else entries[::-1], bool(more)
 
-    async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
+    async def read_new(
+        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+    ) -> NativeRead:
         """Entries that nobody in the group was given yet, which from now on are pending for `member`.
 
-        They are about `limit` bytes, and one may come whose size was not known before; at most `count`.
+        They are about `limit` bytes, and one may come whose size was not known before.
+
+        Args:
+            stream: the partition.
+            group: the group.
+            member: who is given them.
+            count: how many at most.
+            limit: bytes.
+            last_id: the group's last delivered id, as `enter` or the last read has left it.
+            at: the first offset that the member was not given.
 
         Raises:
             GroupGone: there is no such group.
+            GroupPassed: the member is not the one that entered last, or entries from `at` on were taken for a member
+                meanwhile; nothing was read.
         """
-        return await self._read(stream, self._read_group(stream, group, member, ">", count, limit), limit, group)
+        standing = (last_id, native.id_before(at, stream.bits))
+        reading = self._read_group(stream, group, member, ">", count, limit, *standing)
+        return await self._read(stream, reading, limit, group)
 
     async def read_pending(
         self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
@@ -208,15 +225,18 @@ class RedisNative:
         return await self._read(stream, reading, limit, group, before)
 
     async def _read_group(
-        self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int
+        self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int, *standing: str
     ) -> tuple[Reply, bool]:
         most = min(count, _MOST_ENTRIES)
-        keys = [stream.key, state_of(stream.key)]
         reply = await self._scripts.call(
-            "native_read_group", keys, self._fence.number, group, member, after, most, limit
+            "native_read_group", self._keys_of(stream), self._fence.number, group, member, after, most, limit, *standing
         )
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOGROUP"):
-            raise GroupGone(str(reply))
+        if isinstance(reply, hiredis.ReplyError):
+            word = str(reply).partition(" ")[0]
+            if word == "NOGROUP":
+                raise GroupGone(str(reply))
+            if word == "PASSED":
+                raise GroupPassed(str(reply))
         entries, more = checked(reply)
         return entries, bool(more)
 
@@ -245,6 +265,7 @@ class RedisNative:
             first=native.offset_at(entries[0][0], stream.bits) if entries else 0,
             following=native.offset_after(entries[-1][0], stream.bits) if entries else 0,
             extent=extent,
+            last_id=entries[-1][0].decode() if entries else "",
         )
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:

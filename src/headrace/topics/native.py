@@ -3,6 +3,8 @@
 Offsets all over: how they are entry ids is the layout's business.
 """
 
+import math
+
 import msgspec
 
 from headrace.topics.errors import StorageUnavailable
@@ -17,6 +19,10 @@ _DEFAULT_BITS = 10
 
 class GroupGone(Exception):
     """The Redis consumer group is not there: destroyed by somebody, or lost with its stream."""
+
+
+class GroupPassed(Exception):
+    """Another broker has read for the group: the member has to enter again before it is given new entries."""
 
 
 class NotAStream(StorageUnavailable):
@@ -38,6 +44,8 @@ class Extent(msgspec.Struct, frozen=True):
     added: int = 0
     """Entries ever added."""
     length: int = 0
+    asked: float = math.inf
+    """When Redis was asked (`time.monotonic`): an answer that came before then is no newer than this one."""
 
 
 class NativeRead(msgspec.Struct, frozen=True):
@@ -56,6 +64,8 @@ class NativeRead(msgspec.Struct, frozen=True):
     """The first offset behind all entries. 0 when there are none."""
     extent: Extent
     """As it was right after the read."""
+    last_id: str = ""
+    """The id of the last entry; empty when there are none."""
 
 
 class Entered(msgspec.Struct, frozen=True):

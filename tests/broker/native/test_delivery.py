@@ -12,7 +12,7 @@ from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import StoredBatch
-from headrace.topics.native import Entered, Extent, GroupGone, NativeRead, NativeStream
+from headrace.topics.native import Entered, Extent, GroupGone, GroupPassed, NativeRead, NativeStream
 
 BITS = 10
 LARGE = 300_000
@@ -46,6 +46,7 @@ class Stream:
             first=taken[0] if taken else 0,
             following=taken[-1] + 1 if taken else 0,
             extent=self._extent(),
+            last_id=str(taken[-1]) if taken else "",
         )
 
     def _asked(self, name: str) -> None:
@@ -59,8 +60,12 @@ class Stream:
             [each for each in self.entries if offset <= each and (before is None or each < before)], limit
         )
 
-    async def read_new(self, stream: NativeStream, group: str, member: str, count: int, limit: int) -> NativeRead:
+    async def read_new(
+        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+    ) -> NativeRead:
         self._asked("new")
+        if last_id != str(self.last) and any(at <= each <= self.last for each in self.pending):
+            raise GroupPassed
         found = self._found([each for each in self.entries if each > self.last][:count], limit)
         for each in found.batches:
             self.pending[each.base_offset] = member

@@ -10,6 +10,10 @@ A fetch offset is one of three things:
   for the member, then `>`;
 - anything else: a seek. It is read without the group (XRANGE), whose position stays until a commit moves it. A seek
   back ends where the group's next begins.
+
+While a partition and its group change hands two brokers may read for it, each for the member's fetch that it has: the
+old one for a fetch that waits there still, whose answer the client throws away. What it took is pending and was given
+to nobody, so before each read of new entries Redis says whether that has happened.
 """
 
 import asyncio
@@ -22,7 +26,7 @@ from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
-from headrace.topics.native import GroupGone, NativeRead
+from headrace.topics.native import GroupGone, GroupPassed, NativeRead
 
 _TRIES = 2
 
@@ -82,6 +86,8 @@ class Delivery:
         self._next = -1
         self._given_until = 0
         """Where begins what nobody was given yet: the group may have been set back, with entries behind pending."""
+        self._last_id = ""
+        """The group's last delivered id, as it was left from here."""
         self._pending = 0
         self._back = False
         self._stale = False
@@ -218,7 +224,7 @@ class Delivery:
         self._kept.clear()
         self._back = False
         self._start = self._answered = self._next = offset
-        self.member, self._pending = member, entered.pending
+        self.member, self._pending, self._last_id = member, entered.pending, entered.last_id
         if offset >= entered.next_offset:
             gap = await partition.native.is_gap(partition.place, entered.last_id, offset)
             self.mode = Mode.NEW if gap else Mode.SEEK
@@ -243,26 +249,38 @@ class Delivery:
 
     async def _fill(self, member: str, limit: int) -> bool:
         """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
-        while self.mode is Mode.PENDING:
-            read = await self.partition.native.read_pending(
-                self.partition.place, self.group, member, self._next, limit, self._given_until
-            )
-            limit -= self._keep(read)
-            if not read.more:
-                self.mode = Mode.NEW
-            if limit <= 0:
-                return True
+        native, place = self.partition.native, self.partition.place
         while limit > 0:
+            if self.mode is Mode.PENDING:
+                read = await native.read_pending(place, self.group, member, self._next, limit, self._given_until)
+                limit -= self._keep(read)
+                if not read.more:
+                    self.mode = Mode.NEW
+                continue
             room = self._most_pending - self._pending
             if room <= 0:
                 self.mode = Mode.SEEK
                 return bool(self._kept)
-            read = await self.partition.native.read_new(self.partition.place, self.group, member, room, limit)
+            try:
+                read = await native.read_new(
+                    place, self.group, member, room, limit, last_id=self._last_id, at=self._next
+                )
+            except GroupPassed:
+                await self._catch_up(member)
+                continue
             self._pending += read.entries
+            self._last_id = read.last_id or self._last_id
             limit -= self._keep_new(read)
             if not read.more:
                 break
         return True
+
+    async def _catch_up(self, member: str) -> None:
+        """Another broker took entries behind what is kept: they are pending, and come before what is new."""
+        partition = self.partition
+        entered = await partition.native.enter(partition.place, self.group, member, self._next)
+        self._pending, self._last_id, self._given_until = entered.pending, entered.last_id, entered.next_offset
+        self.mode = Mode.PENDING
 
     def _keep_new(self, read: NativeRead) -> int:
         """Keep entries that nobody had yet, unless others before them are missing; how many bytes."""

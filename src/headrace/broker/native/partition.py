@@ -7,6 +7,7 @@ tells of every new entry. What is read comes with where the log starts and ends,
 import asyncio
 from collections import deque
 from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
 import structlog
@@ -60,6 +61,8 @@ class NativePartition:
         """Entries met that no offset stands for."""
         self._last_unfit = (-1, -1)
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
+        self._heard = monotonic()
+        """When the newest of them was heard of."""
         self._looking: asyncio.Task[None] | None = None
         self._rearm: asyncio.TimerHandle | None = None
         self._watch_stream()
@@ -110,6 +113,9 @@ class NativePartition:
     def learn(self, extent: Extent) -> None:
         """Take over where Redis says the log starts and ends; it may come back with less than it had."""
         if self._marks and extent.added < self._marks[-1].added:
+            if extent.asked <= self._heard:
+                # Overtaken by an answer that was asked for later: what was known already proves that it is old.
+                return
             self._marks.clear()
             self.log_end = 0
             _log.warning(
@@ -120,6 +126,7 @@ class NativePartition:
             )
         if not self._marks or extent.log_end > self._marks[-1].end:
             self._marks.append(_Mark(extent.log_end, extent.added))
+            self._heard = monotonic()
         self.log_start = extent.log_start
         # Redis may have told of entries elsewhere that came after this answer was made.
         self._reaches(extent.log_end)
@@ -301,6 +308,10 @@ class NativePartition:
 
     def check_end(self) -> None:
         """Redis knows it."""
+
+    async def ask_end(self) -> None:
+        """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
+        self.learn(await self.native.extent(self.place))
 
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing, as far as it was heard."""

@@ -54,14 +54,16 @@ async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> Of
         topics=[
             Topic(
                 topic=topic.topic,
-                partitions=[_end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)],
+                partitions=[
+                    await _end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)
+                ],
             )
             async for topic in pace.each(request.topics)
         ]
     )
 
 
-def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> Partition:
+async def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> Partition:
     try:
         partition = broker.topics.partition(topic, asked.partition)
         partition.check_led()
@@ -69,6 +71,8 @@ def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetFo
         if known >= 0 and known != partition.leader_epoch:
             code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
+        # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
+        await partition.ask_end()
         epoch, end = partition.end_of_epoch(asked.leader_epoch)
     except (TopicError, RequestError) as error:
         return Partition(partition=asked.partition, error_code=code_of(error))

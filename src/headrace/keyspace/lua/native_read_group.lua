@@ -1,10 +1,16 @@
 #!lua flags=allow-oom
 -- Entries for a member of a Redis consumer group, as many as fit so many bytes.
--- KEYS: stream, state
+-- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, '>' for entries nobody was given yet or the id behind which to look among those
---       pending for the member, most entries, most bytes
+--       pending for the member, most entries, most bytes; for '>' also the group's last delivered id as the caller has
+--       left it, and the id just before the first entry that the member was not given
 -- Answer: entries (without fields where they were removed), the last few may be too large; 1 if there may be more.
---         Errors: FENCED, NOGROUP, WRONGTYPE.
+--         Errors: FENCED, PASSED, NOGROUP, WRONGTYPE.
+--
+-- PASSED: the member has to enter again, since another broker has read for the group: the member's place was taken, or
+-- entries were for a member that this caller has not been given. Both read for a moment while the partition and its
+-- group change hands, and what one took and nobody got must not be left out by the other. What a Redis program in the
+-- group was given is the program's.
 --
 -- What XREADGROUP gives is pending from then on and has to be answered, however large it is: so a few at a time.
 local epoch = redis.call('HGET', KEYS[2], 'e')
@@ -12,6 +18,31 @@ if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 local group, member, after, most, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+if after == '>' then
+  local last
+  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
+  for _, info in ipairs(groups.err and {} or groups) do
+    local facts = {}
+    for place = 1, #info, 2 do
+      facts[info[place]] = info[place + 1]
+    end
+    if facts['name'] == group then
+      last = facts['last-delivered-id']
+    end
+  end
+  if last then
+    local known, entered = redis.call('HGET', KEYS[3], group), false
+    for _, each in ipairs(known and cjson.decode(known) or {}) do
+      entered = entered or each == member
+      if last ~= ARGV[7] and #redis.call('XPENDING', KEYS[1], group, '(' .. ARGV[8], last, 1, each) > 0 then
+        return redis.error_reply('PASSED entries behind ' .. ARGV[8] .. ' were taken for ' .. each)
+      end
+    end
+    if not entered then
+      return redis.error_reply('PASSED ' .. member .. ' is not among the members any more')
+    end
+  end
+end
 local found, step, largest = {}, 1, 1
 while #found < most and room > 0 do
   local asked = math.min(step, most - #found)

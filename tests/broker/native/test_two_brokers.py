@@ -1,0 +1,99 @@
+"""Two brokers that read for one group's member at once, over a real Redis: while a partition changes hands."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from tests.harness.redis import RedisServer
+
+from headrace.broker.budget import ReadBudget
+from headrace.broker.native.delivery import Delivery
+from headrace.broker.native.partition import NativePartition
+from headrace.keyspace.native import offset_of
+from headrace.records.walk import records
+from headrace.store.storage import RedisStorage
+from headrace.topics.native import NativeStream
+
+OpenStorage = Callable[..., Awaitable[RedisStorage]]
+KEY, GROUP = "plain", "group"
+STREAM = NativeStream(KEY, 10)
+ALL = 1 << 20
+
+
+@pytest.fixture
+def raw(any_redis: RedisServer) -> Iterator[Any]:
+    """A Redis program."""
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        yield link
+
+
+class Reading:
+    """One broker's reading for the group's members."""
+
+    def __init__(self, partition: NativePartition) -> None:
+        self.committed: int | None = None
+        self._partition = partition
+        self._delivery = Delivery(GROUP, partition, lambda: self.committed, lambda: None, 100_000, ReadBudget(1 << 24))
+
+    @classmethod
+    async def over(cls, storage: RedisStorage) -> "Reading":
+        extent = await storage.native.open(STREAM)
+        return cls(NativePartition("t", 0, STREAM, extent, storage.native))
+
+    async def read(self, offset: int, limit: int = ALL, member: str = "m") -> list[int]:
+        chunks, _ = await self._delivery.read(member, offset, limit)
+        return [record.offset for chunk in chunks for record in records(chunk, int.from_bytes(bytes(chunk[:8]), "big"))]
+
+    def close(self) -> None:
+        self._partition.close()
+
+
+@pytest.fixture
+async def brokers(open_storage: OpenStorage) -> Any:
+    """Two of them."""
+    storage = await open_storage()
+    found = [await Reading.over(storage) for _ in range(2)]
+    yield found
+    for each in found:
+        each.close()
+
+
+def add(raw: Any, count: int) -> list[int]:
+    """More entries; their offsets."""
+    return [offset_of(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("old_member", ["m", "left"])
+async def test_what_one_took_and_nobody_was_given_is_not_left_out_by_the_other(
+    raw: Any, brokers: list[Reading], old_member: str
+) -> None:
+    """The old broker has a fetch that waits there still; its answer is thrown away, since the client has moved on."""
+    old, new = brokers
+    first = add(raw, 3)
+    assert await old.read(0, member=old_member) == first
+    at = first[-1] + 1
+    assert await old.read(at, member=old_member) == []
+    old.committed = new.committed = at
+    assert raw.xack(KEY, GROUP, *(raw.xrange(KEY)[n][0] for n in range(3))) == 3
+    assert await new.read(at) == [], "here everything up to now was given"
+    taken = add(raw, 1_298)
+    lost: list[int] = []
+    while part := await old.read(lost[-1] + 1 if lost else at, member=old_member):
+        lost += part
+    assert lost == taken
+    later = add(raw, 10)
+    seen: list[int] = []
+    while part := await new.read(seen[-1] + 1 if seen else at):
+        seen += part
+    assert seen == taken + later
+
+
+async def test_what_a_program_of_the_group_was_given_is_its_own(raw: Any, brokers: list[Reading]) -> None:
+    reader = brokers[0]
+    first = add(raw, 3)
+    assert await reader.read(0) == first
+    add(raw, 5)
+    assert len(raw.xreadgroup(GROUP, "program", {KEY: ">"})[0][1]) == 5
+    later = add(raw, 2)
+    assert await reader.read(first[-1] + 1) == later
