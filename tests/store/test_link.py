@@ -10,7 +10,7 @@ import redis
 from tests.harness.redis import RedisServer, debian_redis_program, valkey_program
 
 from headrace.store.connection import Connection
-from headrace.store.link import InPlace, Link, Reply, encode
+from headrace.store.link import InPlace, Link, Read, Reply, encode
 from headrace.topics.errors import StorageUnavailable
 
 _BATCH = b"$200000\r\n" + b"x" * 200_000 + b"\r\n"
@@ -108,6 +108,15 @@ async def test_an_answer_behind_a_large_one_waits_for_a_proof(asking: _Asking) -
     assert asking.pings == 1
 
 
+async def test_whoever_only_reads_never_waits(asking: _Asking) -> None:
+    told: list[Reply] = []
+    for _ in range(2):
+        asking.link.send([encode(["read"])], Read(told.append))
+    await asking.comes(_BATCH + _BATCH)
+    assert told == [_BATCH[9:-2]] * 2
+    assert asking.pings == 0
+
+
 async def test_whoever_comes_behind_those_that_wait_keeps_the_order(asking: _Asking) -> None:
     asking.ask("read", in_place=True)
     asking.ask("first")
@@ -138,15 +147,20 @@ async def test_a_proof_that_is_early_itself_is_one_all_the_same(asking: _Asking)
     assert [name for name, _ in asking.told[3:]] == ["second"]
 
 
-async def test_a_file_that_cannot_be_written_ends_the_connection(asking: _Asking) -> None:
+async def test_what_a_file_that_cannot_be_written_may_lack_is_in_doubt(asking: _Asking) -> None:
+    """A full disk; whoever only reads is served all the same."""
     asking.ask("read", in_place=True)
     asking.ask("write")
-    asking.ask("later")
     await asking.comes(_BATCH + b":1\r\n")
-    await asking.comes(b":2\r\n-MISCONF Errors writing to the AOF file: No space left on device\r\n")
-    assert asking.wire.aborted
-    asking.link.connection_lost(None)
-    assert asking.told[1:] == [("write", StorageUnavailable), ("later", StorageUnavailable)]
+    asking.ask("read", in_place=True)
+    asking.ask("refused")
+    await asking.comes(b"-MISCONF Errors writing to the AOF file: No space left on device\r\n" + _BATCH)
+    assert asking.told[1] == ("write", StorageUnavailable)
+    assert [name for name, _ in asking.told] == ["read", "write", "read"]
+    await asking.comes(b"-MISCONF Errors writing to the AOF file: No space left on device\r\n")
+    assert asking.told[3:] == [("refused", hiredis.ReplyError)]
+    assert asking.pings == 1
+    assert not asking.wire.aborted
 
 
 async def test_other_refusals_of_the_ping_are_proofs(asking: _Asking) -> None:

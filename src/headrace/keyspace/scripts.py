@@ -14,6 +14,11 @@ class Script(msgspec.Struct, frozen=True):
     text: str
     sha: str
 
+    @property
+    def reads(self) -> bool:
+        """Whether it only reads, as its first line says."""
+        return self.text.startswith("#!lua flags=no-writes")
+
 
 @cache
 def scripts() -> dict[str, Script]:

@@ -12,8 +12,8 @@ in a later turn of Redis' loop, and each turn begins with the file.
 STEP = 16 << 10
 """An answer that comes behind more than three such steps may have left early: Redis sends at most 64 KiB at a time
 (NET_MAX_WRITES_PER_EVENT), and sockets take as much."""
-ANSWER = 512
-"""Bytes counted for each answer beside its own: a unix socket's room is of memory."""
+ANSWER = 192
+"""Bytes counted for each answer beside its own: a unix socket has room for 277 that were written one by one."""
 
 
 class Backlog:
@@ -50,3 +50,7 @@ class Backlog:
             self._weight += ANSWER * answers
             self._older = max(0, self._older - answers)
             self.early = max(0, self.early - answers)
+
+    def forget(self) -> None:
+        """Nobody waits: whatever is sent from now on has nothing before it."""
+        self._weight = self._before = self._older = self.early = 0

@@ -13,7 +13,7 @@ import hiredis
 import structlog
 
 from headrace.store.errors import unusable
-from headrace.store.link import Callback, Chunk, InPlace, Link, Reply, encode, settler
+from headrace.store.link import Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
 from headrace.store.standing import Standing
 from headrace.store.target import Target
 from headrace.topics.errors import StorageUnavailable
@@ -34,6 +34,7 @@ class Call(NamedTuple):
 
     arguments: tuple[str | bytes | int, ...]
     in_place: bool
+    reads: bool
 
 
 def _ignore(_reply: Reply) -> None:
@@ -247,18 +248,19 @@ class Connection:
         else:
             link.send_several(chunks, callbacks)
 
-    async def call(self, *arguments: str | bytes | int, in_place: bool = False) -> Reply:
+    async def call(self, *arguments: str | bytes | int, in_place: bool = False, reads: bool = False) -> Reply:
         """Send a command and wait for its answer; a `hiredis.ReplyError` is returned, not raised.
 
         Args:
             arguments: of the command.
             in_place: large values in the answer may come as writable views of the memory that they were received in,
-                the caller's own; else all are bytes.
+                the caller's own; else all are bytes. It only reads.
+            reads: it only reads, so that its answer acknowledges nothing.
 
         Raises:
             StorageUnavailable: there is no connection, or it was lost before the answer.
         """
-        call = Call(arguments, in_place)
+        call = Call(arguments, in_place, reads)
         reply = await self.ask(call)
         if self.redirected is not None and self.is_redirection(reply):
             return await self.redirected(str(reply), call)
@@ -276,7 +278,7 @@ class Connection:
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         settle = settler(answer)
-        callback = InPlace(settle) if call.in_place else settle
+        callback = InPlace(settle) if call.in_place else Read(settle) if call.reads else settle
         if asking:
             self.send_several([_ASKING, encode(call.arguments)], [_ignore, callback])
         else:

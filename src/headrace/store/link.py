@@ -60,8 +60,8 @@ class Owner(Protocol):
         """A link ends."""
 
 
-class InPlace:
-    """The callback of a request whose answer need not be copied out of the memory it is received in."""
+class Read:
+    """The callback of a request that only reads: its answer acknowledges nothing."""
 
     __slots__ = ("_callback",)
 
@@ -71,6 +71,12 @@ class InPlace:
     def __call__(self, reply: Reply) -> None:
         """Hand it on."""
         self._callback(reply)
+
+
+class InPlace(Read):
+    """One whose answer need not be copied out of the memory it is received in, either."""
+
+    __slots__ = ()
 
 
 class _Held(NamedTuple):
@@ -175,29 +181,34 @@ class Link(asyncio.BufferedProtocol):
             self.reject(f"Redis sent something that is no answer: {error}")
         except IndexError:
             self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
-        backlog.answered(answers, nbytes)
+        if waiting:
+            backlog.answered(answers, nbytes)
+        else:
+            backlog.forget()
         if held and not self._proving:
             self._proving = len(held)
             self.send([_PING], self._proved)
 
     def _hold(self, callback: Callback, reply: Reply, early: bool) -> None:
-        """Keep an answer back until it is proven, but for what was only read."""
-        if type(callback) is InPlace or callback == self._proved:
+        """Keep an answer back until it is proven, but for what was only read, and refusals behind nothing."""
+        acknowledges = early and not isinstance(reply, hiredis.ReplyError)
+        if isinstance(callback, Read) or callback == self._proved or not (acknowledges or self._held):
             _tell(callback, reply)
         else:
-            self._held.append(_Held(callback, reply, early))
+            self._held.append(_Held(callback, reply, acknowledges))
 
     def _proved(self, reply: Reply) -> None:
         """Redis has answered a PING that was sent after the answers held back by then."""
         proven, self._proving = self._proving, 0
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_UNWRITTEN):
-            self.reject("its append-only file cannot be written")
-        elif not isinstance(reply, StorageUnavailable):
-            held = self._held
-            while held and (proven > 0 or not held[0].early):
-                proven -= 1
-                first = held.popleft()
-                _tell(first.callback, first.reply)
+        if isinstance(reply, StorageUnavailable):
+            return
+        unwritten = isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_UNWRITTEN)
+        held = self._held
+        while held and (proven > 0 or not held[0].early):
+            proven -= 1
+            first = held.popleft()
+            doubt = unwritten and first.early
+            _tell(first.callback, StorageUnavailable(f"Redis may not have kept it: {reply}") if doubt else first.reply)
 
     def reject(self, reason: str) -> None:
         """Give the connection up: what comes over it from now on reaches nobody."""

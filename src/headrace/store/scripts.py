@@ -36,7 +36,8 @@ class Scripts:
         if self._disk is not None and name in _GROWING and not self._disk.has_room(0):
             raise StorageFull(NEARLY_FULL)
         connection = self.shards.at(keys[0])
-        reply = await connection.call("EVALSHA", script(name).sha, len(keys), *keys, *arguments)
+        asked = script(name)
+        reply = await connection.call("EVALSHA", asked.sha, len(keys), *keys, *arguments, reads=asked.reads)
         if self._disk is not None and name in _PROVEN and self._disk.low():
             checked(await connection.call("PING"))
         return reply
