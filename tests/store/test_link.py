@@ -72,7 +72,7 @@ class _Asking:
             room = self.link.get_buffer(-1)
             count = min(len(room), len(data))
             room[:count] = data[:count]
-            room.release()
+            del room
             self.link.buffer_updated(count)
             data = data[count:]
         await asyncio.sleep(0)
