@@ -53,7 +53,7 @@ class Wire:
         assert len(commands) == len(callbacks)
         self.sent.append((commands, callbacks))
 
-    async def call(self, *arguments: str | bytes | int) -> Any:
+    async def call(self, *arguments: str | bytes | int, reads: bool = False) -> Any:
         """Raises an answer that is StorageUnavailable, as the real one does."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send([encode(arguments)], lambda reply: None if answer.done() else answer.set_result(reply))
