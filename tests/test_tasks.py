@@ -1,7 +1,8 @@
 import asyncio
 import contextlib
+import inspect
 
-from headrace.tasks import end
+from headrace.tasks import close_with, end
 
 
 async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -26,3 +27,17 @@ async def test_a_task_that_ended_already_is_no_trouble() -> None:
     task = asyncio.create_task(asyncio.sleep(0))
     await task
     await end(task)
+
+
+async def test_what_a_task_was_to_await_is_closed_when_it_never_began() -> None:
+    awaited = asyncio.sleep(0)
+
+    async def begin() -> None:
+        await awaited
+
+    task = asyncio.create_task(begin())
+    close_with(task, awaited)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert inspect.getcoroutinestate(awaited) == inspect.CORO_CLOSED

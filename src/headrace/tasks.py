@@ -1,12 +1,14 @@
-"""Ending background tasks that speak to Redis."""
+"""How tasks end, and what ends with them."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 _AGAIN_S = 0.1
 
 
 async def end(task: "asyncio.Task[None]") -> None:
-    """Cancel a task and wait until it has ended, however it ends.
+    """Cancel a background task that speaks to Redis, and wait until it has ended, however it ends.
 
     It may take more than one cancellation: redis-py sends through `asyncio.wait_for`, which in Python 3.11 swallows one
     that comes as the sending is done.
@@ -14,3 +16,11 @@ async def end(task: "asyncio.Task[None]") -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_AGAIN_S)
+
+
+def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> None:
+    """Close what a task is to await when the task ends: one that is cancelled before its first step awaits nothing.
+
+    Python would warn of a coroutine that was never awaited, whenever it finds it.
+    """
+    task.add_done_callback(lambda _: awaited.close())

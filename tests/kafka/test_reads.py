@@ -1,6 +1,8 @@
 """What one read of a socket brings is answered together: the connection over a storage that answers when told to."""
 
 import asyncio
+import gc
+import warnings
 from typing import Any, cast
 
 import pytest
@@ -14,6 +16,7 @@ from headrace.kafka.codec.headers import encode_request_header
 from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
 from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
+from headrace.quotas.entities import Entity, Key
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append
 
@@ -255,6 +258,22 @@ async def test_what_depends_on_an_append_follows_it(client: Client) -> None:
     assert [number for written in client.transport.answers for number in written] == [1, 2, 3]
     assert client.storage.ends == {"t-0": 2}
     assert client.transport.reading
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_a_client_that_is_gone_before_its_request_is_begun_leaves_nothing_behind(
+    client: Client, limited: bool
+) -> None:
+    if limited:
+        client.listener.broker.quotas.take({Entity((("user", None),)): {Key.REQUESTS: 100.0}})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        client.read(frame(ListGroupsRequest(), 4, 1))
+        client.connection.connection_lost(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []
 
 
 async def test_answers_that_come_later_leave_in_order_and_together(client: Client) -> None:

@@ -29,6 +29,7 @@ from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
+from headrace.tasks import close_with
 
 if TYPE_CHECKING:
     from headrace.broker.authorizing import Grants
@@ -330,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         if account is not None:
             account.pause()
         if later is not None:
-            self._keep(self._complete(later if account is None else counted(later, account), exchange))
+            close_with(self._keep(self._complete(later, exchange)), later)
 
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -397,18 +398,20 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
         self._read_on()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that ends with the connection."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
         # Whatever is logged on behalf of this request says whose it is.
         who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
         bind_contextvars(client=self.client_host, client_id=exchange.client_id, **who)
+        account = exchange.account
         try:
-            response = await later
+            response = await (later if account is None else counted(later, account))
             if not self._closed and response is not None:
                 await exchange.answer_in_pieces(response)
         except Exception:

@@ -21,6 +21,7 @@ from headrace.oci.resources.records import (
     WorkRequestRecord,
 )
 from headrace.oci.settings import OciSettings
+from headrace.tasks import close_with
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -87,7 +88,9 @@ class Documents:
             async with self._changes:
                 return await change
 
-        return await asyncio.shield(asyncio.ensure_future(run()))
+        making = asyncio.ensure_future(run())
+        close_with(making, change)
+        return await asyncio.shield(making)
 
     async def save(self, changes: Changes) -> None:
         """Store all changes at once, then make them in memory. Nothing has changed there when it raises."""
