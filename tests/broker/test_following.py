@@ -1,7 +1,7 @@
 """What other brokers have told is taken over before somebody who has to know it goes on."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ class Changes:
         self.may_read = asyncio.Event()
         self.looks = 0
         self.away = False
+        self.stored: dict[str, Leader] = {}
 
     def tell(self, leader: Leader) -> None:
         self.change("leaders", f"{STREAM} {leader.text}")
@@ -35,8 +36,15 @@ class Changes:
 
     async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
         await self.may_read.wait()
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
         await asyncio.sleep(0)
         return self.told[int(after.partition("-")[0]) :]
+
+    async def leaders(self) -> dict[str, Leader]:
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
+        return dict(self.stored)
 
     async def last_change(self) -> str:
         self.looks += 1
@@ -46,6 +54,11 @@ class Changes:
         return self.told[-1][0] if self.told else "0-0"
 
 
+class _Clusters(SimpleNamespace):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
 class Site:
     """A follower over such changes, and what it has learnt."""
 
@@ -53,7 +66,16 @@ class Site:
         self.redis = Changes()
         self.learnt: dict[str, Leader] = {}
         self.ownership = Ownership(1)
-        clusters: Any = SimpleNamespace(learn_leaders=self.learnt.update, ownership=self.ownership)
+        self.told_again: list[dict[str, Leader]] = []
+        loaded = SimpleNamespace(load=lambda: asyncio.sleep(0))
+        clusters: Any = _Clusters(
+            access=loaded,
+            quotas=loaded,
+            refresh_clusters=loaded.load,
+            learn_leaders=self.learnt.update,
+            tell_again=self.told_again.append,
+            ownership=self.ownership,
+        )
         storage: Any = self.redis
         self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
         self.follower.start("0-0")
@@ -124,3 +146,19 @@ async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_
     await site.follower.current()
     assert site.redis.looks == 2
     assert site.learnt == {}
+
+
+async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_away(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told last may be lost with the primary that had it; what is left says what is missing."""
+    monkeypatch.setattr(following, "_AGAIN_S", 0)
+    site.redis.stored = {STREAM: Leader(10, 2)}
+    site.redis.away = True
+    site.redis.may_read.set()
+    await _some_turns()
+    assert site.told_again == []
+    site.redis.away = False
+    await _some_turns()
+    assert site.told_again == [{STREAM: Leader(10, 2)}]
+    assert site.learnt == {STREAM: Leader(10, 2)}

@@ -9,9 +9,11 @@ import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.clusters import Clusters
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
+from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
@@ -44,6 +46,13 @@ class OneBroker:
     async def _publish(self, leaders: Mapping[str, Leader]) -> None:
         self.told |= leaders
 
+    async def has_told(self) -> None:
+        for _ in range(1_000):
+            if self.told:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it has told nothing")
+
     async def join(self, number: int, nodes: tuple[int, ...]) -> None:
         await self.storage.topics.create(TOPIC)
         self._adopt(number, nodes)
@@ -60,7 +69,7 @@ class OneBroker:
     def hear(self, leader: Leader) -> Leader:
         """Whom it names after it has been told of a leader."""
         if self.leaders.learn({STREAM: leader}):
-            self.leading.point(self.log)
+            self.leading.hear(TOPIC, self.log)
         return self.log.named
 
 
@@ -131,6 +140,100 @@ async def test_a_log_that_another_broker_has_opened_since_is_opened_anew() -> No
     again = broker.told[STREAM]
     assert again > (first.epoch + 1, 1)
     assert broker.hear(again) == again
+
+
+async def test_a_log_that_another_broker_is_told_to_have_opened_is_opened_anew() -> None:
+    """It is told after this broker went by the next view: what this one knows of the log may be old."""
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    await broker.has_told()
+    first = broker.told.pop(STREAM)
+    broker.hear(first)
+    # By view 3, which this broker has not seen, the log was 2's.
+    await broker.storage.logs.open(STREAM, lambda _: None, view=3)
+    broker.go_by(4, WITHOUT_2)
+    assert broker.log.leader_epoch == first.epoch
+    broker.hear(Leader(first.epoch + 1, 2))
+    await broker.has_told()
+    again = broker.told[STREAM]
+    assert again > (first.epoch + 1, 1)
+    assert broker.hear(again) == again
+
+
+async def test_whoever_has_opened_a_log_by_a_view_that_is_on_its_way_here_has_it() -> None:
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    await broker.has_told()
+    first = broker.told[STREAM]
+    broker.hear(first)
+    broker.ownership.told = 3
+    assert broker.hear(Leader(first.epoch + 1, 3)) == (first.epoch + 1, 3)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert broker.log.leader_epoch == first.epoch, "its opening would be refused"
+
+
+async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    await broker.has_told()
+    told = dict(broker.told)
+    broker.told.clear()
+    broker.leading.tell_again([broker.log], told)
+    await asyncio.sleep(0)
+    assert broker.told == {}
+    for lost in ({}, {STREAM: Leader(told[STREAM].epoch - 1, 2)}):
+        broker.leading.tell_again([broker.log], lost)
+        await broker.has_told()
+        assert broker.told == told
+        broker.told.clear()
+    broker.go_by(3, ALL)
+    broker.leading.tell_again([broker.log], {})
+    await asyncio.sleep(0)
+    assert broker.told == {}, "it is another broker's"
+
+
+async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
+    broker = OneBroker(1)
+    await broker.storage.topics.create(TOPIC)
+    broker.go_by(2, WITHOUT_2)
+    storage: Any = broker.storage
+    clusters = Clusters(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda *_: STREAM,
+        ownership=broker.ownership,
+        leaders=broker.leaders,
+    )
+    await clusters.start()
+    await broker.has_told()
+    first = broker.told.pop(STREAM)
+    clusters.tell_again({})
+    await broker.has_told()
+    assert broker.told.pop(STREAM) == first
+    clusters.learn_leaders({STREAM: first})
+    clusters.learn_leaders({STREAM: Leader(first.epoch + 1, 3)})
+    await broker.has_told()
+    assert broker.told[STREAM] > first
+    await clusters.default.topics.delete("t")
+    assert broker.leaders.known == {}
+    await clusters.stop()
+
+
+async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    await broker.has_told()
+    broker.hear(broker.told[STREAM])
+    broker.leaders.opened(broker.log)
+    broker.leaders.forget(TOPIC.streams)
+    assert broker.leaders.known == {}
+    broker.told.clear()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert broker.told == {}
 
 
 async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:

@@ -1,6 +1,7 @@
 """The view, heartbeats and changes: what the scripts keep, and what they refuse."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis.asyncio
@@ -12,6 +13,7 @@ from headrace.membership.participant import Proposal
 from headrace.membership.view import Member, View, joined, without
 from headrace.store.fence import Fence
 from headrace.store.membership import RedisMembership
+from headrace.topics.model import Topic
 
 KEYS = Keyspace()
 
@@ -78,3 +80,14 @@ async def test_changes_of_topics_are_told_where_there_is_a_view(open_storage: An
     found = [change for _, change in await beside.changes(last, 10)]
     assert [(each.kind, each.name) for each in found] == [("documents", "kind other"), ("leaders", "headrace:t:0 10:2")]
     assert await beside.leaders() == {"headrace:t:0": Leader(10, 2)}
+
+
+async def test_who_led_a_deleted_topic_is_not_kept(open_storage: Any, client: Any) -> None:
+    storage = await open_storage(1)
+    beside = RedisMembership(client, storage.fence)
+    streams = ("headrace:t:0@a", "headrace:t:1@a")
+    topic = Topic(name="t", id=UUID(int=1), streams=streams, config={}, created_ms=0)
+    await storage.topics.create(topic)
+    await beside.publish({stream: Leader(10, 2) for stream in (*streams, "headrace:other:0@b")})
+    await storage.topics.delete(topic)
+    assert await beside.leaders() == {"headrace:other:0@b": Leader(10, 2)}

@@ -160,7 +160,13 @@ class Clusters:
                 for live in broker.topics:
                     for partition in live.partitions:
                         if partition.stream in news:
-                            broker.topics.leading.point(partition)
+                            broker.topics.leading.hear(live.topic, partition)
+
+    def tell_again(self, told: Mapping[str, Leader]) -> None:
+        """Tell what this server has opened and Redis does not know any more, which has `told`."""
+        for _, broker in self:
+            for live in broker.topics:
+                broker.topics.leading.tell_again(live.partitions, told)
 
     async def stop(self) -> None:
         """Stop all of them."""
@@ -194,6 +200,7 @@ class Clusters:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        broker.topics.removed.append(lambda live: self.leaders.forget(live.topic.streams))
         broker.topics.partitions_elsewhere = lambda: sum(
             each.topics.partitions for other, each in self._brokers.items() if other != name
         )

@@ -59,8 +59,6 @@ class Follower:
         self._last = self._at_last_beat = "0-0"
         self._taken = "0-0"
         """The last change that all is loaded for."""
-        self._told_view = 0
-        """Number of the last view that has been told of."""
         self._everything = False
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
@@ -125,15 +123,13 @@ class Follower:
         try:
             async with asyncio.timeout(_CURRENT_S):
                 await self.catch_up()
-                if not self._goes_by_last_view():
-                    await self._clusters.ownership.until(self._goes_by_last_view)
+                ownership = self._clusters.ownership
+                if not ownership.is_current:
+                    await ownership.until(lambda: ownership.is_current)
         except (TopicError, TimeoutError) as error:
             _log.debug("changes cannot be looked for", reason=str(error))
         except Exception:  # whoever asks goes by what is known
             _log.exception("changes cannot be looked for")
-
-    def _goes_by_last_view(self) -> bool:
-        return (self._clusters.ownership.number or 0) >= self._told_view
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -167,7 +163,7 @@ class Follower:
         topics: dict[tuple[str, str], None] = {}
         for change in changes:
             if change.kind == "view":
-                self._told_view = int(change.name)
+                self._clusters.ownership.told = int(change.name)
                 self._view()
             elif change.kind == "topics":
                 topics[change.cluster, change.name] = None
@@ -193,6 +189,8 @@ class Follower:
         await self._clusters.refresh_clusters()
         for _, broker in self._clusters:
             await refresh_all(broker.topics)
-        self._clusters.learn_leaders(await self._storage.leaders())
+        told = await self._storage.leaders()
+        self._clusters.learn_leaders(told)
+        self._clusters.tell_again(told)
         await self._documents(frozenset())
         self._view()

@@ -375,11 +375,16 @@ class GroupTable:
         number = self.coordination.number
         assert number is not None
         stored = await self.storage.load_one(name, number)
-        named = {place.topic for place in stored.positions} | {section.topic for section in stored.balanced}
-        gone = [topic for topic in sorted(named) if not await self.coordination.has_topic(topic)]
-        if self.coordination.number != number or not self.coordination.owns(name):
-            # It may be another's by now; who still wants it takes it over by the present view.
-            raise StorageUnavailable("the view has changed")
+        try:
+            named = {place.topic for place in stored.positions} | {section.topic for section in stored.balanced}
+            gone = [topic for topic in sorted(named) if not await self.coordination.has_topic(topic)]
+            if self.coordination.number != number or not self.coordination.owns(name):
+                # It may be another's by now; who still wants it takes it over by the present view.
+                raise StorageUnavailable("the view has changed")
+        except TopicError:
+            # Its members' fetches would be taken for those of members here.
+            self.storage.forget(name)
+            raise
         if not is_nothing(stored):
             runner = self._runners[name] = Runner(stored, self)
             for topic in gone:

@@ -74,6 +74,12 @@ class Leaders:
         self.known |= news
         return news
 
+    def forget(self, streams: Iterable[str]) -> None:
+        """A topic is gone: nobody leads its logs."""
+        for stream in streams:
+            self.known.pop(stream, None)
+            self._due.pop(stream, None)
+
     def stop(self) -> None:
         """Tell nobody any more."""
         if self._publishing is not None:
@@ -117,6 +123,26 @@ class Leading:
                 self._assign(topic, partition)
             else:
                 self.point(partition)
+
+    def hear(self, topic: Topic, partition: Partition) -> None:
+        """A broker has told that it leads a partition.
+
+        Where this one has opened its log before by the same view, it was another's in a view that this one has not
+        seen: what it knows of the log may be old.
+        """
+        if self._ownership.shared and self._ownership.is_current:
+            self.adopt(topic, [partition])
+        else:
+            # The next view, which is on its way, says whose it is.
+            self.point(partition)
+
+    def tell_again(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
+        """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""
+        for log in partitions:
+            if not isinstance(log, LogPartition) or log.leader is not None or not log.is_led:
+                continue
+            if told.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
+                self._leaders.opened(log)
 
     def check_alone(self, what: str) -> None:
         """Raise InvalidConfig where there are other brokers, which would not hear of `what`."""

@@ -17,6 +17,8 @@ class Ownership:
         self._alive = frozenset([node_id])
         self.inside = True
         """Whether the view has this very server."""
+        self.told = 0
+        """The number of the last view that any broker has told of, as far as this one has heard."""
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.certain: Callable[[], bool] = lambda: True
         """Whether nobody can have missed this server by now."""
@@ -30,6 +32,11 @@ class Ownership:
     def shared(self) -> bool:
         """Whether there may be other brokers."""
         return self.view is not None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this server goes by the last view that it has heard of."""
+        return (self.number or 0) >= self.told
 
     @property
     def others(self) -> list[Member]:

@@ -119,6 +119,10 @@ class RedisTopics:
 
         for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
             await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
+        if streams:
+            # No other log ever has these keys, so it does not matter who says so.
+            leaders = self._keyspace.leaders
+            checked(await self._scripts.shards.at(leaders).call("HDEL", leaders, *streams))
 
     async def move(self, topic: Topic, source: Keyspace, target: Keyspace) -> None:
         """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
