@@ -76,7 +76,7 @@ async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
     log = storage.logs.logs[partition.stream].batches
     copies = b"".join((await partition.read_stored(0, 1 << 20))[0])
     log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]
-    partition._ahead.forget()
+    partition._reader._ahead.forget()
 
     chunks, size = await partition.read_stored(0, 1 << 20)
 

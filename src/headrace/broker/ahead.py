@@ -14,6 +14,8 @@ Read = Callable[[int, int], Coroutine[Any, Any, list[StoredBatch]]]
 class Ahead:
     """What comes behind the last read of one log."""
 
+    __slots__ = ("_ahead", "_read", "_reads")
+
     def __init__(self, reads: ReadBudget, read: Read) -> None:
         """Nothing has been read yet; `reads` bounds what all logs read ahead."""
         self._reads = reads

@@ -6,10 +6,10 @@ from headrace.broker import offsets
 from headrace.broker.cache import Buffer
 from headrace.broker.copied import have_come, not_known
 from headrace.broker.log import LogPartition
-from headrace.broker.partition import Watcher
+from headrace.broker.partition import Watcher, gone, outside
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.broker.reading import first_readable, fitting
-from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
@@ -78,11 +78,9 @@ class FollowedLog:
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange or UnknownTopic."""
         if self.deleted:
-            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+            raise gone(self)
         if offset < self.log_start or self.beyond(offset):
-            raise OffsetOutOfRange(
-                f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
-            )
+            raise outside(self, offset, self.log_start, self.log_end)
 
     def beyond(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is."""
@@ -118,8 +116,7 @@ class FollowedLog:
         """See `LogPartition.find_offset`."""
         if timestamp in (offsets.Special.LATEST, offsets.Special.MAX_TIMESTAMP):
             self.check_end()
-        found = await offsets.find(self._look, self, timestamp, opener, self._cold)
-        return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
+        return await offsets.find(self._look, self, timestamp, opener, self._cold)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell nothing: what was looked at does not grow."""

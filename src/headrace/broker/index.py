@@ -18,6 +18,10 @@ class LogIndex:
     __slots__ = ("_due", "_grain", "_offsets", "_position", "_positions")
 
     def __init__(self, log_end: int) -> None:
+        self.clear(log_end)
+
+    def clear(self, log_end: int) -> None:
+        """Forget everything; the index begins at `log_end`."""
         self._offsets = array("q", [log_end])
         self._positions = array("q", [0])
         self._position = 0

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.broker import offsets
-from headrace.broker.ahead import Ahead
 from headrace.broker.budget import ReadBudget
-from headrace.broker.cache import Buffer, CacheBudget, Tail
+from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known
-from headrace.broker.index import ColdReads, LogIndex
-from headrace.broker.partition import Watcher, Watchers
+from headrace.broker.log_reader import LogReader
+from headrace.broker.partition import Watchers, gone, outside
 from headrace.broker.ports import AppendDone, LogStorage
-from headrace.broker.reading import first_readable, fitting, readable
+from headrace.broker.reading import first_readable
 from headrace.broker.reopening import reopened
 from headrace.broker.repeated import Repeated
 from headrace.broker.snapshots import Snapshots
@@ -32,13 +31,12 @@ from headrace.topics.errors import (
     TopicError,
     UnknownTopic,
 )
-from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
+from headrace.topics.model import Append, Appended, OpenedLog
 from headrace.topics.owner import LogOwner
 
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
 
-_MOST_BATCHES = 4096
 _log = structlog.get_logger("headrace.log")
 
 
@@ -102,10 +100,12 @@ class LogPartition:
         self._snapshots = snapshots
         self._unsaved = False
         self._budget = budget
-        self._tail = Tail(budget, 0)
+        self._reader = reader = LogReader(self, storage, budget, reads)
+        self._tail, self._index = reader.tail, reader.index
         self._watchers = Watchers()
-        self._index = LogIndex(0)
-        self._cold = ColdReads()
+        # What else `Partition` wants: no call between.
+        self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
+        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self._owner = LogOwner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
@@ -116,7 +116,6 @@ class LogPartition:
         self._copied: Copied | None = None
         """Batches that wait for copies, from the first on that had to."""
         self._recovery: asyncio.Task[None] | None = None
-        self._ahead = Ahead(reads or ReadBudget(), self._read)
 
     @property
     def log_start(self) -> int:
@@ -159,7 +158,7 @@ class LogPartition:
             # What was trimmed had them, too.
             self.log_end = min(max(before, opened.log_start, opened.shown), opened.next_offset)
         if not known or self.log_end != before:
-            self._forget_tail()
+            self._reader.clear(self.log_end)
         if known and self.log_end != before:
             self._watchers.tell(1 if self.log_end > before else 0)
         self.proved = self.copies == 1
@@ -188,7 +187,7 @@ class LogPartition:
         self.proved = True
         if end != self.log_end:
             self.log_end = end
-            self._forget_tail()
+            self._reader.clear(self.log_end)
             self._save_soon()
         self._watchers.tell(0)
 
@@ -224,7 +223,7 @@ class LogPartition:
             self._fail_waiting(self._doubt)
             self._snapshots.discard(self)
             self._unsaved, self.proved = False, True
-            self._forget_tail()
+            self._reader.clear(self.log_end)
             self._watchers.tell(0)
         self.leader = leader
 
@@ -237,11 +236,6 @@ class LogPartition:
         """Raise NotLeader unless it is open here."""
         if self._elsewhere is not None:
             raise NotLeader(str(self._elsewhere))
-
-    def _forget_tail(self) -> None:
-        self._tail.clear(self.log_end)
-        self._index = LogIndex(self.log_end)
-        self._ahead.forget()
 
     def _lost(self, error: Exception) -> None:
         """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
@@ -256,28 +250,18 @@ class LogPartition:
             self._copied.fail(error)
         self._repeated.fail(error)
 
-    async def _opened_again(self, reason: Exception) -> OpenedLog:
-        def open_it() -> Awaitable[OpenedLog]:
-            return self._storage.open(self.stream, self._lost, view=self._view)
-
-        return await reopened(self.topic, self.index, open_it, reason, self._clock)
-
     async def _recover(self, reason: Exception) -> None:
-        opened = None
-        while opened is None:
-            view = self._view
-            try:
-                opened = await self._opened_again(reason)
-            except (Fenced, UnknownTopic) as error:
-                if view != self._view and isinstance(error, Fenced):
-                    continue
-                # Another server has it, or it was deleted: this partition takes nothing any more.
-                self._doubt = error
-                self._recovery = None
-                _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
-                return
-            if view != self._view:
-                opened = None
+        def open_by(view: int | None) -> Awaitable[OpenedLog]:
+            return self._storage.open(self.stream, self._lost, view=view)
+
+        try:
+            opened = await reopened(self.topic, self.index, open_by, lambda: self._view, reason, self._clock)
+        except (Fenced, UnknownTopic) as error:
+            # Another server has it, or it was deleted: this partition takes nothing any more.
+            self._doubt = error
+            self._recovery = None
+            _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
+            return
         self._recovery = None
         self._take_over(opened)
 
@@ -341,9 +325,9 @@ class LogPartition:
             raise
 
     def _refusal(self) -> Exception:
-        name = f"{self.topic}-{self.index}"
         if self.deleted:
-            return UnknownTopic(f"{name} has been deleted")
+            return gone(self)
+        name = f"{self.topic}-{self.index}"
         if self.paused:
             return StorageUnavailable(f"{name}: its storage is being changed")
         assert self._doubt is not None
@@ -406,12 +390,10 @@ class LogPartition:
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange where an offset is before the log or `beyond` it; UnknownTopic once it is deleted."""
         if self.deleted:
-            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+            raise gone(self)
         self.check_led()
         if offset < self.log_start or (offset > self.log_end and self.beyond(offset)):
-            raise OffsetOutOfRange(
-                f"{self.topic}-{self.index}: offset {offset} is outside {self.log_start} to {self.log_end}"
-            )
+            raise outside(self, offset, self.log_start, self.log_end)
 
     def beyond(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is.
@@ -433,56 +415,12 @@ class LogPartition:
         """Whether a read at `offset` can be answered from memory (the log end itself included)."""
         return offset >= self._tail.start
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Batches from memory and their size; see `Tail.read`."""
-        return self._tail.read(offset, limit, whole_first=whole_first)
-
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
-
-        What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
-        """
-        cold = self.cold
-        stored = [] if cold is not None and offset < self.local_start else await self._stored(offset, limit)
-        if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, self.local_start):
-            old = await cold.read(offset, max(self.local_start, stored[0].base_offset if stored else 0), limit)
-            if old:
-                return fitting(old, limit)
-            stored = stored or await self._stored(max(offset, self.local_start), limit)
-        chunks, total = fitting(stored, limit)
-        taken = len(chunks)
-        if taken:
-            last = stored[taken - 1]
-            if taken < len(stored) or last.next_offset < self._tail.start:
-                self._ahead.keep(last, stored[taken:], limit)
-        return chunks, total
-
-    async def _stored(self, offset: int, limit: int) -> list[StoredBatch]:
-        """Batches from `offset` on, those that were read ahead first."""
-        found = await self._ahead.take(offset)
-        return await self._read(offset, limit) if found is None else found
-
-    async def _read(self, offset: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches from Redis."""
-        if self._index.covers(offset):
-            stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, self._index.end_of(offset, limit))
-        else:
-            asked = self._cold.count
-            stored = await self._storage.read(self.stream, offset, asked)
-            self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
-        return readable(stored, self.log_end)
-
-    async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches from Redis."""
-        return await self._read(offset, limit)
-
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
-        """See `broker.offsets.find`. By time, as in Kafka, nothing is found that cannot be read yet."""
+        """See `broker.offsets.find`."""
         self.check_led()
         if timestamp not in (offsets.Special.EARLIEST, offsets.Special.EARLIEST_LOCAL):
             self.check_end()
-        found = await offsets.find(self._storage, self, timestamp, opener, self.cold)
-        return found if found.offset < self.log_end or found.timestamp < 0 else offsets.NOT_FOUND
+        return await offsets.find(self._storage, self, timestamp, opener, self.cold)
 
     async def ask_end(self) -> None:
         """Known: nobody else appends."""
@@ -497,14 +435,6 @@ class LogPartition:
             # Its records are in the archive, which has no epochs: it ended where the oldest one begins, or before.
             return epoch, oldest.first
         return self._epochs.end_of(epoch, self.log_end)
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every batch from now on."""
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling; harmless when it was not watching."""
-        self._watchers.discard(watcher)
 
     # Removing, and what lies beside
 
@@ -556,8 +486,8 @@ class LogPartition:
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
-        self._forget_tail()
-        self._fail_waiting(UnknownTopic(f"{self.topic}-{self.index} has been deleted"))
+        self._reader.clear(self.log_end)
+        self._fail_waiting(gone(self))
         self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()

@@ -112,6 +112,14 @@ async def find(
         return FoundOffset(partition.log_start)
     if timestamp == Special.EARLIEST_LOCAL:
         return FoundOffset(partition.local_start)
+    found = await _by_time(storage, partition, timestamp, opener, cold)
+    # As in Kafka, nothing is found that cannot be read yet.
+    return found if found.offset < partition.log_end else NOT_FOUND
+
+
+async def _by_time(
+    storage: LogLookup, partition: Source, timestamp: int, opener: Opener, cold: "ColdPartition | None"
+) -> FoundOffset:
     if cold is None or partition.log_start == partition.local_start:
         return await _in_log(storage, partition, timestamp, opener)
     if timestamp != Special.MAX_TIMESTAMP:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.broker.cache import Buffer
 from headrace.broker.ports import AppendDone
 from headrace.membership.leader import Leader
+from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
 from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
@@ -142,6 +143,16 @@ class Partition(Source, Protocol):
 
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""
+
+
+def gone(partition: Source) -> UnknownTopic:
+    """Why a partition of a deleted topic can be neither read nor written."""
+    return UnknownTopic(f"{partition.topic}-{partition.index} has been deleted")
+
+
+def outside(partition: Source, offset: int, log_start: int, log_end: int) -> OffsetOutOfRange:
+    """Why nothing can be read at an offset of a log that reaches from `log_start` to `log_end`."""
+    return OffsetOutOfRange(f"{partition.topic}-{partition.index}: offset {offset} is outside {log_start} to {log_end}")
 
 
 class Watchers(set[Watcher]):

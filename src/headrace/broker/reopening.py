@@ -19,14 +19,20 @@ _MOVING_RETRY_MS = 250
 
 
 async def reopened(
-    topic: str, index: int, open_it: Callable[[], Awaitable[OpenedLog]], reason: Exception, clock: Clock
+    topic: str,
+    index: int,
+    open_by: Callable[[int | None], Awaitable[OpenedLog]],
+    view: Callable[[], int | None],
+    reason: Exception,
+    clock: Clock,
 ) -> OpenedLog:
-    """What the log has when it is open again.
+    """What the log has when it is open again, by the view that holds then.
 
     Args:
         topic: the topic's name.
         index: the partition's number.
-        open_it: tries once.
+        open_by: tries once, by the view of a number; None: this server is alone.
+        view: the number of the view that holds now.
         reason: why it has to be opened.
         clock: for the pauses between.
 
@@ -43,12 +49,19 @@ async def reopened(
         await tries.pause()
     told = ""
     while True:
+        by = view()
         try:
-            return await open_it()
+            opened = await open_by(by)
+            if by == view():
+                return opened
         except (StorageUnavailable, StorageFull):
             await tries.pause()
-        except (Fenced, UnknownTopic):
+        except UnknownTopic:
             raise
+        except Fenced:
+            # Who tried by an older view was refused for that.
+            if by == view():
+                raise
         except Exception as error:
             # Somebody has laid hands on the log, say; whatever it is may be put right.
             if str(error) != told:

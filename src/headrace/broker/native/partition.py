@@ -15,12 +15,12 @@ import structlog
 from headrace.broker.cache import Buffer
 from headrace.broker.copied import check_copies, confirmed
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
-from headrace.broker.partition import Watcher, Watchers
+from headrace.broker.partition import Watchers, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
-from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 
@@ -55,6 +55,7 @@ class NativePartition:
         self.paused = False
         self.native = native
         self._watchers = Watchers()
+        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -138,17 +139,12 @@ class NativePartition:
         counts the entries it ever took: where none is missing since a log end at or before `offset`, it is a gap.
         """
         if offset > extent.log_end:
-            raise self._outside(offset, extent)
+            raise outside(self, offset, extent.log_start, extent.log_end)
         if offset >= extent.log_start:
             return
         mark = max((mark for mark in self._marks if mark.end <= offset), default=None)
         if mark is None or extent.length < extent.added - mark.added or extent.added < mark.added:
-            raise self._outside(offset, extent)
-
-    def _outside(self, offset: int, extent: Extent) -> OffsetOutOfRange:
-        return OffsetOutOfRange(
-            f"{self.topic}-{self.index}: offset {offset} is outside {extent.log_start} to {extent.log_end}"
-        )
+            raise outside(self, offset, extent.log_start, extent.log_end)
 
     def report(self, read: NativeRead) -> None:
         """Take note of a read: where the log is, and which of the entries no offset stands for."""
@@ -178,7 +174,7 @@ class NativePartition:
             CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas.
         """
         if self.deleted:
-            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+            raise gone(self)
         if self.paused:
             raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
         if copies > 1 and wait_ms:
@@ -211,7 +207,7 @@ class NativePartition:
     def check_readable(self, offset: int) -> None:
         """Raise UnknownTopic once it is deleted; whether an offset is there only Redis knows."""
         if self.deleted:
-            raise UnknownTopic(f"{self.topic}-{self.index} has been deleted")
+            raise gone(self)
 
     def cached(self, offset: int) -> bool:
         """Nothing is."""
@@ -316,14 +312,6 @@ class NativePartition:
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing, as far as it was heard."""
         return offset == self.log_end
-
-    def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of new records."""
-        self._watchers.add(watcher)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling; harmless when it was not watching."""
-        self._watchers.discard(watcher)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Where the only leader epoch ends."""
