@@ -18,29 +18,45 @@ if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 local group, member, after, most, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-if after == '>' then
-  local last
-  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
-  for _, info in ipairs(groups.err and {} or groups) do
+
+-- What a member has pending behind what the caller's member was given.
+local function pending(each, to)
+  return redis.pcall('XPENDING', KEYS[1], group, '(' .. ARGV[8], to, 1, each)
+end
+
+-- XINFO tells of every group of the stream: it is asked only where something is pending, which a group that was set
+-- back has behind its last delivered id as well.
+local function last_delivered()
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local facts = {}
     for place = 1, #info, 2 do
       facts[info[place]] = info[place + 1]
     end
     if facts['name'] == group then
-      last = facts['last-delivered-id']
+      return facts['last-delivered-id']
     end
   end
-  if last then
-    local known, entered = redis.call('HGET', KEYS[3], group), false
-    for _, each in ipairs(known and cjson.decode(known) or {}) do
-      entered = entered or each == member
-      if last ~= ARGV[7] and #redis.call('XPENDING', KEYS[1], group, '(' .. ARGV[8], last, 1, each) > 0 then
+end
+
+if after == '>' then
+  local known = redis.call('HGET', KEYS[3], group)
+  local entered, last = false, nil
+  for _, each in ipairs(known and cjson.decode(known) or {}) do
+    entered = entered or each == member
+    local found = pending(each, '+')
+    if found.err then
+      return redis.error_reply(found.err)
+    end
+    if #found > 0 then
+      last = last or last_delivered()
+      if last ~= ARGV[7] and #pending(each, last) > 0 then
         return redis.error_reply('PASSED entries behind ' .. ARGV[8] .. ' were taken for ' .. each)
       end
     end
-    if not entered then
-      return redis.error_reply('PASSED ' .. member .. ' is not among the members any more')
-    end
+  end
+  if not entered then
+    local found = pending(member, '+')
+    return redis.error_reply(found.err or 'PASSED ' .. member .. ' is not among the members any more')
   end
 end
 local found, step, largest = {}, 1, 1
