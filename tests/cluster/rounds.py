@@ -10,7 +10,8 @@ Another producer writes a native topic, plain Redis Streams that were adopted, a
 rest, and `history` says what must not have been. No record that was acknowledged may be lost: nothing that happens has
 a replica promoted that lacks one.
 
-Each round prints its seed and what happened, and the last line what all of them saw together. `--redis-server PROGRAM`
+Each round prints its seed and what happened, after an anomaly what the brokers logged meanwhile, and the last line what
+all of them saw together. `--redis-server PROGRAM`
 runs over another one than the bundled Valkey. `make test-cluster` runs all three kinds.
 """
 
@@ -19,6 +20,7 @@ import contextlib
 import random
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import Any
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.accidents import Accidents, AnyOf, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
-from tests.cluster.history import History
+from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
 from tests.harness.brokers import Brokers, brokers, brokers_at, wait_for
@@ -52,7 +54,8 @@ SETTINGS: dict[str, Any] = {
 Happening = Callable[[Sequence[str], random.Random], Accidents]
 """What may happen, given the topics that there are."""
 
-
+Told = Callable[[Sequence[Log]], Sequence[Mapping[int, int]]]
+"""What was acknowledged of a topic, given its log, as far as that is known: number of a record -> offset."""
 Where = tuple[Brokers, Happening, redis.Redis | None]
 """Brokers, what may happen to them, and a client of their Redis where it gets streams that become topics."""
 
@@ -103,14 +106,17 @@ class Round:
             group = f"{self._stream}-instances"
             stack.enter_context(OciGroup(self._https, stream, group, by_oci.audience("OCI group")))
             stack.enter_context(OciReader(self._https, stream, PARTITIONS, by_oci.audience("OCI reader")))
-            told = [(by_kafka, topic, ledgers[0].acknowledged), (by_oci, self._stream, writer.acknowledged)]
+            told: list[tuple[History, str, int, Told]] = [
+                (by_kafka, topic, PARTITIONS, ledgers[0].told),
+                (by_oci, self._stream, PARTITIONS, lambda _: writer.acknowledged),
+            ]
             if self._adopting is not None:
                 ledgers.append(
                     stack.enter_context(Ledger(kafka, native, partitions=NATIVE_PARTITIONS, socket_timeout_ms=3_000))
                 )
                 audience = of_native.audience("group of the native topic")
                 stack.enter_context(KafkaGroup(kafka, native, native, audience, members=2))
-                told.append((of_native, native, ledgers[1].acknowledged))
+                told.append((of_native, native, NATIVE_PARTITIONS, ledgers[1].told))
             self._happen(ledgers, accidents)
             writer.stop()
             self.saw["puts without an answer"] = writer.unanswered
@@ -120,12 +126,14 @@ class Round:
             for each in told:
                 self._check(*each)
 
-    def _check(self, history: History, topic: str, told: Sequence[Mapping[int, int]]) -> None:
+    def _check(self, history: History, topic: str, partitions: int, told: Told) -> None:
         """Everything is seen by everybody, and nothing is wrong."""
+        acknowledged = told([()] * partitions)
         with contextlib.suppress(AssertionError):  # the check says who has not seen what
-            wait_for(lambda: history.unseen(told) == 0, "all to be seen")
-        history.check(told, placed(self._over.kafka, topic, len(told)))
-        self.saw["acknowledged"] += sum(map(len, told))
+            wait_for(lambda: history.unseen(acknowledged) == 0, "all to be seen")
+        logs = placed(self._over.kafka, topic, partitions)
+        history.check(told(logs), logs)
+        self.saw["acknowledged"] += sum(map(len, acknowledged))
         for audience in history.audiences:
             self.saw["given"] += audience.given
             self.saw["given twice"] += audience.twice
@@ -222,17 +230,18 @@ def main() -> int:
     with over_which(chosen.redis_server) as (over, happening, client):
         for seed in range(chosen.seed, chosen.seed + chosen.rounds):
             this, began = Round(over, happening, seed, adopting=client), time.monotonic()
+            logs = {node: len(each.log()) for node, each in over.servers.items()}
             try:
                 this.run()
                 what = _told(this.saw)
             except AssertionError as error:
                 failed += 1
                 what = f"ANOMALY {error}: {_told(this.saw)}"
+                traceback.print_exc()
+                for node, each in over.servers.items():
+                    print(f"--- seed {seed}, broker {node}\n{each.log()[logs[node] :]}", file=sys.stderr, flush=True)
             print(f"seed {seed}: {what}, {time.monotonic() - began:.0f} s: {', '.join(this.happened)}", flush=True)
             saw += this.saw
-        if failed:
-            for node, each in over.servers.items():
-                print(f"--- broker {node}\n{each.log()[-20_000:]}", file=sys.stderr)
     print(f"{chosen.rounds} rounds from seed {chosen.seed}, {failed} with anomalies: {_told(saw)}")
     return int(failed > 0)
 

@@ -12,7 +12,7 @@ Every record's value begins with its number, counted per partition from 0.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct
 from types import TracebackType
@@ -54,6 +54,11 @@ class Ledger:
         self.partitions = partitions
         self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]
         """Per partition: number of a record -> offset it was acknowledged with."""
+        self.unplaced: list[set[int]] = [set() for _ in range(partitions)]
+        """Per partition: numbers of records that were acknowledged without an offset.
+
+        A batch was answered with an error and the next one taken: librdkafka knows by that that the first is there too.
+        """
         self.refused: dict[str, int] = {}
         """Errors of delivery reports, by name, with how many records had them."""
         self.acknowledged_count = 0
@@ -130,9 +135,19 @@ class Ledger:
         key, partition, offset = message.key(), message.partition(), message.offset()
         assert isinstance(key, bytes)
         assert partition is not None
-        assert offset is not None
-        self.acknowledged[partition][_NUMBER.unpack(key)[0]] = offset
+        [number] = _NUMBER.unpack(key)
+        if offset is None:
+            self.unplaced[partition].add(number)
+        else:
+            self.acknowledged[partition][number] = offset
         self.acknowledged_count += 1
+
+    def told(self, logs: Sequence[Sequence[tuple[int, int]]]) -> list[dict[int, int]]:
+        """`acknowledged`, with offsets of the unplaced from the logs (offsets and numbers); -1: not there."""
+        return [
+            acknowledged | dict.fromkeys(unplaced, -1) | {number: at for at, number in log if number in unplaced}
+            for acknowledged, unplaced, log in zip(self.acknowledged, self.unplaced, logs, strict=True)
+        ]
 
     def wait_for(self, count: int) -> None:
         """Take delivery reports until `count` records in all are acknowledged. LedgerBroken after `_PATIENCE_S`."""
@@ -157,7 +172,8 @@ class Ledger:
                 the records of a partition are not in the order in which they were sent.
         """
         logs = numbers(kafka, self.topic, self.partitions)
-        for partition, (found, acknowledged) in enumerate(zip(logs, self.acknowledged, strict=True)):
+        told = self.told([list(enumerate(log)) for log in logs])
+        for partition, (found, acknowledged) in enumerate(zip(logs, told, strict=True)):
             compare(f"{self.topic}-{partition}", found, acknowledged, self.sent[partition])
 
     def close(self) -> None:
