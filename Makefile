@@ -33,9 +33,10 @@ sanitizing = LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" PYTHONMALLO
 # Java that is started for a minute does better without its second compiler: a quarter less of the cores' time.
 SHORT_JAVA := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 # Spark's classes as the JVM keeps them halve what a start takes. A JVM that they do not fit goes on without, and says so
-# in its log only.
+# in its log only. An empty file says that this Java keeps none: given that, it would go without its own classes, too.
 CLASSES := build/classes.jsa
-short_java = env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds*=off"
+short_java = kept=; if [ -s $(CLASSES) ]; then kept="-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)"; fi; \
+  env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) $$kept -Xlog:cds*=off"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -116,7 +117,7 @@ $(CLASSES): $(VENV)/.dev tests/harness/class_data.py
 	@echo "Starting Spark once, to keep its classes"
 	@mkdir -p $(@D); new=$(CURDIR)/$@.$$$$; \
 	env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) -XX:ArchiveClassesAtExit=$$new -Xlog:cds*=off" \
-	  $(BIN)/python -m tests.harness.class_data && mv -f $$new $@ || touch $@
+	  $(BIN)/python -m tests.harness.class_data && mv -f $$new $@ || { rm -f $$new; : > $@; }
 
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43

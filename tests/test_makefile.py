@@ -1,0 +1,24 @@
+"""What the Makefile gives to the programs that it starts."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(("classes", "given"), [(b"classes", True), (b"", False)])
+def test_a_jvm_is_given_the_classes_that_were_kept_and_no_empty_file(
+    tmp_path: Path, classes: bytes, given: bool
+) -> None:
+    kept = tmp_path / "classes.jsa"
+    kept.write_bytes(classes)
+    shown = "shown: ; @$(short_java) printenv JAVA_TOOL_OPTIONS"
+    command = ["make", "--silent", f"--eval={shown}", "shown", f"CLASSES={os.path.relpath(kept, ROOT)}"]
+    # `make test` hands on how it was called itself.
+    own = {name: text for name, text in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
+    ended = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=60, check=True)
+    assert "-XX:+UseSerialGC" in ended.stdout
+    assert ("-XX:SharedArchiveFile=" in ended.stdout) is given
