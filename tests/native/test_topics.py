@@ -46,6 +46,18 @@ def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redi
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, end)
 
 
+def test_a_partition_that_a_client_names_often_is_asked_for_once(topic: str, link: Link, wire: Wire) -> None:
+    def asked() -> int:
+        return int(link.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    named = [OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)] * 500
+    one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=named)
+    before = asked()
+    [found] = wire.ask(OffsetForLeaderEpochRequest(topics=[one, one]), 4).topics[:1]
+    assert [(each.error_code, each.end_offset) for each in found.partitions] == [(0, 0)] * 500
+    assert asked() - before < 100, "the server does other things, too"
+
+
 def test_offsets_by_time(topic: str, stream: str, link: Link, wire: Wire) -> None:
     offsets = [
         offset_of(link.xadd(stream, {"value": "x"}, id=f"{1_000 * number}-0").encode()) for number in range(1, 10)

@@ -249,9 +249,12 @@ class Broker:
         """Where a partition's records are read up to an offset, whoever leads it. Raises StorageUnavailable.
 
         A log that another broker leads is looked at in storage. So is one of this server's that is being opened, or
-        that somebody has seen longer than it is known to be here, where storage has not answered yet.
+        that somebody has seen longer than it is known to be here, where storage has not answered yet. Where a plain
+        stream ends is asked if it was heard to end before that offset.
         """
         if not isinstance(partition, LogPartition):
+            if partition.beyond(offset):
+                await partition.ask_end()
             return partition
         if partition.proved and (not self.ownership.shared or (partition.is_led and offset <= partition.log_end)):
             return partition

@@ -86,10 +86,14 @@ class FollowedLog:
         """Whether an offset is certain to lie behind all that there is."""
         return self._proved and offset > self.log_end
 
-    def check_end(self) -> None:
+    def _check_end(self) -> None:
         """Raise NotLeader where it is not known how far the log can be read."""
         if not self._proved:
             raise not_known(f"{self.topic}-{self.index}")
+
+    async def ask_end(self) -> None:
+        """Known: it was looked at. Raises NotLeader where that did not tell."""
+        self._check_end()
 
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing."""
@@ -115,7 +119,7 @@ class FollowedLog:
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `LogPartition.find_offset`."""
         if timestamp in (offsets.Special.LATEST, offsets.Special.MAX_TIMESTAMP):
-            self.check_end()
+            self._check_end()
         return await offsets.find(self._look, self, timestamp, opener, self._cold)
 
     def watch(self, watcher: Watcher) -> None:

@@ -423,7 +423,8 @@ class LogPartition:
         return await offsets.find(self._storage, self, timestamp, opener, self.cold)
 
     async def ask_end(self) -> None:
-        """Known: nobody else appends."""
+        """Known: nobody else appends. Raises NotLeader where its copies are waited for."""
+        self.check_end()
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""

@@ -68,8 +68,12 @@ class Source(Readable, Protocol):
     def beyond(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is, so that no reader can have come to it."""
 
-    def check_end(self) -> None:
-        """Raise NotLeader where it is not known how far it may be read: its copies are waited for."""
+    async def ask_end(self) -> None:
+        """Know where it ends by now, where others append to it as well.
+
+        Raises NotLeader where it is not known how far it may be read, since its copies are waited for;
+        StorageUnavailable.
+        """
 
     async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
         """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
@@ -110,9 +114,6 @@ class Partition(Source, Protocol):
             UnknownTopic, StorageUnavailable, CorruptBatch, NotEnoughReplicas: nothing was stored and `done` is not
                 called.
         """
-
-    async def ask_end(self) -> None:
-        """Know where the log ends, where others append to it as well. Raises StorageUnavailable."""
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-320): the largest leader epoch up to this one and its end; -1, -1 for none.

@@ -302,9 +302,6 @@ class NativePartition:
         """Whether an offset lies behind all that there is, as far as it was heard."""
         return offset > self.log_end
 
-    def check_end(self) -> None:
-        """Redis knows it."""
-
     async def ask_end(self) -> None:
         """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
         self.learn(await self.native.extent(self.place))

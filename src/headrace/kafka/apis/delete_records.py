@@ -57,6 +57,8 @@ async def _delete(exchange: Exchange, topic: str, asked: DeleteRecordsRequest.De
         partition = broker.topics.partition(topic, asked.partition_index)
         if asked.offset < _LOG_END:
             raise OffsetOutOfRange(f"{topic}-{asked.partition_index}: there is no offset {asked.offset}")
+        if asked.offset == _LOG_END:
+            await partition.ask_end()
         before = partition.log_end if asked.offset == _LOG_END else asked.offset
         log_start = await broker.delete_records(partition, before)
     except TopicError as error:

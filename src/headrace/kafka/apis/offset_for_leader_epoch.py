@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
+from headrace.broker.partition import Partition as Asked
 from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -49,13 +50,13 @@ def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exch
 )
 async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""
-    pace = exchange.pace()
+    pace, ends = exchange.pace(), _Ends()
     return OffsetForLeaderEpochResponse(
         topics=[
             Topic(
                 topic=topic.topic,
                 partitions=[
-                    await _end(exchange.broker, topic.topic, asked) async for asked in pace.each(topic.partitions)
+                    await _end(exchange.broker, ends, topic.topic, asked) async for asked in pace.each(topic.partitions)
                 ],
             )
             async for topic in pace.each(request.topics)
@@ -63,7 +64,28 @@ async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> Of
     )
 
 
-async def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> Partition:
+class _Ends:
+    """Where the partitions of a request end: each is asked for once, however often the request names it."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Asked, TopicError | None] = {}
+
+    async def ask(self, partition: Asked) -> None:
+        """Know where it ends by now. Raises TopicError."""
+        if partition not in self._asked:
+            self._asked[partition] = None
+            try:
+                await partition.ask_end()
+            except TopicError as error:
+                self._asked[partition] = error
+        refused = self._asked[partition]
+        if refused is not None:
+            raise refused
+
+
+async def _end(
+    broker: Broker, ends: _Ends, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> Partition:
     try:
         partition = broker.topics.partition(topic, asked.partition)
         partition.check_led()
@@ -72,7 +94,7 @@ async def _end(broker: Broker, topic: str, asked: OffsetForLeaderEpochRequest.Of
             code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
             raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
         # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
-        await partition.ask_end()
+        await ends.ask(partition)
         epoch, end = partition.end_of_epoch(asked.leader_epoch)
     except (TopicError, RequestError) as error:
         return Partition(partition=asked.partition, error_code=code_of(error))

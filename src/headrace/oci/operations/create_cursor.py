@@ -81,7 +81,7 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
     if kind is CursorType.TRIM_HORIZON:
         return partition.log_start, None
     if kind is CursorType.LATEST:
-        partition.check_end()
+        await partition.ask_end()
         return partition.log_end, None
     if kind is CursorType.AT_TIME:
         if details.time is None:
@@ -94,7 +94,7 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
     if details.offset is None:
         raise OciError(400, f"Missing field offset, which {kind.value} needs", "MissingParameter")
     if details.offset >= partition.log_end:
-        partition.check_end()
+        await partition.ask_end()
     if not partition.log_start <= details.offset < partition.log_end:
         raise invalid(
             f"Invalid field offset: {details.offset} is not between the oldest message, {partition.log_start}, "
