@@ -214,7 +214,7 @@ class MemoryTopics:
             raise TopicExists(f"topic {topic.name!r} exists already")
         self.stored[topic.name] = topic
 
-    async def replace(self, topic: Topic, before: Topic) -> None:
+    async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
         self._shared.check()
         if self.stored.get(topic.name) != before:
             raise TopicChanged(f"topic {topic.name!r} is another one by now")

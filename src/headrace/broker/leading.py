@@ -144,11 +144,15 @@ class Leading:
             if told.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
                 self._leaders.opened(log)
 
-    def check_alone(self, what: str) -> None:
-        """Raise InvalidConfig where there are other brokers, which would not hear of `what`."""
+    def check_alone(self, what: str) -> int | None:
+        """Raise InvalidConfig where there are other brokers, which would not hear of `what`.
+
+        Else the number of the view that says so; None: there is none.
+        """
         others = ", ".join(str(each.node_id) for each in self._ownership.others)
         if others:
             raise InvalidConfig(f"{what} while other brokers run ({others}): stop them first, and start them after it")
+        return self._ownership.number
 
     async def current(self) -> None:
         """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""

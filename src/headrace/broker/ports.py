@@ -31,8 +31,17 @@ class TopicStorage(Protocol):
     async def create(self, topic: Topic) -> None:
         """Raises TopicExists when the name is taken."""
 
-    async def replace(self, topic: Topic, before: Topic) -> None:
-        """Store a changed topic (configuration, more partitions). Raises TopicChanged where it is not `before`."""
+    async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
+        """Store a changed topic (configuration, more partitions) in place of what it was.
+
+        Args:
+            topic: as it is from now on.
+            before: what it has to be now.
+            view: the number of the view that has to be the present one; None: any.
+
+        Raises:
+            TopicChanged: it is not `before`; Fenced: there is a later view; nothing was stored.
+        """
 
     async def delete(self, topic: Topic) -> None:
         """Remove the registry entry first, then the streams and side keys."""

@@ -16,7 +16,7 @@ from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.native.adopting import adopt
-from headrace.broker.native.converting import Conversion, MovePositions, target_of
+from headrace.broker.native.converting import MovePositions, convert
 from headrace.broker.native.opening import open_partitions
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
@@ -31,7 +31,6 @@ from headrace.topics.errors import (
     StorageUnavailable,
     TooManyPartitions,
     TopicChanged,
-    TopicError,
     TopicExists,
     UnknownTopic,
 )
@@ -350,44 +349,7 @@ class TopicTable:
         Raises:
             UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
         """
-        return await to_the_end(self._convert(name, storage, move))
-
-    async def _convert(self, name: str, storage: str, move: "MovePositions") -> int:
-        async with self.changing:
-            live = self.get(name)
-            self.leading.check_alone(f"topic {name!r} cannot be converted")
-            before, target = live.topic, target_of(live.topic, storage)
-            wanted = await move.wanted(live)
-            # What a try before left there goes first.
-            await self.storage.topics.drop_streams(target)
-            config = resolve(target.config, self.defaults)
-            converted = LiveTopic(target, config, *await self.open_partitions(target, config, 0))
-            conversion = Conversion(live.partitions, converted.partitions, wanted)
-            try:
-                await conversion.copy(last=False)
-                for partition in live.partitions:
-                    partition.paused = True
-                await conversion.copy(last=True)
-                # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
-                if storage == "log":
-                    await move.carry(live, conversion.moved)
-                await self.storage.topics.replace(target, before)
-            except TopicError:
-                for partition in live.partitions:
-                    partition.paused = False
-                for partition in converted.partitions:
-                    partition.close()
-                raise
-            closed = live.partitions
-            live.topic, live.config = target, converted.config
-            self.put(live, converted.partitions, converted.natives)
-            for partition in closed:
-                partition.close()
-            if storage == "native":
-                await move.carry(live, conversion.moved)
-            await self.storage.topics.drop_streams(before)
-            _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
-            return conversion.copied
+        return await to_the_end(convert(self, name, storage, move))
 
     def validate_growth(self, name: str, partitions: int) -> None:
         """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""

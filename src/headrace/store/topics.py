@@ -58,16 +58,22 @@ class RedisTopics:
         if not await self._put("create", topic):
             raise TopicExists(f"topic {topic.name!r} exists already")
 
-    async def replace(self, topic: Topic, before: Topic) -> None:
-        """Store a changed topic in place of what it was. Raises TopicChanged where it is not that any more."""
-        if not await self._put("replace", topic, before):
+    async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
+        """Store a changed topic in place of what it was, in any view or in that of a number.
+
+        Raises TopicChanged where it is not that any more; Fenced where there is a later view.
+        """
+        if not await self._put("replace", topic, before, view):
             raise TopicChanged(f"topic {topic.name!r} was changed by another broker meanwhile")
 
-    async def _put(self, what: str, topic: Topic, before: Topic | None = None) -> int:
+    async def _put(self, what: str, topic: Topic, before: Topic | None = None, view: int | None = None) -> int:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes]
         texts = [registry.encode(topic), b"" if before is None else registry.encode(before)]
         arguments: list[str | bytes] = [what, keyspace.cluster, topic.name, *texts]
+        if view is not None:
+            found: int = await self._scripts.run("put_topic", keys, view, *arguments)
+            return found
         answer: int = await self._fence.write(lambda number: self._scripts.run("put_topic", keys, number, *arguments))
         return answer
 

@@ -5,17 +5,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+import redis
+from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
+from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
+from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import InvalidConfig, StorageUnavailable
 from headrace.topics.model import Appended, StoredBatch
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 BATCHES, SIZE = 48, 1_000_000
+VIEW = 7
 
 
 class NoPositions:
@@ -28,15 +34,27 @@ class NoPositions:
         pass
 
 
+def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
+    return Broker(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda name, _, index: f"{name}:{index}",
+        ownership=ownership,
+    )
+
+
+def put(broker: Broker, answers: list[Appended | Exception]) -> None:
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.append)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 async def test_an_append_that_waits_behind_other_topics_comes_along(
     open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch, alone: bool
 ) -> None:
     storage = await open_storage(alone=alone)
-    settings = BrokerSettings.of({})
-    broker = Broker(
-        storage, settings, ManualClock(), cluster_id="c", stream_of=lambda name, _, index: f"{name}:{index}"
-    )
+    broker = over(storage)
     await broker.topics.create("busy", 1, {})
     live = await broker.topics.create("t", 1, {})
     answers: list[Appended | Exception] = []
@@ -58,3 +76,50 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
     assert isinstance(answers[-1], Appended)
     (stream,) = live.topic.streams
     assert await storage.scripts.shards.at(stream).call("XLEN", stream) == 1
+
+
+async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that one takes for the topic as it was would be in nobody's copy."""
+    storage = await open_storage(VIEW, alone=False)
+    ownership = Ownership(1)
+    me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
+    ownership.adopt(View(VIEW, (me,)), inside=True)
+    broker = over(storage, ownership)
+    live = await broker.topics.create("t", 1, {})
+    before = live.topic
+    read = storage.logs.read
+
+    async def read_while_another_one_joins(*args: Any) -> list[StoredBatch]:
+        with redis.Redis.from_url(any_redis.url) as raw:
+            raw.set("headrace:{meta}:epoch", VIEW + 1)
+        storage.fence.number = VIEW + 1
+        return await read(*args)
+
+    monkeypatch.setattr(storage.logs, "read", read_while_another_one_joins)
+    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+        await broker.topics.convert("t", "native", NoPositions())
+    assert live.topic == before == await storage.topics.find("t")
+    assert not live.partitions[0].paused
+
+
+async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(
+    open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis has taken the step that counts: what went on into the old streams would be dropped with them."""
+    storage = await open_storage()
+    broker = over(storage)
+    live = await broker.topics.create("t", 1, {})
+    answers: list[Appended | Exception] = []
+    put(broker, answers)
+    replace = storage.topics.replace
+
+    async def lose_the_answer(*args: Any) -> None:
+        await replace(*args)
+        raise StorageUnavailable("the connection was lost")
+
+    monkeypatch.setattr(storage.topics, "replace", lose_the_answer)
+    assert await broker.topics.convert("t", "native", NoPositions()) == 1
+    assert live.config.native
+    assert await storage.topics.find("t") == live.topic

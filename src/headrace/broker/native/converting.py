@@ -11,31 +11,37 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import structlog
 
+from headrace.broker.live import LiveTopic
 from headrace.broker.partition import Partition
+from headrace.broker.ports import TopicStorage
 from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
 from headrace.records.walk import records
-from headrace.topics.errors import InvalidConfig
+from headrace.topics.config import resolve
+from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
 from headrace.topics.native import ADOPTED, STORAGE, adopted
 
 if TYPE_CHECKING:
-    from headrace.broker.live import LiveTopic
+    from headrace.broker.topics import TopicTable
 
 _READ_BYTES = 1 << 20
 _CLOSE = 4
 """Copying goes on beside the producers until a round had no more batches than this."""
 _MOST_ROUNDS = 1_000_000
+_ASK_AGAIN_S = 0.05
+_log = structlog.get_logger("headrace.topics")
 
 
 class MovePositions(Protocol):
     """Carries the positions of groups over."""
 
-    async def wanted(self, live: "LiveTopic") -> dict[int, set[int]]:
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
         """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
 
-    async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
         """Commit the new offsets for all of them."""
 
 
@@ -138,3 +144,68 @@ def target_of(topic: Topic, storage: str) -> Topic:
     streams = tuple(f"{base.partition('@')[0]}@{storage}-{topic.id.hex[:12]}" for base in bases)
     config = {name: value for name, value in topic.config.items() if name != ADOPTED} | {STORAGE: storage}
     return msgspec.structs.replace(topic, streams=streams, config=config)
+
+
+async def convert(table: "TopicTable", name: str, storage: str, move: MovePositions) -> int:
+    """See `TopicTable.convert`."""
+    async with table.changing:
+        live = table.get(name)
+        view = table.leading.check_alone(f"topic {name!r} cannot be converted")
+        before, target = live.topic, target_of(live.topic, storage)
+        wanted = await move.wanted(live)
+        # What a try before left there goes first.
+        await table.storage.topics.drop_streams(target)
+        config = resolve(target.config, table.defaults)
+        converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0))
+        conversion = Conversion(live.partitions, converted.partitions, wanted)
+        try:
+            await conversion.copy(last=False)
+            for partition in live.partitions:
+                partition.paused = True
+            await conversion.copy(last=True)
+            # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
+            if storage == "log":
+                await move.carry(live, conversion.moved)
+            await _replace(table, target, before, view)
+        except TopicError as error:
+            for partition in live.partitions:
+                partition.paused = False
+            for partition in converted.partitions:
+                partition.close()
+            if isinstance(error, Fenced) and view is not None:
+                why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
+                raise InvalidConfig(why) from error
+            raise
+        closed = live.partitions
+        live.topic, live.config = target, converted.config
+        table.put(live, converted.partitions, converted.natives)
+        for partition in closed:
+            partition.close()
+        if storage == "native":
+            await move.carry(live, conversion.moved)
+        await table.storage.topics.drop_streams(before)
+        _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
+        return conversion.copied
+
+
+async def _replace(table: "TopicTable", target: Topic, before: Topic, view: int | None) -> None:
+    """The step that counts, under the view in which this server was found alone.
+
+    A broker that has joined since takes records for the topic as it was, which nobody would copy any more. It is in a
+    later view before it loads any topic, and under that nothing is replaced.
+    """
+    topics = table.storage.topics
+    try:
+        await topics.replace(target, before, view)
+    except StorageUnavailable:
+        # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
+        if await _stored(topics, target.name) != target:
+            raise
+
+
+async def _stored(topics: TopicStorage, name: str) -> Topic | None:
+    while True:
+        try:
+            return await topics.find(name)
+        except StorageUnavailable:
+            await asyncio.sleep(_ASK_AGAIN_S)
