@@ -172,7 +172,7 @@ async def serve(
                 oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
             )
             # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
-            look = await stack.enter_async_context(asynchronous(options.redis or storage.url))
+            look = storage.take_along(await stack.enter_async_context(asynchronous(options.redis or storage.url)))
             connections: dict[str, Callable[[], int]] = {
                 **kafka.connections,
                 LISTENER: lambda: http.connections,

@@ -132,7 +132,7 @@ async def joined(
     Raises:
         StartError: another server has this one's `node.id` and is alive, or Redis does not answer.
     """
-    client = asynchronous(url)
+    client = storage.take_along(asynchronous(url))
     beside = RedisMembership(client, storage.fence)
     endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
     _, host, port = endpoints[0]

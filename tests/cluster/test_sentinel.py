@@ -159,17 +159,18 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
             ledger.send(600)
             ledger.settle()
             # In order, as for an upgrade: the old one stays, as a replica. Until it is one, which takes a Sentinel ten
-            # seconds, it acknowledges what nobody will have.
+            # seconds, it acknowledges what nobody will have: the broker does not wait for that.
             wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")
             wait_for(watched.failing_over, "the Sentinel to know enough to begin")
             wait_for(watched.failed_over, "the replica to be named")
             wait_for(lambda: watched.replica.ask("ROLE")[0] == "master", "the replica to be the primary")
-            wait_for(lambda: watched.primary.ask("ROLE")[0] == "slave", "the primary to be a replica")
+            wait_for(lambda: "the Sentinels name another primary" in broker.log(), "the broker to hear of it")
             ledger.send(600)
             ledger.settle()
             assert ledger.refused == {}
             ledger.check(broker.kafka)
             # Killed, with everything replicated before.
+            wait_for(lambda: watched.primary.ask("ROLE")[0] == "slave", "the primary to be a replica")
             wait_for(lambda: has_all(watched.primary, watched.replica), "the new replica to have all")
             watched.kill(watched.replica)
             ledger.send(600)

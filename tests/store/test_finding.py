@@ -16,10 +16,10 @@ WORDS = rf"^no Sentinel names a primary 'main' \({_REFUSED.format(1)}; {_REFUSED
 
 
 async def test_who_looks_for_the_primary_is_told_why_there_is_none() -> None:
-    _, find = finder(URL)
-    assert find is not None
+    _, found = finder(URL)
+    assert found is not None
     with pytest.raises(StorageUnavailable, match=WORDS):
-        await find()
+        await found.find()
 
 
 def test_so_are_those_who_use_a_client_for_threads() -> None:

@@ -13,9 +13,11 @@ import hiredis
 import structlog
 
 from headrace.store.errors import unusable
+from headrace.store.finding import Place
 from headrace.store.link import Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
 from headrace.store.standing import Standing
 from headrace.store.target import Target
+from headrace.tasks import end
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
@@ -80,6 +82,7 @@ class Connection:
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._usable = asyncio.Event()
         self.on_lost: list[Callable[[Connection], None]] = []
         """Called with the connection when it is lost, before any request under way is told."""
@@ -102,6 +105,25 @@ class Connection:
         """Leave the server; another connection is made."""
         if self._link is not None:
             self._link.reject(reason)
+
+    def follow(self) -> None:
+        """Leave the server from now on as soon as the Sentinels name another; nothing where there are none.
+
+        In a failover in order the old primary goes on for ten seconds, until a Sentinel makes it a replica: whatever it
+        acknowledges meanwhile is lost.
+        """
+        if self._target.moves:
+            self._following = asyncio.get_running_loop().create_task(self._follow(), name="sentinels")
+
+    async def _follow(self) -> None:
+        left: tuple[Place, Place] | None = None
+        async with contextlib.aclosing(self._target.names()) as names:
+            async for named in names:
+                way = self._target.place, named
+                if self.connected and named != self._target.place and way != left:
+                    # Once only, in case that Sentinels disagree and the next one to be asked leads back.
+                    left = way
+                    self.give_up("the Sentinels name another primary, {}:{}".format(*named))
 
     def at(self, _key: str | bytes) -> Self:
         """The connection to the server that has a key: this one."""
@@ -313,6 +335,8 @@ class Connection:
     async def close(self) -> None:
         """Close for good, after what was sent has been answered or a second has passed."""
         self._closed, self._loading = True, None
+        if self._following is not None:
+            await end(self._following)
         if self._repair is not None:
             self._repair.cancel()
             with contextlib.suppress(asyncio.CancelledError):

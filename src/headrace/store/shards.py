@@ -238,4 +238,5 @@ async def connected(url: str, admin: redis.asyncio.Redis, prepare: Iterable[byte
         return shards
     connection = Connection(url, prepare, standing=True)
     await connection.open()
+    connection.follow()
     return connection

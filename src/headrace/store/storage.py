@@ -1,5 +1,6 @@
 """The storage of a server: a Redis or Valkey, checked, fenced and ready."""
 
+import asyncio
 import contextlib
 from functools import partial
 from typing import Any, Self
@@ -13,6 +14,8 @@ from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.redis_clients import ERRORS
+from headrace.storage_urls import Kind, StorageUrl
+from headrace.store.connection import Connection
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.documents import RedisDocuments
 from headrace.store.early import EarlyAcknowledgement
@@ -69,6 +72,10 @@ class RedisStorage:
     ) -> None:
         """Use `open`."""
         shards.on_restored.append(partial(_count_reconnect, counted))
+        self._beside = [admin]
+        self._leaving: set[asyncio.Task[None]] = set()
+        if StorageUrl.parse(url).kind is Kind.SENTINEL:
+            shards.on_lost.append(self._leave)
         self.url = url
         self.cluster_id = cluster
         self.fence = Fence(epoch)
@@ -177,6 +184,17 @@ class RedisStorage:
         """Raises StorageUnavailable when a hot connection is down."""
         await self._shards.ping()
 
+    def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
+        """Have another client of the same URL look for the primary anew whenever the hot connection does."""
+        self._beside.append(client)
+        return client
+
+    def _leave(self, _: Connection) -> None:
+        for client in self._beside:
+            task = asyncio.get_running_loop().create_task(_disconnect(client), name="sentinels")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
         await self.native.close()
@@ -184,11 +202,17 @@ class RedisStorage:
         await self._copies.close()
         await self._shards.close()
         self.logs.close()
+        await asyncio.gather(*self._leaving)
         await self._admin.aclose()
 
 
 def _count_reconnect(counted: StoreCounters) -> None:
     counted.reconnects += 1
+
+
+async def _disconnect(client: redis.asyncio.Redis) -> None:
+    with contextlib.suppress(*ERRORS):
+        await client.connection_pool.disconnect()
 
 
 async def _end_older_servers(admin: redis.asyncio.Redis) -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from redis.asyncio.connection import SSLConnection, parse_url
 
 from headrace.access.exposure import is_loopback
-from headrace.store.finding import Finder, finder
+from headrace.store.finding import Place, finder
 from headrace.store.silence import notice_silence
 
 Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
@@ -20,11 +20,11 @@ class Target:
 
     def __init__(self, url: str) -> None:
         """Take a URL apart. Raises ValueError."""
-        self._find: Finder | None
-        url, self._find = finder(url)
+        url, self._finder = finder(url)
         options: dict[str, Any] = dict(parse_url(url))
         self._path: str | None = options.get("path")
-        self._address: tuple[str, int] = (options.get("host", "localhost"), options.get("port", 6379))
+        self.place: Place = (options.get("host", "localhost"), options.get("port", 6379))
+        """Where it was when it was last looked for."""
         secure = options.pop("connection_class", None) is SSLConnection
         # redis-py knows all that a rediss:// URL may say of certificates.
         self._tls = SSLConnection(**options).ssl_context.get() if secure else None
@@ -39,7 +39,13 @@ class Target:
     @property
     def moves(self) -> bool:
         """Whether another server may be found there next time."""
-        return self._find is not None
+        return self._finder is not None
+
+    async def names(self) -> AsyncGenerator[Place, None]:
+        """Where it is said to be, again and again; nothing where it does not move."""
+        if self._finder is not None:
+            async for place in self._finder.names():
+                yield place
 
     async def connect(self, make: Callable[[], Protocol]) -> Protocol:
         """Make a connection to where the server is now. Raises OSError, StorageUnavailable."""
@@ -47,8 +53,9 @@ class Target:
         if self._path is not None:
             _, link = await loop.create_unix_connection(make, self._path)
         else:
-            address = self._address if self._find is None else await self._find()
-            _, link = await loop.create_connection(make, *address, ssl=self._tls)
+            if self._finder is not None:
+                self.place = await self._finder.find()
+            _, link = await loop.create_connection(make, *self.place, ssl=self._tls)
         return link
 
 
