@@ -3,6 +3,9 @@
 import contextlib
 import os
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,35 @@ def test_a_data_directory_is_served_by_one_broker_or_by_several(tmp_path: Path) 
             ledgers.append(ledger)
             for each in ledgers:
                 each.check(started.kafka)
+
+
+def taken_in_a_row(count: int, stack: contextlib.ExitStack) -> int:
+    """The first of so many ports that somebody listens on."""
+    while True:
+        held = contextlib.ExitStack()
+        try:
+            first = 0
+            for number in range(count):
+                listener = held.enter_context(socket.socket())
+                listener.bind(("127.0.0.1", first + number if first else 0))
+                listener.listen()
+                first = first or listener.getsockname()[1]
+        except (OSError, OverflowError):
+            held.close()
+            continue
+        stack.push(held)
+        return first
+
+
+def test_a_start_that_is_refused_is_told_once(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        first = taken_in_a_row(3, stack)
+        command = [sys.executable, "-m", "headrace", "serve", "--brokers", "3", "--log-level", "warning"]
+        command += ["--kafka", f"127.0.0.1:{first}", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("headrace: cannot listen on 127.0.0.1:")
 
 
 def test_each_broker_has_an_id_and_ports_of_its_own() -> None:
