@@ -75,7 +75,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         default="1",
         minimum=1,
         maximum=1,
-        doc="Copies of a topic that is created without saying how many: there is one broker, so 1.",
+        doc="Copies of a topic that is created without saying how many: Redis makes the copies, so 1.",
     ),
     _as_topic("min.insync.replicas", "min.insync.replicas"),
     ConfigKey(name="replica.lag.time.max.ms", type=ConfigType.INT, default="30000", minimum=1, doc=_UNTIL_COPIED),

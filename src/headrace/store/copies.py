@@ -230,8 +230,11 @@ class _Barrier:
             _log.info("enough servers have what is acknowledged", wanted=copies, have=reached)
 
     def _few(self, reached: int | None) -> str:
-        have = "it is not known how many have" if reached is None else f"{reached} have"
-        return f"min.insync.replicas={self._copies}: {have} what Redis has acknowledged"
+        wanted = f"min.insync.replicas={self._copies}"
+        if reached is None:
+            return f"{wanted}: Redis has not said in time how many of its servers have all that it acknowledged"
+        have = f"{reached} server has" if reached == 1 else f"{reached} servers have"
+        return f"{wanted}: {have} all that Redis acknowledged, its primary included; replicas are away or lag behind"
 
     async def _round(self, stream: str) -> tuple[int, int]:
         """How many servers have all that the primary had acknowledged, and how many replicas are attached."""

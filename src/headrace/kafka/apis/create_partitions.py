@@ -12,7 +12,7 @@ Version notes
 from collections import Counter
 
 from headrace.access.needs import Operation
-from headrace.kafka.apis.create_topics import Allowance
+from headrace.kafka.apis.create_topics import Allowance, check_assigned
 from headrace.kafka.codec.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -66,11 +66,12 @@ async def _grow(
     added = topic.count - len(broker.topics.get(topic.name).partitions)
     allowance.take(added)
     given = topic.assignments
-    if given is not None and (len(given) != added or any(each.broker_ids != [broker.node_id] for each in given)):
-        raise RequestError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} partitions are added, and the only broker is {broker.node_id}",
-        )
+    if given is not None:
+        if len(given) != added:
+            raise RequestError(
+                Code.INVALID_REPLICA_ASSIGNMENT, f"{added} partitions are added, and {len(given)} assigned"
+            )
+        check_assigned(broker, given)
     if not validate_only:
         exchange.count_change(added, strict_from=_STRICT_FROM)
         await broker.topics.grow(topic.name, topic.count)

@@ -1,7 +1,7 @@
 """CreateTopics (19), versions 2-7.
 
 Behavior
-- One broker holds every replica: a replication factor of 1 or -1 (the default) is taken, another is refused.
+- Redis makes the copies: a replication factor of 1 or -1 (the default) is taken, another is refused.
 - With the configuration `headrace.stream=KEY` a Redis Stream that is there becomes partition `headrace.partition` (0)
   of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
 - With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
@@ -13,7 +13,8 @@ Version notes
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
 from headrace.broker.authorizing import Grants
@@ -178,6 +179,21 @@ def _created(broker: Broker, live: LiveTopic, partitions: int) -> Result:
     )
 
 
+class Assignment(Protocol):
+    """Who is to have a partition."""
+
+    broker_ids: list[int]
+
+
+def check_assigned(broker: Broker, assignments: Iterable[Assignment]) -> None:
+    """Raise RequestError where partitions are given to others than this broker."""
+    if any(each.broker_ids != [broker.node_id] for each in assignments):
+        raise RequestError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"brokers share partitions out by themselves: leave the assignment out, or give each to {broker.node_id}",
+        )
+
+
 def _partitions(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> int:
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -186,11 +202,12 @@ def _partitions(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> in
             )
         if sorted(a.partition_index for a in topic.assignments) != list(range(len(topic.assignments))):
             raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
-        if any(a.broker_ids != [broker.node_id] for a in topic.assignments):
-            raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {broker.node_id}")
+        check_assigned(broker, topic.assignments)
         return len(topic.assignments)
     if topic.replication_factor not in (-1, 1):
-        raise InvalidReplicationFactor(f"replication factor {topic.replication_factor}: there is one broker")
+        raise InvalidReplicationFactor(
+            f"replication factor {topic.replication_factor}: expected 1, Redis makes the copies"
+        )
     if topic.num_partitions == -1:
         return broker.settings.num_partitions
     if topic.num_partitions < 1:
