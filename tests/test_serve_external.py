@@ -117,6 +117,7 @@ def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[s
             ledger.check(started.kafka)
         if expected is not None:
             started.logged(expected)
+        started.logged("the data directory is not used")
         told = warnings(started)
         assert len(told) == (expected is not None), told
 

@@ -99,6 +99,36 @@ def test_a_wrong_broker_setting_is_refused(pair: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "instead"),
+    [
+        ("fsync", "always", "its own appendfsync counts"),
+        ("maxmemory", "4gb", "its own maxmemory counts"),
+        ("valkey", "/usr/bin/valkey-server", "none is started"),
+        ("brokers", "2", "start each by itself"),
+    ],
+)
+def test_what_only_the_embedded_valkey_would_heed_is_refused_over_a_redis(
+    tmp_path: Path, option: str, text: str, instead: str
+) -> None:
+    redis = {"redis": "redis://localhost"}
+    variable = f"HEADRACE_{option.upper()}"
+    path = toml(tmp_path, f'{option} = "{text}"\n')
+    for where, flags, config, environ in (
+        (f"--{option} {text}", {option: text} | redis, None, EMPTY),
+        (f"{variable}={text}", redis, None, {variable: text}),
+        (f'{option} = "{text}" in {path}', redis, path, EMPTY),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            load(flags, config=config, environ=environ)
+        assert str(caught.value) == f"{where} is about the embedded Valkey: with --redis {instead}"
+
+
+def test_what_is_so_by_default_may_be_said_over_a_redis_too() -> None:
+    options, _, _ = load({"redis": "redis://localhost", "fsync": "no", "brokers": "1"}, environ=EMPTY)
+    assert (options.redis, options.fsync, options.brokers) == ("redis://localhost", "no", 1)
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(SettingsError, match="lower one or raise the other"):
         load(sets=["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"], environ=EMPTY)

@@ -58,7 +58,7 @@ from headrace.oci.peering import api as oci_api
 from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
-from headrace.own_valkey import embedded_valkey, show_valkey_loading
+from headrace.own_valkey import embedded_valkey, show_valkey_loading, tell_unused
 from headrace.redis_clients import ERRORS, asynchronous
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.stop import Stop
@@ -462,6 +462,8 @@ async def _external(
     # Nothing is written before this server is in a view, whose number it gets then.
     expiry_ms = settings.producer_id_expiration_ms
     disk = None if options.disk is None else DiskRoom(options.disk)
+    if disk is None:
+        tell_unused(options.data)
     # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
     replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
     opened = await RedisStorage.open(

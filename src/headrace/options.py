@@ -10,6 +10,7 @@ from headrace.addresses import Address
 from headrace.storage_urls import StorageUrl
 
 PREFIX = "HEADRACE_"
+DEFAULT_DATA = "./.headrace"
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +80,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="data",
         metavar="DIR",
-        default="./.headrace",
+        default=DEFAULT_DATA,
         parse=_directory,
-        doc="Directory of the embedded Valkey's files; one server at a time.",
+        doc="Directory of the embedded Valkey's files; one server at a time. Not used with --redis.",
     ),
     Option(
         name="redis",

@@ -1,10 +1,14 @@
 """The Valkey that a server starts for itself, as its options and settings want it."""
 
+from pathlib import Path
+
 import structlog
 
 from headrace.broker.settings import BrokerSettings
+from headrace.options import DEFAULT_DATA
 from headrace.settings import ServerOptions, check_embedded
 from headrace.stop import Stop
+from headrace.store.datadir import has_records
 from headrace.store.embedded import EmbeddedValkey
 
 _log = structlog.get_logger("headrace")
@@ -22,6 +26,14 @@ def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop
     )
     valkey.on_exit = lambda reason: stop.ask(reason, status=1)
     return valkey
+
+
+def tell_unused(data: Path) -> None:
+    """One line of the log where a server over another Redis was given a data directory, more so where there is data."""
+    if has_records(data):
+        _log.warning("not served: the records that an embedded Valkey has in the data directory", data=str(data))
+    elif data != Path(DEFAULT_DATA):
+        _log.info("the data directory is not used: Redis keeps everything", data=str(data))
 
 
 def show_valkey_loading(fraction: float) -> None:

@@ -73,6 +73,13 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BY_NAME = {option.name: option for option in OPTIONS}
+_EMBEDDED = {
+    "brokers": "start each by itself",
+    "fsync": "its own appendfsync counts",
+    "valkey": "none is started",
+    "maxmemory": "its own maxmemory counts",
+}
+"""Options that say something of the embedded Valkey, and what they are to be replaced by over another Redis."""
 _SPECIAL = ("config", "set")
 _CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password", "kafka_ca")
 _OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, *_CLIENTS)}
@@ -330,8 +337,12 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
     values["redis"] = _redis(given, values)
     if "http" in given:
         values["http_tls"] = given["http"].text.strip().lower().startswith("https://")
-    if "brokers" in given and values["redis"] is not None:
-        raise SettingsError(f"{given['brokers'].where} is about the embedded Valkey: with --redis start each by itself")
+    if values["redis"] is not None:
+        for name, instead in _EMBEDDED.items():
+            option = _BY_NAME[name]
+            # Who only says what is so anyway, as in a file for both, is not mistaken.
+            if name in given and (option.default is None or values[name] != option.parse(option.default)):
+                raise SettingsError(f"{given[name].where} is about the embedded Valkey: with --redis {instead}")
     return msgspec.convert(values, ServerOptions)
 
 

@@ -28,6 +28,7 @@ from headrace.store.errors import StoreError
 _log = structlog.get_logger("headrace.store")
 
 PASSWORD = "storage.password"
+RECORDS = "appendonlydir"
 SOCKET_PATH_BYTES = 107
 """What fits into sockaddr_un with its final zero."""
 
@@ -148,7 +149,7 @@ class DataDirectory:
         The directory itself is told of and left as it is: somebody made it, perhaps for more than this.
         """
         closed = []
-        for name in ("appendonlydir", "valkey.log", "valkey.log.old", "journal", PASSWORD):
+        for name in (RECORDS, "valkey.log", "valkey.log.old", "journal", PASSWORD):
             found = self.path / name
             with contextlib.suppress(OSError):
                 mode = stat.S_IMODE(found.lstat().st_mode)
@@ -195,6 +196,14 @@ class DataDirectory:
     def _identity(self) -> str:
         status = self.path.stat()
         return f"{status.st_dev}:{status.st_ino}"
+
+
+def has_records(path: Path) -> bool:
+    """Whether an embedded Valkey has kept records in a data directory, as far as this user may look."""
+    try:
+        return (path / RECORDS).is_dir()
+    except OSError:
+        return False
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from headrace.store.datadir import DataDirectory
+from headrace.store.datadir import RECORDS, DataDirectory
 from headrace.store.errors import StoreError
 from headrace.store.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
 from headrace.store.rewrite import keep_rewriting
@@ -251,7 +251,7 @@ class EmbeddedValkey:
             "io-threads": "1",
             "appendonly": "yes",
             "appendfilename": "appendonly.aof",
-            "appenddirname": "appendonlydir",
+            "appenddirname": RECORDS,
             "appendfsync": self._fsync,
             "no-appendfsync-on-rewrite": "no",
             "auto-aof-rewrite-percentage": "0",
