@@ -171,8 +171,8 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
     """Readers of what its replicas may lack wait; nobody is told that the offset where it stands is not there."""
     told: list[int] = []
     partition.want_copies(2)
-    for _ in range(2):
-        partition.append(batch(3), lambda _: None, 2, 0)
+    for time_ms in (1_000, 3_000):
+        partition.append(batch(3, timestamp=time_ms), lambda _: None, 2, 0)
     storage.logs.answer()
     storage.logs.copies.answer()
     assert partition.log_end == 3
@@ -189,7 +189,8 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
         assert partition.at_end(offset)
     assert [each.base_offset for each in await partition.read_range(0, 1 << 20)] == [0]
     assert await partition.find_offset(Special.EARLIEST, Opener(Openings())) == FoundOffset(0)
-    for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 0):
+    assert await partition.find_offset(0, Opener(Openings())) == FoundOffset(0, 1_000)
+    for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 2_000):
         with pytest.raises(NotLeader, match="t-0: how far it can be read is known when its replicas have"):
             await partition.find_offset(timestamp, Opener(Openings()))
     with pytest.raises(NotLeader):

@@ -34,6 +34,7 @@ class _Look:
 
     def __init__(self, logs: "MemoryLogs", log: _Log) -> None:
         self.log_start, self.next_offset, self.shown = log.start, log.end, log.shown
+        self.epochs = LeaderEpochs(log.rows) if log.rows else None
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
 

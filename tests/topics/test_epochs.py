@@ -47,3 +47,12 @@ def test_against_a_list_of_records(steps: list[tuple[int, int]], asked: int) -> 
     else:
         end = next((place for place, (of, _) in enumerate(epochs) if of > asked), offset)
         assert found.end_of(asked, offset) == (upto[-1], end)
+
+
+def test_what_is_kept_of_a_log_ends_where_a_later_epoch_begins() -> None:
+    epochs = LeaderEpochs([EpochRow(5, 10, 5), EpochRow(9, 60, 9)])
+    assert epochs.kept(100, 9) == 100
+    assert epochs.kept(100, 5) == epochs.kept(100, 7) == 60
+    assert epochs.kept(40, 5) == 40
+    assert epochs.kept(100, 3) == 10
+    assert epochs.kept(100, 10) == 0, "the opening was lost, too: nobody knows what else"

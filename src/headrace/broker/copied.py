@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.ports import AppendDone, Copies, Lost
+from headrace.broker.ports import AppendDone, Copies, LogLook, Lost
 from headrace.topics.config import MIN_INSYNC, TopicConfig
+from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (
     InvalidConfig,
     NotEnoughReplicas,
@@ -19,7 +20,7 @@ from headrace.topics.errors import (
     NotLeader,
     StorageUnavailable,
 )
-from headrace.topics.model import Append, Appended
+from headrace.topics.model import Append, Appended, OpenedLog
 
 Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
 
@@ -290,6 +291,19 @@ async def have_come(copies: Copies, stream: str, wanted: int) -> bool:
     if error is not None:
         raise error
     return True
+
+
+def shown_of(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
+    """Up to where readers were shown a log that is there now, as far as is known.
+
+    Args:
+        end: up to where this server has known it to be shown.
+        epoch: the leader epoch that it had then.
+        log: as Redis has it.
+        epochs: its leader epochs.
+    """
+    # What was trimmed was shown, too.
+    return min(max(epochs.kept(end, epoch), log.log_start, log.shown), log.next_offset)
 
 
 def not_known(partition: str) -> NotLeader:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.broker import offsets
 from headrace.broker.cache import Buffer
-from headrace.broker.copied import have_come, not_known
+from headrace.broker.copied import have_come, not_known, shown_of
 from headrace.broker.log import LogPartition
 from headrace.broker.partition import Watcher, gone, outside
 from headrace.broker.ports import LogLook, LogStorage
@@ -49,16 +49,16 @@ class FollowedLog:
         stream, copies = partition.stream, storage.copies
         way = copies.way(stream)
         look = await storage.look(stream)
-        known = max(partition.log_end, look.shown)
-        end, proved = look.next_offset, True
+        end, proved, epochs = look.next_offset, True, look.epochs
+        known = 0 if epochs is None else shown_of(partition.log_end, partition.end_epoch, look, epochs)
         if partition.copies > 1 and copies.possible and (end != known or offset > end):
             proved = await have_come(copies, stream, partition.copies)
             if copies.way(stream) != way:
                 raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
-            if proved:
-                partition.learn_proved(end)
-            else:
-                end = min(max(known, look.log_start), end)
+            if not proved:
+                end = known
+            elif epochs is not None:
+                partition.learn_proved(end, epochs.rows[-1].epoch)
         return cls(partition, look, end, proved=proved)
 
     @property
@@ -117,9 +117,7 @@ class FollowedLog:
         return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
 
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
-        """See `LogPartition.find_offset`."""
-        if timestamp in (offsets.Special.LATEST, offsets.Special.MAX_TIMESTAMP):
-            self._check_end()
+        """See `broker.offsets.find`."""
         return await offsets.find(self._look, self, timestamp, opener, self._cold)
 
     def watch(self, watcher: Watcher) -> None:

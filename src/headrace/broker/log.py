@@ -11,7 +11,7 @@ from headrace.broker import offsets
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known
+from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known, shown_of
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, gone, outside
 from headrace.broker.ports import AppendDone, LogStorage
@@ -85,6 +85,8 @@ class LogPartition:
         self.proved = True
         """Whether what was in the log when it was opened is known to have its copies."""
         self.leader_epoch = 0
+        self.end_epoch = -1
+        """The leader epoch by which `log_end` is known."""
         self.deleted = False
         self.paused = False
         self.leader: int | None = None
@@ -155,8 +157,10 @@ class LogPartition:
             )
         self.local_start, self.log_end = opened.log_start, opened.next_offset
         if self.copies > 1:
-            # What was trimmed had them, too.
-            self.log_end = min(max(before, opened.log_start, opened.shown), opened.next_offset)
+            self.log_end = shown_of(before, self.end_epoch, opened, opened.epochs)
+            # Whoever opens it next is to know.
+            self._save_soon()
+        self.end_epoch = self.leader_epoch
         if not known or self.log_end != before:
             self._reader.clear(self.log_end)
         if known and self.log_end != before:
@@ -172,6 +176,7 @@ class LogPartition:
             self.copies = copies
             if self._copied is not None or copies > 1:
                 self._waiting().want(copies)
+            self._save_soon()  # up to where it has been shown
 
     def _waiting(self) -> Copied:
         """What waits for copies."""
@@ -191,10 +196,10 @@ class LogPartition:
             self._save_soon()
         self._watchers.tell(0)
 
-    def learn_proved(self, end: int) -> None:
-        """All up to an offset was seen to have its copies, in a log that is not led here."""
+    def learn_proved(self, end: int, epoch: int) -> None:
+        """All up to an offset was seen to have its copies, by this leader epoch, in a log that is not led here."""
         if not self.is_led:
-            self.log_end = end
+            self.log_end, self.end_epoch = end, epoch
 
     @property
     def is_open(self) -> bool:
@@ -418,8 +423,6 @@ class LogPartition:
     async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
         self.check_led()
-        if timestamp not in (offsets.Special.EARLIEST, offsets.Special.EARLIEST_LOCAL):
-            self.check_end()
         return await offsets.find(self._storage, self, timestamp, opener, self.cold)
 
     async def ask_end(self) -> None:

@@ -101,20 +101,25 @@ async def find(
         cold: what is not in the log any more and can be read all the same.
 
     Returns:
-        The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given.
+        The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given. As in
+        Kafka, nothing is found by time that cannot be read yet.
 
     Raises:
+        NotLeader: it lies where the log may end, and where that is is not known yet;
         StorageUnavailable, ArchiveUnavailable; MessageTooLarge, CorruptBatch: a batch cannot be looked into.
     """
     if timestamp == Special.LATEST:
+        await partition.ask_end()
         return FoundOffset(partition.log_end)
     if timestamp == Special.EARLIEST:
         return FoundOffset(partition.log_start)
     if timestamp == Special.EARLIEST_LOCAL:
         return FoundOffset(partition.local_start)
     found = await _by_time(storage, partition, timestamp, opener, cold)
-    # As in Kafka, nothing is found that cannot be read yet.
-    return found if found.offset < partition.log_end else NOT_FOUND
+    if 0 <= found.offset < partition.log_end:
+        return found
+    await partition.ask_end()
+    return NOT_FOUND
 
 
 async def _by_time(

@@ -10,6 +10,7 @@ from headrace.groups.model import GroupChange, StoredGroup
 from headrace.membership.leader import Leader
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
+from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.sequences import Producer
@@ -79,6 +80,10 @@ class LogLook(LogLookup, Protocol):
     @property
     def next_offset(self) -> int:
         """Log end."""
+
+    @property
+    def epochs(self) -> LeaderEpochs | None:
+        """Its leader epochs; None: nobody has opened it yet."""
 
     @property
     def shown(self) -> int:

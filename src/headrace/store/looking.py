@@ -26,7 +26,7 @@ class LookedAtLog(Searching):
         self.next_offset = next_offset
         self._scripts = scripts
         self._stream = stream
-        self._epochs = epochs
+        self.epochs = epochs
 
     @classmethod
     async def look(cls, scripts: Scripts, stream: str) -> Self:
@@ -41,9 +41,9 @@ class LookedAtLog(Searching):
         """At most `count` batches up to offset `end`, or the log's, the one that holds `offset` first."""
         assert stream == self._stream
         end = self.next_offset if end is None else min(end, self.next_offset)
-        if self._epochs is None or offset >= end:
+        if self.epochs is None or offset >= end:
             return []
-        first, last = entries.range_start(self._epochs, offset), entries.range_end(self._epochs, end)
+        first, last = entries.range_start(self.epochs, offset), entries.range_end(self.epochs, end)
         while True:
             connection = self._scripts.shards.at(stream)
             raw = checked(await connection.call("XRANGE", stream, first, last, "COUNT", count))
@@ -54,7 +54,7 @@ class LookedAtLog(Searching):
             first = f"({raw[-1][0].decode()}"
 
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
-        if self._epochs is None:
+        if self.epochs is None:
             return None, -1
         entry, newest = await self._scripts.run("find_timestamp", [stream, state_of(stream)], wanted)
         return (entries.decode([entry])[0] if entry else None), int(newest)

@@ -38,6 +38,18 @@ class LeaderEpochs:
         """The leader epoch of the record at `offset`; that of the next one at the log end."""
         return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].epoch
 
+    def kept(self, end: int, epoch: int) -> int:
+        """How much of a log is as it was: up to `end` or before, where Redis has lost what was behind.
+
+        Args:
+            end: where the log ended.
+            epoch: the leader epoch that it had then.
+        """
+        if epoch > self.rows[-1].epoch:
+            # That is lost, too, and with it from which offset on it counted.
+            return 0
+        return min(end, next((row.first for row in self.rows if row.epoch > epoch), end))
+
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """What OffsetForLeaderEpoch answers: the largest leader epoch up to this one, and where it ends.
 
