@@ -21,7 +21,7 @@ from headrace import __version__
 from headrace.access.exposure import is_loopback
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
-from headrace.broker.clock import Clock, SystemClock
+from headrace.broker.clock import Clock, RunningClock, SystemClock
 from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits
 from headrace.broker.following import everything
@@ -139,7 +139,7 @@ async def serve(
             )
             tracing = _tracing(settings.headrace_traces_endpoint, stack)
             storage, clusters, brokers = await stack.enter_async_context(
-                _clusters(options, settings, clock or SystemClock(), listening, cache, stop, counters.store)
+                _clusters(options, settings, clock, listening, cache, stop, counters.store)
             )
             clusters.topic_added += [] if tracing is None else [tracing.watch]
             await clusters.start(_show_partitions)
@@ -226,13 +226,14 @@ async def serve(
 async def _clusters(
     options: ServerOptions,
     settings: BrokerSettings,
-    clock: Clock,
+    given: Clock | None,
     listening: Listening,
     cache: CacheBudget,
     stop: Stop,
     counted: StoreCounters,
 ) -> AsyncIterator[tuple[RedisStorage, Clusters, Brokers | None]]:
     """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
+    clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(_storage(options, settings, stop, counted))
         brokers: Brokers | None = None
@@ -250,6 +251,7 @@ async def _clusters(
             lake=Lake(),
             ownership=None if brokers is None else brokers.ownership,
             leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
+            running=given or RunningClock(clock),
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers

@@ -4,12 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
+from tests.broker.test_groups import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
 
+from headrace.broker.clock import RunningClock
 from headrace.broker.coordination import Coordination
 from headrace.broker.groups import GroupTable
 from headrace.broker.ownership import Ownership
+from headrace.groups.effects import HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
+from headrace.groups.events import Heartbeat, Sync
 from headrace.groups.model import Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.membership.view import Member, View
@@ -42,7 +47,8 @@ class Site:
         self.may_find = asyncio.Event()
         self.go_by(1, 1)
         coordination = Coordination(self.ownership, "default", self._has_topic)
-        self.table = GroupTable(self.groups, self.clock, GroupSettings(), lambda _: None, coordination)
+        self.running = RunningClock(self.clock)
+        self.table = GroupTable(self.groups, self.running, GroupSettings(), lambda _: None, coordination)
 
     def go_by(self, number: int, *nodes: int) -> None:
         members = tuple(Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes)
@@ -80,3 +86,67 @@ async def test_a_group_that_is_taken_over_is_kept(site: Site) -> None:
     assert await site.table.ready("g") is None
     assert site.groups.mine == {"g"}
     assert site.table.exists("g")
+
+
+async def _member(site: Site) -> JoinResult:
+    """A group with one member, whose session is 10 seconds."""
+    site.may_find.set()
+    joining = asyncio.ensure_future(site.table.request("new", join()))
+    while not joining.done():
+        site.clock.advance(100)
+        await asyncio.sleep(0)
+    joined = joining.result()
+    assert isinstance(joined, JoinResult)
+    sync = Sync(
+        token=object(),
+        generation=joined.generation,
+        member_id=joined.member_id,
+        instance_id=None,
+        protocol_type=None,
+        protocol=None,
+        assignments={joined.member_id: b""},
+    )
+    await site.table.request("new", sync)
+    return joined
+
+
+async def _heartbeat(site: Site, joined: JoinResult) -> GroupError | None:
+    beat = Heartbeat(token=object(), member_id=joined.member_id, instance_id=None, generation=joined.generation)
+    result = await site.table.request("new", beat)
+    assert isinstance(result, HeartbeatResult)
+    return result.error
+
+
+async def test_no_member_expires_while_the_server_stood_still(site: Site) -> None:
+    joined = await _member(site)
+    site.clock.stand_still(3_600_000)
+    site.clock.advance(9_000)
+    assert await _heartbeat(site, joined) is None
+    site.clock.advance(10_001)
+    while site.table.names() and await _heartbeat(site, joined) is None:
+        await asyncio.sleep(0)
+    assert await _heartbeat(site, joined) is GroupError.UNKNOWN_MEMBER_ID
+
+
+async def test_no_member_expires_while_others_may_lead_the_group(site: Site) -> None:
+    """A server that has just been woken does not know yet that it was missed; nor does one without Redis."""
+    joined = await _member(site)
+    certain = False
+    site.ownership.certain = lambda: certain
+    with structlog.testing.capture_logs() as logged:
+        site.clock.advance(60_000)
+        await asyncio.sleep(0)
+    assert logged == []
+    # Nobody else has come.
+    certain = True
+    assert await _heartbeat(site, joined) is None
+    certain = False
+    site.clock.advance(60_000)
+    # Or somebody has.
+    site.go_by(2, 2)
+    with structlog.testing.capture_logs() as logged:
+        site.table.adopt()
+        site.clock.advance(60_000)
+        await asyncio.sleep(0)
+    assert [line["event"] for line in logged if line["event"].startswith("member")] == []
+    assert not site.table.exists("new")

@@ -78,6 +78,25 @@ async def test_a_lone_broker_that_stood_still_is_certain_of_nothing_until_it_has
     await broker.leave()
 
 
+async def test_a_broker_whose_machine_slept_is_certain_of_nothing_until_it_has_asked() -> None:
+    """The clock of its timers stood still meanwhile, that of the others did not."""
+    storage, clock = Storage(), ManualClock()
+    broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]
+    await broker.join(lambda _: None)
+    broker.start()
+    assert storage.view is not None
+    other = Member(node_id=2, incarnation="b", process="pid 2", host="here", port=9093)
+    for members in ((ME,), (ME, other)):
+        storage.view = View(storage.view.number + 1, members)
+        beats = storage.beats
+        while storage.beats < beats + 2 or not broker.certain:
+            clock.advance(300)
+            await asyncio.sleep(0)
+        clock.sleep(3_600_000)
+        assert not broker.certain
+    await broker.leave()
+
+
 class Redis:
     """The view and the counters that brokers share."""
 

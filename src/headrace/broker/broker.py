@@ -57,6 +57,7 @@ class Broker:
         leaders: Leaders | None = None,
         access: Access | None = None,
         quotas: Quotas | None = None,
+        running: Clock | None = None,
     ) -> None:
         """Put the parts together; `start` loads what is stored.
 
@@ -76,6 +77,7 @@ class Broker:
             leaders: the leader epochs of all logs, as `cache`.
             access: who may do what, as `cache`.
             quotas: how much of it, as `cache`.
+            running: the time by which groups' members are waited for; None: as `clock`.
         """
         self.settings = settings
         self.access = access or Access(storage.documents, settings, clock)
@@ -102,7 +104,7 @@ class Broker:
         self.topics.most_partitions = settings.max_broker_partitions
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
         coordination = Coordination(self.ownership, cluster, self._has_topic)
-        self.groups = GroupTable(self.native, clock, settings.groups, self._partition, coordination)
+        self.groups = GroupTable(self.native, running or clock, settings.groups, self._partition, coordination)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
         self.topics.deleted.append(self.native.topic_deleted)

@@ -61,6 +61,7 @@ class Clusters:
         lake: Lake | None = None,
         ownership: Ownership | None = None,
         leaders: Leaders | None = None,
+        running: Clock | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -74,8 +75,10 @@ class Clusters:
             lake: opens archives; None: nothing is read from one.
             ownership: what is this server's; None: everything.
             leaders: the leader epochs of all logs, where there are other brokers.
+            running: the time by which groups' members are waited for; None: as `clock`.
         """
         self.clock = clock
+        self._running = running or clock
         self.settings = settings
         self._storage = storage
         self._stream_of = stream_of
@@ -194,6 +197,7 @@ class Clusters:
             leaders=self.leaders,
             access=self.access,
             quotas=self.quotas,
+            running=self._running,
         )
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:

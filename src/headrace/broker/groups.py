@@ -46,6 +46,8 @@ PartitionOf = Callable[[TopicPartition], Partition | None]
 _LOADED_AT_ONCE = 64
 _TRIES, _AGAIN_S = 40, 0.25
 """How often a group is tried to be taken over before somebody asks for it."""
+_UNCERTAIN_MS = 250
+"""How long a timer is put off where this server may coordinate the group no more."""
 
 
 class Mirror:
@@ -163,6 +165,11 @@ class Runner:
             timer.cancel()
 
     def _fired(self, key: TimerKey) -> None:
+        clock = self._table.clock
+        if not self._table.coordination.certain:
+            # Its members may have gone on elsewhere, while this server stood still or Redis does not answer.
+            self._timers[key] = clock.call_at(clock.ticks_ms() + _UNCERTAIN_MS, lambda: self._fired(key))
+            return
         self._timers.pop(key, None)
         self.post(TimerFired(key))
 

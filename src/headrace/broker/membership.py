@@ -33,7 +33,7 @@ class Membership:
         Args:
             storage: where the view is.
             me: this server, as the others are to know it.
-            clock: its ticks.
+            clock: its uptime says what the others may have done; its ticks say when a heartbeat is due.
             session_ms: after how long without a heartbeat a broker is missed.
             interval_ms: time between two heartbeats.
         """
@@ -51,7 +51,7 @@ class Membership:
         self._participant = Participant(me, session_ms, interval_ms)
         self._counter = 0
         self._sent_ms: int | None = None
-        """When the last heartbeat left, on the own clock."""
+        """When the last heartbeat left, by the uptime."""
         self._ended = False
         self._woken = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class Membership:
         view = self._participant.view
         if view is not None and len(view.members) == 1:
             return self.is_member and not self._late_ms()
-        return self.is_member and self._clock.ticks_ms() < self._participant.valid_until_ms
+        return self.is_member and self._clock.uptime_ms() < self._participant.valid_until_ms
 
     async def join(self, wait: Callable[[str], None]) -> View:
         """Enter the view.
@@ -168,12 +168,12 @@ class Membership:
 
     def _late_ms(self) -> int:
         """The time since the last heartbeat, where that is longer than a session and not for Redis; else 0."""
-        since_ms = 0 if self._sent_ms is None else self._clock.ticks_ms() - self._sent_ms
+        since_ms = 0 if self._sent_ms is None else self._clock.uptime_ms() - self._sent_ms
         return since_ms if since_ms > self._session_ms else 0
 
     async def _beat(self) -> Step:
         self._counter += 1
-        now_ms = self._clock.ticks_ms()
+        now_ms = self._clock.uptime_ms()
         late_ms = self._late_ms()
         if late_ms:
             _log.warning(
@@ -184,7 +184,7 @@ class Membership:
         self._sent_ms = now_ms
         self._participant.sent(now_ms)
         view, counters, last = await self._storage.beat(self.me, self._counter, self._participant.view)
-        step = self._participant.answered(self._clock.ticks_ms(), view, counters)
+        step = self._participant.answered(self._clock.uptime_ms(), view, counters)
         if self._beating is not None:
             self._take(step)
             self.on_last_change(last)

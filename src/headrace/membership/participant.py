@@ -13,7 +13,11 @@ import msgspec
 from headrace.membership.view import Member, View, joined, without
 
 PROMPT_BEATS = 2
-"""Prompt heartbeats in a row before a broker judges others, or comes back after it was missed itself."""
+"""Prompt heartbeats in a row before a broker judges others.
+
+Before it comes back after it was missed itself, so many must only have been in time for it not to be missed again: a
+Redis that always takes longer than prompt would keep it out for ever.
+"""
 
 Counters = Mapping[tuple[int, str], int]
 """(node id, incarnation) -> its last heartbeat."""
@@ -59,7 +63,7 @@ class Participant:
         self._interval_ms = interval_ms
         self._sent_ms: int | None = None
         self._before_ms: int | None = None
-        self._prompt = 0
+        self._prompt = self._in_time = 0
         self._seen: dict[tuple[int, str], tuple[int, int]] = {}
         """Broker -> its last counter, and when that was first seen."""
         self._ended: set[tuple[int, str]] = set()
@@ -83,6 +87,10 @@ class Participant:
 
     def failed(self) -> None:
         """A heartbeat got no answer."""
+        self._in_time = 0
+        self._judge_nobody()
+
+    def _judge_nobody(self) -> None:
         self._prompt = 0
         self._seen.clear()
 
@@ -146,12 +154,15 @@ class Participant:
         return Step(adopt=view)
 
     def _take_note(self, now_ms: int, sent_ms: int) -> None:
-        late = now_ms - sent_ms > self._interval_ms
-        paused = self._before_ms is not None and sent_ms - self._before_ms > 2 * self._interval_ms
-        if late or paused:
-            self.failed()
+        took_ms = now_ms - sent_ms
+        pause_ms = 0 if self._before_ms is None else sent_ms - self._before_ms
+        if took_ms > self._interval_ms or pause_ms > 2 * self._interval_ms:
+            self._judge_nobody()
         else:
             self._prompt += 1
+        # A third is left for those who look at the counter.
+        in_time = pause_ms + took_ms <= self._session_ms * 2 // 3
+        self._in_time = self._in_time + 1 if in_time else 0
 
     def _forget(self, view: View) -> None:
         """Whoever is out of the view is watched anew when it comes back."""
@@ -194,6 +205,6 @@ class Participant:
         adopt = None
         if self._was_in and (self.view is None or found.number > self.view.number):
             adopt = self.view = found
-        if self.leaving or (self._was_in and self._prompt < PROMPT_BEATS):
+        if self.leaving or (self._was_in and self._in_time < PROMPT_BEATS):
             return Step(adopt)
         return Step(adopt, Proposal(found.number, found.number + 1, joined(found.members, self.me)))

@@ -70,7 +70,7 @@ class ManualClock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms
-        self._stepped_ms = 0
+        self._stepped_ms = self._slept_ms = 0
         self._timers = _Timers()
 
     def now_ms(self) -> int:
@@ -80,6 +80,19 @@ class ManualClock:
     def ticks_ms(self) -> int:
         """Milliseconds that have passed, without steps."""
         return self._ticks_ms
+
+    def uptime_ms(self) -> int:
+        """Milliseconds that have passed, without steps, asleep or not."""
+        return self._ticks_ms + self._slept_ms
+
+    def sleep(self, ms: int) -> None:
+        """Let the machine sleep: its ticks stand still, nothing runs."""
+        self._stepped_ms += ms
+        self._slept_ms += ms
+
+    def stand_still(self, ms: int) -> None:
+        """Let time pass in which nothing runs; what is due by then runs with the next `advance`."""
+        self._ticks_ms += ms
 
     def step(self, ms: int) -> None:
         """Set the wall clock forward, or back; no time passes."""
@@ -124,6 +137,10 @@ class MovableClock(SystemClock):
     def ticks_ms(self) -> int:
         """Milliseconds that have passed since some time, `advance` included and `step` not."""
         return super().ticks_ms() + self._ahead_ms
+
+    def uptime_ms(self) -> int:
+        """The same, with the time that the machine has slept."""
+        return super().uptime_ms() + self._ahead_ms
 
     def step(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
         """Set the wall clock forward, or back when negative. No time passes: no timer fires, no session ends by it.

@@ -1,0 +1,52 @@
+"""A broker comes back where it can keep its place, and judges others only where it is sure of itself."""
+
+import pytest
+
+from headrace.membership.participant import Participant
+from headrace.membership.view import Member, View
+
+ME, OTHER = (
+    Member(node_id=node, incarnation=name, process="", host="here", port=node) for node, name in ((1, "a"), (2, "b"))
+)
+BOTH, WITHOUT_ME = View(5, (ME, OTHER)), View(6, (OTHER,))
+SESSION_MS, INTERVAL_MS = 3_000, 500
+
+
+class Beating:
+    """A broker whose Redis takes as long as a test says."""
+
+    def __init__(self) -> None:
+        self.mind = Participant(ME, SESSION_MS, INTERVAL_MS)
+        self.now_ms = self.counter = 0
+        assert self.beat(BOTH, 1) is None
+
+    def beat(self, found: View, took_ms: int) -> tuple[Member, ...] | None:
+        """The members that it proposes; None: it proposes nothing."""
+        self.now_ms += INTERVAL_MS
+        self.counter += 1
+        self.mind.sent(self.now_ms)
+        self.now_ms += took_ms
+        step = self.mind.answered(self.now_ms, found, {(2, "b"): self.counter})
+        return None if step.propose is None else step.propose.members
+
+
+@pytest.mark.parametrize("took_ms", [1, 499, 700])
+def test_it_comes_back_though_redis_takes_its_time(took_ms: int) -> None:
+    broker = Beating()
+    broker.now_ms += 3_600_000
+    proposed = [broker.beat(WITHOUT_ME, took_ms) for _ in range(3)]
+    assert proposed == [None, None, (ME, OTHER)]
+
+
+def test_it_does_not_come_back_where_it_would_be_missed_again() -> None:
+    broker = Beating()
+    broker.now_ms += 3_600_000
+    assert [broker.beat(WITHOUT_ME, 2_000) for _ in range(10)] == [None] * 10
+
+
+def test_it_judges_nobody_while_redis_takes_its_time() -> None:
+    broker = Beating()
+    assert broker.beat(BOTH, 1) is None
+    for _ in range(20):
+        broker.counter = 0
+        assert broker.beat(BOTH, 700) is None
