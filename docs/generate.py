@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -299,6 +299,13 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
+def _kinds(of: type[TopicError]) -> Iterator[type[TopicError]]:
+    """The errors of a kind, each with its own behind it."""
+    for kind in of.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
 def errors_page() -> str:
     """What goes wrong, and what each API calls that."""
     lines = [
@@ -310,7 +317,7 @@ def errors_page() -> str:
         "",
         "## Topics and records",
         "",
-        *_table(("what is wrong", "Kafka", "OCI"), (_topic_error(kind) for kind in TopicError.__subclasses__())),
+        *_table(("what is wrong", "Kafka", "OCI"), (_topic_error(kind) for kind in _kinds(TopicError))),
         "",
         "## Groups",
         "",

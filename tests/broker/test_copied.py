@@ -15,6 +15,7 @@ from headrace.broker.opening import Openings
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
+    BehindRefused,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
@@ -356,6 +357,30 @@ async def test_nobody_reads_what_the_next_primary_may_lack(
     storage.logs.copies.answer()
     assert results[1:] == [Appended(0)]
     assert (partition.log_end, told) == (3, [len(log.batches[0].batch)])
+
+
+async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(sent(0), results.append, 2, 1_000)
+    storage.logs.answer()
+    log = storage.logs.logs[partition.stream]
+    log.batches.clear()
+    log.producers.clear()
+    storage.logs.copies.answer(StorageUnavailable("it is not the primary that it was"))
+    async with asyncio.timeout(10):
+        while partition.leader_epoch == 1:
+            await asyncio.sleep(0)
+
+    with pytest.raises(BehindRefused):
+        partition.append(sent(1), results.append, 2, 1_000)
+    for sequence in (0, 1):
+        partition.append(sent(sequence), results.append, 2, 1_000)
+    storage.logs.answer()
+    storage.logs.copies.answer()
+    storage.logs.copies.answer()
+    assert results[1:] == [Appended(0), Appended(1)]
 
 
 async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(

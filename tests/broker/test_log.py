@@ -15,6 +15,7 @@ from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
+    BehindRefused,
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageMoving,
@@ -208,6 +209,29 @@ async def test_a_gap_is_refused_at_once(partition: LogPartition) -> None:
     partition.append(sent(0), lambda _: None)
     with pytest.raises(OutOfOrderSequence):
         partition.append(sent(5), lambda _: None)
+
+
+async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(sent(0), results.append)
+    storage.logs.answer()
+    partition.append(sent(1), results.append)
+    storage.unavailable = True
+    storage.logs.answer(1)
+    storage.unavailable = False
+    for _ in range(5):
+        await asyncio.sleep(0)
+    storage.logs.answer()
+
+    assert [type(result) for result in results] == [Appended, StorageUnavailable]
+    with pytest.raises(BehindRefused):
+        partition.append(sent(2), results.append)  # was on its way to this server meanwhile
+    for sequence in (1, 2):
+        partition.append(sent(sequence), results.append)
+    storage.logs.answer()
+    assert [result.base_offset for result in results[2:] if isinstance(result, Appended)] == [1, 2]
 
 
 async def test_another_owner_knows_the_producers(

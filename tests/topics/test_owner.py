@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.topics import owner as owners
-from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence, StorageFull
+from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
 from headrace.topics.owner import MOST_OFFSET, LogOwner
-from headrace.topics.sequences import Producer
+from headrace.topics.sequences import SEQUENCES, Producer
 
 
 def batch(span: int = 1, producer: int = -1, sequence: int = -1, epoch: int = 0) -> Append:
@@ -253,3 +253,65 @@ def test_batches_without_a_producer_are_never_held_up() -> None:
     first = LogOwner(0)
     first.refuse(batch())
     assert LogOwner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)
+
+
+# What a producer had sent behind a batch that was refused waits for that one to come again
+
+
+def sent_up_to(last: int, epoch: int = 0) -> dict[int, Producer]:
+    known = Producer(epoch)
+    known.take(epoch, last, 1, 0, 1)
+    return {7: known}
+
+
+def refusal(owner: LogOwner, append: Append) -> type[OutOfOrderSequence]:
+    with pytest.raises(OutOfOrderSequence) as caught:
+        owner.place(append, 1)
+    return caught.type
+
+
+@pytest.mark.parametrize("stored", [2, 3, 4])
+def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) -> None:
+    """Of what was refused some may have been stored: a lost answer is one, too."""
+    first = LogOwner(0, sent_up_to(2))
+    for sequence in (3, 4, 5):
+        first.refuse(batch(1, 7, sequence))
+    owner = LogOwner(10, sent_up_to(stored), (), first.refused)
+    assert refusal(owner, batch(1, 7, 6)) is BehindRefused
+    came = [owner.place(batch(1, 7, sequence), 1) for sequence in range(stored + 1, 7)]
+    assert came == [Appended(10 + place) for place in range(6 - stored)]
+    # All is in order again: a gap is one.
+    assert refusal(owner, batch(1, 7, 9)) is OutOfOrderSequence
+
+
+def test_what_was_acknowledged_and_is_gone_does_not_come_again() -> None:
+    owner = LogOwner(0, sent_up_to(2))
+    owner.refuse(batch(1, 7, 9))
+    assert refusal(owner, batch(1, 7, 10)) is OutOfOrderSequence
+
+
+def test_a_batch_from_before_the_refusal_is_not_behind_it() -> None:
+    owner = LogOwner(0, sent_up_to(12))
+    owner.refuse(batch(1, 7, 12))
+    assert refusal(owner, batch(1, 7, 3)) is OutOfOrderSequence
+
+
+def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> None:
+    owner = LogOwner(0, sent_up_to(4))
+    owner.refuse(batch(1, 7, 5))
+    owner.refuse(batch(1, 7, 0, epoch=1))
+    assert refusal(owner, batch(1, 7, 1, epoch=1)) is BehindRefused
+    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+    assert owner.place(batch(1, 7, 1, epoch=1), 1) == Appended(1)
+
+
+def test_a_refusal_holds_where_sequences_begin_anew() -> None:
+    owner = LogOwner(0, sent_up_to(SEQUENCES - 2))
+    owner.refuse(batch(1, 7, SEQUENCES - 1))
+    assert refusal(owner, batch(1, 7, 0)) is BehindRefused
+
+
+def test_what_an_unknown_producer_sent_before_is_not_behind_its_refusal() -> None:
+    owner = LogOwner(0)
+    owner.refuse(batch(1, 7, 3))
+    assert [refusal(owner, batch(1, 7, sequence)) for sequence in (5, 2)] == [BehindRefused, OutOfOrderSequence]

@@ -198,8 +198,8 @@ class Copied:
             self._budget.held -= _size(held)
             held.result = error
         for held in waiting:
-            if held.done is not None:
-                held.done(error)
+            if held.append is not None and held.done is not None:
+                self._placed(held.append, held.placed, held.done, error)
 
 
 def _size(held: _Held) -> int:

@@ -106,6 +106,9 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.MessageTooLarge: Code.MESSAGE_TOO_LARGE,
     topics.UnsupportedCompression: Code.UNSUPPORTED_COMPRESSION_TYPE,
     topics.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    # What the one ahead of it was told. At OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka begins a new producer epoch, and
+    # sends all that is unacknowledged under it: what was stored, and could not be answered, is there twice.
+    topics.BehindRefused: Code.KAFKA_STORAGE_ERROR,
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
     # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,

@@ -69,6 +69,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.MessageTooLarge: (400, "InvalidParameter"),
     topics.UnsupportedCompression: (400, "InvalidParameter"),
     topics.OutOfOrderSequence: (409, "Conflict"),
+    topics.BehindRefused: (503, "ServiceUnavailable"),
     topics.InvalidProducerEpoch: (409, "Conflict"),
     # Clients try 503 again, which is right when Redis is away for a moment or full.
     topics.StorageFull: (503, "ServiceUnavailable"),

@@ -65,6 +65,10 @@ class OutOfOrderSequence(TopicError):
     """A producer's sequence that is neither the next one nor one of the last five batches."""
 
 
+class BehindRefused(OutOfOrderSequence):
+    """A producer's sequence behind one that was refused for a moment: both are to be sent again, in order."""
+
+
 class InvalidProducerEpoch(TopicError):
     """A producer epoch older than the one known."""
 

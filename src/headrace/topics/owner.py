@@ -8,9 +8,9 @@ whose fate is unknown, nothing here is true any more, and the log is opened anew
 from collections.abc import Collection, Mapping
 from heapq import nsmallest
 
-from headrace.topics.errors import OutOfOrderSequence, StorageFull
+from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
-from headrace.topics.sequences import Producer
+from headrace.topics.sequences import SEQUENCES, Producer
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -42,8 +42,8 @@ class LogOwner:
         self.producers: dict[int, Producer] = dict(producers or {})
         self._changed: set[int] = {each for each in unsaved if each in self.producers}
         self._gone: set[int] = set(unsaved) - self._changed
-        self.refused = {each: known for each, known in (refused or {}).items() if each not in self.producers}
-        """Producer id -> epoch and sequence of the first batch that a producer nobody knows has been refused."""
+        self.refused = dict(refused or {})
+        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed."""
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
@@ -54,6 +54,7 @@ class LogOwner:
 
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch: see `topics.sequences`.
+            BehindRefused: it was sent behind a batch that was refused, and that has not come again yet.
             StorageFull: no offsets are left.
         """
         base_offset = self.next_offset
@@ -62,9 +63,13 @@ class LogOwner:
         if producer_id >= 0:
             known = self.producers.get(producer_id)
             if known is None:
-                self._check_refused(append)
+                self._check_first(append)
             else:
-                repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
+                try:
+                    repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
+                except OutOfOrderSequence as error:
+                    self._check_behind(append, known.expected_of(append.producer_epoch), error)
+                    raise
                 if repeated >= 0:
                     return Appended(repeated, duplicate=True)
         if following > MOST_OFFSET:
@@ -75,19 +80,32 @@ class LogOwner:
                 known = self.producers[producer_id] = Producer(append.producer_epoch)
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
             self._changed.add(producer_id)
+            if self.refused:
+                self.refused.pop(producer_id, None)
         self.next_offset = following
         return Appended(base_offset)
 
     def refuse(self, append: Append) -> None:
-        """A batch could not be stored, and its producer may have sent more: none of those is to be the first one."""
+        """A batch could not be stored, and its producer may have sent more: none of those is to come before it."""
         if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
-            self.refused.setdefault(append.producer_id, (append.producer_epoch, append.base_sequence))
+            epoch, _ = self.refused.get(append.producer_id, (-1, 0))
+            if append.producer_epoch > epoch:
+                self.refused[append.producer_id] = append.producer_epoch, append.base_sequence
 
-    def _check_refused(self, append: Append) -> None:
+    def _check_first(self, append: Append) -> None:
+        """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
         epoch, first = self.refused.get(append.producer_id, (append.producer_epoch, append.base_sequence))
         if (epoch, first) != (append.producer_epoch, append.base_sequence) and epoch >= append.producer_epoch:
-            raise OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
-        self.refused.pop(append.producer_id, None)
+            error = OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
+            self._check_behind(append, first, error)
+            raise error
+
+    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence) -> None:
+        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+        epoch, first = self.refused.get(append.producer_id, (-1, 0))
+        sent = _ahead(append.base_sequence, first)
+        if epoch == append.producer_epoch and _ahead(expected, first) < sent < SEQUENCES // 2:
+            raise BehindRefused(f"{error}: sent behind one that was refused") from None
 
     def _make_room(self) -> None:
         if len(self.producers) >= MOST_PRODUCERS:
@@ -121,3 +139,8 @@ class LogOwner:
         self._changed.clear()
         self._gone.clear()
         return changes
+
+
+def _ahead(sequence: int, of: int) -> int:
+    """How many sequences further; what is before it is nearly all the way round."""
+    return (sequence - of) % SEQUENCES

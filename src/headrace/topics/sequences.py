@@ -86,6 +86,10 @@ class Producer:
             raise OutOfOrderSequence(f"a new producer epoch begins with sequence 0, found {first}")
         return -1
 
+    def expected_of(self, epoch: int) -> int:
+        """The sequence that its next batch begins with, in this epoch or in a new one."""
+        return self.expected if epoch == self.epoch else 0
+
     def take(self, epoch: int, first: int, span: int, base_offset: int, now_ms: int) -> None:
         """A batch that `find` has let through lies at `base_offset`."""
         last = last_of(first, span)

@@ -31,6 +31,7 @@ from headrace.kafka.refusing import No, Place, parts, transaction_of
 from headrace.kafka.registry import SHORTCUTS, Served, Shortcut, register
 from headrace.records.pure import HeaderFields
 from headrace.topics.errors import (
+    BehindRefused,
     Fenced,
     InvalidRecord,
     NotEnoughReplicas,
@@ -46,6 +47,7 @@ _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
 """`socket.request.max.bytes` alone bounds what carries records."""
 _TOLD_ELSEWHERE = (
+    BehindRefused,
     StorageUnavailable,
     StorageFull,
     Fenced,
