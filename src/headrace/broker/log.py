@@ -1,4 +1,4 @@
-"""A partition whose records lie in a log that this server owns: it decides where a batch goes, reads, and waits."""
+"""A partition whose records lie in a log that this server owns: it decides where a batch goes, and who is told."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

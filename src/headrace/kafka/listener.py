@@ -165,9 +165,7 @@ class KafkaListener:
             principal = principal_of(connection.transport, self._tls.mapping)
             if principal is None:
                 connection.close("no rule of ssl.principal.mapping.rules fits the name in its certificate")
-            else:
-                if principal is ANONYMOUS:
-                    return
+            elif principal is not ANONYMOUS:
                 connection.enter(Admitted(principal, self.broker), "SSL")
 
     def _take_turn(self, connection: Connection) -> None:

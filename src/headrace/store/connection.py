@@ -14,7 +14,7 @@ import structlog
 
 from headrace.store.errors import unusable
 from headrace.store.finding import Place
-from headrace.store.link import Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
+from headrace.store.link import PING, Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
 from headrace.store.standing import Standing
 from headrace.store.target import Target
 from headrace.tasks import end
@@ -66,7 +66,6 @@ class Connection:
             url: of one server, `unix:///PATH`, `redis://...`, `rediss://...`; or of Sentinels, `redis+sentinel://...`,
                 which are asked for the primary each time.
             prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
-
             standing: ask what each server is among others; of one that Sentinels name it is asked always.
 
         Raises:
@@ -348,7 +347,7 @@ class Connection:
             return
         with contextlib.suppress(OSError, hiredis.HiredisError, StorageUnavailable):
             async with asyncio.timeout(_DRAIN_S):
-                await link.ask([encode(["PING"])])
+                await link.ask([PING])
         link.transport.abort()
         await link.lost
 

@@ -15,11 +15,10 @@ import msgspec
 from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection
 from headrace.store.journal import Journal
-from headrace.store.link import Reply, encode
+from headrace.store.link import PING, Reply
 from headrace.store.room import MemoryRoom
 from headrace.topics.model import Append
 
-_PING = encode(["PING"])
 _PROVE_S = 0.05
 """How long what is stored waits for a proof by another write, before a PING asks for one."""
 
@@ -120,7 +119,7 @@ class EarlyAcknowledgement:
                 else:
                     self.proven(number)
 
-            self._connection.send([_PING], answered)
+            self._connection.send([PING], answered)
 
     def close(self) -> None:
         """Enter nothing any more; a server that starts on this journal goes on with it."""

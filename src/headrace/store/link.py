@@ -88,7 +88,7 @@ class _Held(NamedTuple):
     """Whether it may have left before the append-only file was written."""
 
 
-_PING = encode(["PING"])
+PING = encode(["PING"])
 
 
 class Link(asyncio.BufferedProtocol):
@@ -187,7 +187,7 @@ class Link(asyncio.BufferedProtocol):
             backlog.forget()
         if held and not self._proving:
             self._proving = len(held)
-            self.send([_PING], self._proved)
+            self.send([PING], self._proved)
 
     def _hold(self, callback: Callback, reply: Reply, early: bool) -> None:
         """Keep an answer back until it is proven, but for what was only read, and refusals behind nothing."""

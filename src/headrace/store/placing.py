@@ -26,7 +26,7 @@ from headrace.keyspace.keys import producers_of, state_of
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.store.connection import Connection
 from headrace.store.early import EarlyAcknowledgement, Entered
-from headrace.store.link import Chunk, Reply, encode
+from headrace.store.link import PING, Chunk, Reply
 from headrace.store.replies import error_of
 from headrace.store.room import NEARLY_FULL, DiskRoom
 from headrace.topics.epochs import LeaderEpochs
@@ -48,7 +48,6 @@ _CALL_BYTES = 4 << 20
 _CALL_BATCHES = 512
 _COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
-_PING = encode(["PING"])
 _NS_PER_TICK = 1_000_000_000 // TICKS
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
@@ -375,7 +374,7 @@ class Placer:
             self._early.proven(call.proof)
         if self._disk is not None and log.private and self._disk.low():
             # An answer proves nothing of the disk; one to what is sent behind it does.
-            log.connection.send([_PING], partial(self._proven, log, call))
+            log.connection.send([PING], partial(self._proven, log, call))
             return
         self._settle(log, call)
 
