@@ -7,11 +7,13 @@ from tests.broker.test_copied import waits
 from tests.broker.test_log import batch
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker import followed as followed_log
 from headrace.broker.cache import CacheBudget
 from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
 from headrace.broker.offsets import FoundOffset, Opener, Special
 from headrace.broker.opening import Openings
+from headrace.broker.ports import LogLook
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader, OffsetOutOfRange
@@ -94,10 +96,32 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
     assert partition.log_end == 5
 
 
+async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed_log, "_WOKEN_S", 0)
+    partition.append(batch(3), lambda _: None)
+    storage.logs.answer()
+    woken = await storage.logs.look(partition.stream)
+    partition.append(batch(4), lambda _: None)
+    storage.logs.answer()
+    partition.release(7)
+    looks, look = [woken], storage.logs.look
+
+    async def told(stream: str) -> LogLook:
+        return looks.pop() if looks else await look(stream)
+
+    monkeypatch.setattr(storage.logs, "look", told)
+    followed = await FollowedLog.look_at(partition, storage.logs, 7)
+    followed.check_readable(7)
+    assert followed.log_end == 7
+
+
 async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the copies, or where none are wanted, the end that Redis has is the end."""
+    monkeypatch.setattr(followed_log, "_WOKEN_S", 0)
     partition.append(batch(7), lambda _: None)
     storage.logs.answer()
     partition.release(7)

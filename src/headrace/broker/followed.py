@@ -1,5 +1,6 @@
 """A log that another broker leads, read straight from storage: as it was when it was looked at, for one request."""
 
+import asyncio
 from typing import TYPE_CHECKING, Self
 
 from headrace.broker import offsets
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 64
 """Batches of one read: whoever wants more reads on."""
+_WOKEN_S = 1.0
+"""A primary that stood still until its replica was promoted tells what it had, until the others tell it so: where a
+reader has come further, it is asked once more after this."""
 
 
 class FollowedLog:
@@ -49,6 +53,10 @@ class FollowedLog:
         stream, copies = partition.stream, storage.copies
         way = copies.way(stream)
         look = await storage.look(stream)
+        if offset > look.next_offset and partition.copies == 1 and copies.possible:
+            await asyncio.sleep(_WOKEN_S)
+            way = copies.way(stream)
+            look = await storage.look(stream)
         end, proved, epochs = look.next_offset, True, look.epochs
         known = 0 if epochs is None else shown_of(partition.log_end, partition.end_epoch, look, epochs)
         if partition.copies > 1 and copies.possible and (end != known or offset > end):
