@@ -123,7 +123,7 @@ def taken_in_a_row(count: int, stack: contextlib.ExitStack) -> int:
 def test_a_start_that_is_refused_is_told_once(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         first = taken_in_a_row(3, stack)
-        command = [sys.executable, "-m", "headrace", "serve", "--brokers", "3", "--log-level", "warning"]
+        command = [sys.executable, "-m", "headrace", "serve", "--brokers", "3", "--log-level", "error"]
         command += ["--kafka", f"127.0.0.1:{first}", "--http", "127.0.0.1:0", "--data", str(tmp_path / "data")]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
