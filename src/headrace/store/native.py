@@ -196,7 +196,8 @@ class RedisNative:
     ) -> NativeRead:
         """Entries that nobody in the group was given yet, which from now on are pending for `member`.
 
-        They are about `limit` bytes, and one may come whose size was not known before.
+        They are about `limit` bytes, and one may come whose size was not known before. Where the group was set back
+        there are some that the member has had: no batches are made of them.
 
         Args:
             stream: the partition.
@@ -214,7 +215,7 @@ class RedisNative:
         """
         standing = (last_id, native.id_before(at, stream.bits))
         reading = self._read_group(stream, group, member, ">", count, limit, *standing)
-        return await self._read(stream, reading, limit, group)
+        return await self._read(stream, reading, limit, group, at=at)
 
     async def read_pending(
         self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
@@ -222,7 +223,7 @@ class RedisNative:
         """Entries from `offset` on, below `before`, that `member` was given and has not committed. Raises GroupGone."""
         after = native.id_before(offset, stream.bits)
         reading = self._read_group(stream, group, member, after, _MOST_ENTRIES, limit)
-        return await self._read(stream, reading, limit, group, before)
+        return await self._read(stream, reading, limit, group, before=before)
 
     async def _read_group(
         self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int, *standing: str
@@ -246,6 +247,8 @@ class RedisNative:
         reading: Awaitable[tuple[Reply, bool]],
         limit: int,
         group: str | None = None,
+        *,
+        at: int = 0,
         before: int | None = None,
     ) -> NativeRead:
         # Sent after the read: the log never ends before what was read.
@@ -253,7 +256,10 @@ class RedisNative:
         if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
             entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
             more = False
-        batches, unfit, gone = streams.build_batches(entries, stream.bits, min(limit, _BATCH_BYTES))
+        wanted = entries
+        if entries and native.offset_at(entries[0][0], stream.bits) < at:
+            wanted = [entry for entry in entries if native.offset_at(entry[0], stream.bits) >= at]
+        batches, unfit, gone = streams.build_batches(wanted, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
             # Trimmed or deleted since they were delivered: nobody will ever commit them.
             self._scripts.shards.at(stream.key).send([encode(["XACK", stream.key, group, *gone])], _ignore)

@@ -2,6 +2,7 @@
 
 from typing import cast
 
+import msgspec
 import pytest
 
 from headrace.broker.budget import ReadBudget
@@ -70,7 +71,7 @@ class Stream:
         for each in found.batches:
             self.pending[each.base_offset] = member
             self.last = each.base_offset
-        return found
+        return msgspec.structs.replace(found, batches=[each for each in found.batches if each.base_offset >= at])
 
     async def read_pending(
         self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int

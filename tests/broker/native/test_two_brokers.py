@@ -13,7 +13,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.keyspace.native import offset_of
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
-from headrace.topics.native import NativeStream
+from headrace.topics.native import NativeRead, NativeStream
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 KEY, GROUP = "plain", "group"
@@ -97,3 +97,24 @@ async def test_what_a_program_of_the_group_was_given_is_its_own(raw: Any, broker
     assert len(raw.xreadgroup(GROUP, "program", {KEY: ">"})[0][1]) == 5
     later = add(raw, 2)
     assert await reader.read(first[-1] + 1) == later
+
+
+async def test_a_group_that_is_set_back_meanwhile_gives_nothing_twice_in_one_answer(
+    raw: Any, open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old commit comes late, say, while a member's fetch takes entries in several goes."""
+    storage = await open_storage()
+    reading = await Reading.over(storage)
+    first = add(raw, 900)
+    read_new, back = storage.native.read_new, raw.xrange(KEY)[450][0]
+
+    async def set_back_after_it(*args: Any, **options: Any) -> NativeRead:
+        found = await read_new(*args, **options)
+        if found.last_id and found.more:
+            raw.xgroup_setid(KEY, GROUP, back)
+        return found
+
+    monkeypatch.setattr(storage.native, "read_new", set_back_after_it)
+    seen = await reading.read(0)
+    assert seen == first
+    reading.close()

@@ -302,10 +302,8 @@ class Delivery:
         self.partition.report(read)
         size = 0
         for each in read.batches:
-            # Somebody may have set the group back meanwhile: what the member has had is not put behind it.
-            if each.next_offset > self._next:
-                self._kept.append(each)
-                size += len(each.batch)
+            self._kept.append(each)
+            size += len(each.batch)
         if read.entries:
             self._next = max(self._next, read.following)
         return size
