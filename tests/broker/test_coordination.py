@@ -1,6 +1,7 @@
 """Groups where there are other brokers: taken over by the view, and held only while it is certain that it holds."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -79,6 +80,25 @@ async def test_a_group_that_was_loaded_by_a_view_that_is_over_is_forgotten(site:
     assert await asked is GroupError.COORDINATOR_NOT_AVAILABLE
     assert site.groups.mine == set()
     assert not site.table.exists("g")
+
+
+async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:
+    """Whoever wanted it was cancelled by the view that it fails for."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    asked = asyncio.ensure_future(site.table.ready("g"))
+    await site.looking.wait()
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    del asked  # it knows of the loading
+    site.go_by(2, 2)
+    site.may_find.set()
+    while site.groups.mine:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert told == []
 
 
 async def test_a_group_that_is_taken_over_is_kept(site: Site) -> None:

@@ -370,6 +370,7 @@ class GroupTable:
         if loading is None:
             loading = self._loads[name] = asyncio.get_running_loop().create_task(self._take_over(name))
             loading.add_done_callback(lambda _: self._loads.pop(name, None))
+            loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may be gone
         number = coordination.number
         try:
             await asyncio.shield(loading)
