@@ -10,7 +10,8 @@ Behavior
 - No transactions: the last stable offset is the high watermark, and no transaction was ever aborted.
 
 Version notes
-- 5: log start. 7: sessions. 9: the client's leader epoch is checked. 10: zstd. 11: rack. 12: flexible.
+- 5: log start. 7: sessions. 9: the client's leader epoch is checked, also once a fetch has waited. 10: zstd. 11: rack.
+  12: flexible.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
 from headrace.broker.reading import codecs, count_records
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
+from headrace.kafka.epochs import check_epoch
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import topics
@@ -154,6 +156,8 @@ class _Wanted:
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
         """A partition's topic and answer."""
         topic, index = place
+        if found.size and self.partitions[place].current_leader_epoch >= 0:
+            self._check_epoch(broker, place, found)
         if found.size and broker.topics.has(topic):
             live = broker.topics.get(topic)
             counted = live.counted
@@ -170,6 +174,16 @@ class _Wanted:
             aborted_transactions=self._aborted,
             records=found.chunks,
         )
+
+    def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
+        """Give nothing of a log that was opened anew while the fetch waited: the client may be about to go back.
+
+        librdkafka then asks where its epoch ended and begins there again, and would have been given it twice.
+        """
+        try:
+            check_epoch(broker.topics.partition(*place), self.partitions[place].current_leader_epoch)
+        except (TopicError, RequestError) as error:
+            found.error, found.chunks, found.size = error, [], 0
 
     @staticmethod
     def response(answers: list[tuple[str, PartitionData]]) -> FetchResponse:
@@ -192,16 +206,9 @@ def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> 
         live = broker.topics.get(name)
         partition = live.partition(wanted.partition)
         partition.check_led()
-    except TopicError as error:
+        check_epoch(partition, wanted.current_leader_epoch)
+    except (TopicError, RequestError) as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
-    epoch = wanted.current_leader_epoch
-    if epoch >= 0 and epoch != partition.leader_epoch:
-        code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
-        return Ask(
-            RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}"),
-            wanted.fetch_offset,
-            wanted.partition_max_bytes,
-        )
     reader = broker.reader(partition, exchange.client_id or "", f"/{exchange.outlet.client_host}")
     return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes)
 

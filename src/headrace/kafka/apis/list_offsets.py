@@ -16,6 +16,7 @@ from collections import Counter
 
 from headrace.access.needs import Operation
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
+from headrace.kafka.epochs import check_epoch
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, topics
@@ -81,10 +82,7 @@ class _Search:
     async def _find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> Partition:
         partition = self._broker.topics.partition(topic, asked.partition_index)
         partition.check_led()
-        epoch = asked.current_leader_epoch
-        if epoch >= 0 and epoch != partition.leader_epoch:
-            code = Code.FENCED_LEADER_EPOCH if epoch < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
-            raise RequestError(code, f"leader epoch {epoch}, now {partition.leader_epoch}")
+        check_epoch(partition, asked.current_leader_epoch)
         timestamp = asked.timestamp
         if timestamp < -2 - (self._version >= 7) - (self._version >= 8):
             raise RequestError(

@@ -15,7 +15,8 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.partition import Partition as Asked
 from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.epochs import check_epoch
+from headrace.kafka.errors import RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import topics
 from headrace.kafka.refusing import No, Place, parts
@@ -89,10 +90,7 @@ async def _end(
     try:
         partition = broker.topics.partition(topic, asked.partition)
         partition.check_led()
-        known = asked.current_leader_epoch
-        if known >= 0 and known != partition.leader_epoch:
-            code = Code.FENCED_LEADER_EPOCH if known < partition.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
-            raise RequestError(code, f"leader epoch {known}, now {partition.leader_epoch}")
+        check_epoch(partition, asked.current_leader_epoch)
         # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
         await ends.ask(partition)
         epoch, end = partition.end_of_epoch(asked.leader_epoch)
