@@ -20,7 +20,15 @@ from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
-from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import (
+    BehindRefused,
+    Fenced,
+    OutOfOrderSequence,
+    StorageFull,
+    StorageUnavailable,
+    TopicError,
+    UnknownTopic,
+)
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 
@@ -29,6 +37,7 @@ _REARM_S = 0.002
 _UNKNOWN_SIZE = 1 << 40
 """Said of entries whose size is not known: enough for whoever waits to look again."""
 _MARKS = 256
+_MOST_REFUSED = 10_000
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.native")
 
@@ -56,6 +65,8 @@ class NativePartition:
         self.native = native
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
+        self._refused: dict[int, int] = {}
+        """Producer -> its epoch, where a batch of it was refused for a moment and none has been taken since."""
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -183,7 +194,9 @@ class NativePartition:
         self.native.append(self.place, append, partial(self._stored_native, append, done))
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
+        producer = append.producer_id
         if isinstance(result, Appended):
+            self._refused.pop(producer, None)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
@@ -192,6 +205,12 @@ class NativePartition:
             if self._recovery is None:
                 self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
+        if isinstance(result, OutOfOrderSequence) and self._refused.get(producer) == append.producer_epoch:
+            result = BehindRefused(f"{result}: sent behind one that was refused")
+        elif isinstance(result, StorageUnavailable | StorageFull | Fenced) and producer >= 0:
+            self._refused[producer] = append.producer_epoch
+            if len(self._refused) > _MOST_REFUSED:
+                del self._refused[next(iter(self._refused))]
         done(result)
 
     async def _recover(self) -> None:
