@@ -24,7 +24,7 @@ def show(console: Console, ready: Ready, topic: str, group: str, stream: str, da
         f"{headrace} groups describe {group} --bootstrap {ready.kafka}",
         f"{headrace} records tail {topic} --from-beginning --max 3 --bootstrap {ready.kafka}",
         f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
-        f"kcat -b {ready.kafka} -G my-group {topic} | head -n 1000 > my-flights",
+        f"kcat -b {ready.kafka} -G my-group -X auto.offset.reset=earliest {topic} | head -n 1000 > my-flights",
         f"redis-cli {_storage(ready.storage)} XINFO GROUPS {shlex.quote(stream)}",
         f"curl {ready.http}/healthz",
     ):

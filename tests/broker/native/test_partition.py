@@ -1,5 +1,6 @@
 """Where the log of a plain stream ends, and who is told of it."""
 
+from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
@@ -7,11 +8,20 @@ import msgspec
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage
+from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageUnavailable
+from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
 
 
 class Stream:
-    """Tells of no entry by itself."""
+    """Tells of no entry by itself, and answers appends as it is told to."""
+
+    def __init__(self, *answers: Appended | Exception) -> None:
+        self._answers = list(answers)
+
+    def append(self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None]) -> None:
+        """The next answer."""
+        done(self._answers.pop(0))
 
     def watch(self, *_: object) -> None:
         """Nothing comes."""
@@ -38,3 +48,16 @@ def test_an_answer_that_was_overtaken_does_not_say_that_entries_were_lost() -> N
     assert partition.log_end == 2
     partition.learn(msgspec.structs.replace(before, asked=monotonic() + 1))
     assert partition.log_end == 1, "asked for after all that was known: entries are gone"
+
+
+def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it() -> None:
+    """At OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka sends all anew, as another epoch: what was stored is there twice."""
+    late = OutOfOrderSequence("expected 1, found 2")
+    answers: list[Appended | Exception] = [StorageUnavailable("lost"), late, late, Appended(1), late]
+    partition = NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", Stream(*answers)))
+    told: list[type] = []
+    epochs = [0, 0, 1, 0, 0]
+    for epoch in epochs:
+        made = Append(bytearray(61), 1, 0, producer_id=7, producer_epoch=epoch, base_sequence=1)
+        partition.append(made, lambda result: told.append(type(result)))
+    assert told == [StorageUnavailable, BehindRefused, OutOfOrderSequence, Appended, OutOfOrderSequence]
