@@ -2,17 +2,21 @@ import asyncio
 import contextlib
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import hiredis
 import pytest
 import redis
 import structlog
+from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer
 
+from headrace.store import connection as connections
+from headrace.store import target
 from headrace.store.connection import Connection
 from headrace.store.errors import Unreachable
+from headrace.store.finding import Place
 from headrace.store.link import Reply, encode
 from headrace.store.scripts import load_commands
 from headrace.topics.errors import StorageUnavailable
@@ -410,3 +414,86 @@ async def test_tcp(unused_tcp_port: int) -> None:
     with RedisServer(options=options):
         async with connected(f"redis://127.0.0.1:{unused_tcp_port}/1", *load_commands()) as connection:
             assert await connection.call("PING") == b"PONG"
+
+
+# Sentinels: whom they name is watched
+
+
+class Sentinels:
+    """What Sentinels say, one time after another."""
+
+    def __init__(self, primary: Place) -> None:
+        self.primary = primary
+        """What they say to whoever connects."""
+        self.named: asyncio.Queue[Place] = asyncio.Queue()
+
+    async def find(self) -> Place:
+        return self.primary
+
+    async def names(self) -> AsyncGenerator[Place, None]:
+        while True:
+            yield await self.named.get()
+            self.named.task_done()
+
+
+async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [("127.0.0.1", port) for port in free_ports(3)]
+    first, second, nobody = places
+    sentinels = Sentinels(first)
+    monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
+    monkeypatch.setattr(connections, "_FIRST_WAY_S", 0.0)
+
+    async def said(*named: Place) -> None:
+        for each in named:
+            sentinels.named.put_nowait(each)
+        await sentinels.named.join()
+
+    def servers() -> "contextlib.ExitStack":
+        stack = contextlib.ExitStack()
+        for _, port in (first, second):
+            stack.enter_context(RedisServer(options={"port": str(port)}))
+        return stack
+
+    async def port(connection: Connection) -> int:
+        await connection.ready()
+        [_, number] = await connection.call("CONFIG", "GET", "port")
+        return int(number)
+
+    with servers():
+        async with connected("redis://127.0.0.1") as connection:
+            connection.follow()
+            await said(first)
+            assert (await port(connection), connection.made) == (first[1], 1)
+            # Another Sentinel, the first to be asked, does not know of it yet.
+            await said(second, second)
+            await until(lambda: connection.made == 2)
+            assert await port(connection) == second[1]
+            # Lost, and back at the one before; and the same way once more.
+            await connection.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+            await until(lambda: connection.made == 3)
+            assert await port(connection) == first[1]
+            await said(first, second)
+            await until(lambda: connection.made == 4)
+            assert await port(connection) == second[1]
+            # One that takes nobody: back to what the Sentinels say.
+            sentinels.primary = second
+            await said(nobody)
+            await until(lambda: connection.made == 5)
+            assert await port(connection) == second[1]
+
+
+async def test_a_primary_that_is_not_named_is_not_left_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    [(_, here), nobody] = [("127.0.0.1", port) for port in free_ports(2)]
+    sentinels = Sentinels(("127.0.0.1", here))
+    monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
+    monkeypatch.setattr(connections, "_FIRST_WAY_S", 600.0)
+    with RedisServer(options={"port": str(here)}):
+        async with connected("redis://127.0.0.1") as connection:
+            connection.follow()
+            sentinels.named.put_nowait(nobody)
+            await until(lambda: connection.made == 2)
+            for _ in range(3):
+                sentinels.named.put_nowait(nobody)
+            await sentinels.named.join()
+            assert await connection.call("PING") == b"PONG"
+            assert connection.made == 2

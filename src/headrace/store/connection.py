@@ -13,7 +13,6 @@ import hiredis
 import structlog
 
 from headrace.store.errors import unusable
-from headrace.store.finding import Place
 from headrace.store.link import PING, Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
 from headrace.store.standing import Standing
 from headrace.store.target import Target
@@ -23,6 +22,8 @@ from headrace.topics.errors import StorageUnavailable
 _log = structlog.get_logger("headrace.store")
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
+_FIRST_WAY_S, _LAST_WAY_S = 1.0, 30.0
+"""How soon a primary is left again that the Sentinels do not name, at first and at last."""
 _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
 _DRAIN_S = 1.0
@@ -105,6 +106,11 @@ class Connection:
         if self._link is not None:
             self._link.reject(reason)
 
+    def renew(self) -> None:
+        """Have another connection made in place of this one, without a word."""
+        if self._link is not None:
+            self._link.transport.abort()
+
     def follow(self) -> None:
         """Leave the server from now on as soon as the Sentinels name another; nothing where there are none.
 
@@ -115,13 +121,17 @@ class Connection:
             self._following = asyncio.get_running_loop().create_task(self._follow(), name="sentinels")
 
     async def _follow(self) -> None:
-        left: tuple[Place, Place] | None = None
+        loop = asyncio.get_running_loop()
+        pause_s, not_before_s = _FIRST_WAY_S, 0.0
         async with contextlib.aclosing(self._target.names()) as names:
             async for named in names:
-                way = self._target.place, named
-                if self.connected and named != self._target.place and way != left:
-                    # Once only, in case that Sentinels disagree and the next one to be asked leads back.
-                    left = way
+                if named == self._target.place:
+                    pause_s = _FIRST_WAY_S
+                elif self.connected and loop.time() >= not_before_s:
+                    # Where Sentinels disagree, or the one named takes nobody, this leads back again and again.
+                    not_before_s = loop.time() + pause_s
+                    pause_s = min(2 * pause_s, _LAST_WAY_S)
+                    self._target.next = named
                     self.give_up("the Sentinels name another primary, {}:{}".format(*named))
 
     def at(self, _key: str | bytes) -> Self:

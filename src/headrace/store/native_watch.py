@@ -130,7 +130,7 @@ class StreamWatcher:
         self._connection = Connection(url)
         self._other = other
         # Whatever the reason, the primary may be another one by now.
-        other.on_lost.append(lambda _: self._connection.give_up("the other connection to this Redis was lost"))
+        other.on_lost.append(lambda _: self._connection.renew())
         self._after: dict[str, str] = {}
         self._woken: dict[str, Woken] = {}
         self._task: asyncio.Task[None] | None = None

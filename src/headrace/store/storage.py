@@ -32,6 +32,7 @@ from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts, load_commands
 from headrace.store.shards import Shards, connected
 from headrace.store.topics import RedisTopics
+from headrace.tasks import end
 from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
 
@@ -202,7 +203,8 @@ class RedisStorage:
         await self._copies.close()
         await self._shards.close()
         self.logs.close()
-        await asyncio.gather(*self._leaving)
+        for task in tuple(self._leaving):
+            await end(task)
         await self._admin.aclose()
 
 

@@ -25,6 +25,8 @@ class Target:
         self._path: str | None = options.get("path")
         self.place: Place = (options.get("host", "localhost"), options.get("port", 6379))
         """Where it was when it was last looked for."""
+        self.next: Place | None = None
+        """Where it is tried first next time."""
         secure = options.pop("connection_class", None) is SSLConnection
         # redis-py knows all that a rediss:// URL may say of certificates.
         self._tls = SSLConnection(**options).ssl_context.get() if secure else None
@@ -54,7 +56,8 @@ class Target:
             _, link = await loop.create_unix_connection(make, self._path)
         else:
             if self._finder is not None:
-                self.place = await self._finder.find()
+                named, self.next = self.next, None
+                self.place = named or await self._finder.find()
             _, link = await loop.create_connection(make, *self.place, ssl=self._tls)
         return link
 
