@@ -117,7 +117,7 @@ $(CLASSES): $(VENV)/.dev tests/harness/class_data.py
 	@echo "Starting Spark once, to keep its classes"
 	@mkdir -p $(@D); new=$(CURDIR)/$@.$$$$; \
 	env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) -XX:ArchiveClassesAtExit=$$new -Xlog:cds*=off" \
-	  $(BIN)/python -m tests.harness.class_data && mv -f $$new $@ || { rm -f $$new; : > $@; }
+	  $(BIN)/python -m tests.harness.class_data && mv -f $$new $@ || { rm -f $$new; : > $$new; mv -f $$new $@; }
 
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43

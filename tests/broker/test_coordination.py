@@ -156,7 +156,8 @@ async def test_no_member_expires_while_others_may_lead_the_group(site: Site) -> 
     with structlog.testing.capture_logs() as logged:
         site.clock.advance(60_000)
         await asyncio.sleep(0)
-    assert logged == []
+    # A server of other tests may say something meanwhile.
+    assert [line for line in logged if line["event"].startswith("member")] == []
     # Nobody else has come.
     certain = True
     assert await _heartbeat(site, joined) is None

@@ -36,7 +36,10 @@ def wire(server: InProcessServer) -> Iterator[Wire]:
 
 
 def leader_epoch(wire: Wire) -> int:
-    found: int = wire.metadata(TOPIC).topics[0].partitions[0].leader_epoch
+    """As all have been told, which comes a moment after the topic is made."""
+    found = -1
+    while found < 0:
+        found = wire.metadata(TOPIC).topics[0].partitions[0].leader_epoch
     return found
 
 
