@@ -10,7 +10,7 @@ from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
-from headrace.topics.sequences import SEQUENCES, Producer
+from headrace.topics.sequences import Producer, ahead, first_refused, is_behind
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -88,9 +88,8 @@ class LogOwner:
     def refuse(self, append: Append) -> None:
         """A batch could not be stored, and its producer may have sent more: none of those is to come before it."""
         if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
-            epoch, _ = self.refused.get(append.producer_id, (-1, 0))
-            if append.producer_epoch > epoch:
-                self.refused[append.producer_id] = append.producer_epoch, append.base_sequence
+            known = self.refused.get(append.producer_id)
+            self.refused[append.producer_id] = first_refused(known, append.producer_epoch, append.base_sequence)
 
     def _check_first(self, append: Append) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
@@ -102,9 +101,10 @@ class LogOwner:
 
     def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence) -> None:
         """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
-        epoch, first = self.refused.get(append.producer_id, (-1, 0))
-        sent = _ahead(append.base_sequence, first)
-        if epoch == append.producer_epoch and _ahead(expected, first) < sent < SEQUENCES // 2:
+        refused = self.refused.get(append.producer_id)
+        if refused is None or not is_behind(refused, append.producer_epoch, append.base_sequence):
+            return
+        if ahead(expected, refused[1]) < ahead(append.base_sequence, refused[1]):
             raise BehindRefused(f"{error}: sent behind one that was refused") from None
 
     def _make_room(self) -> None:
@@ -139,8 +139,3 @@ class LogOwner:
         self._changed.clear()
         self._gone.clear()
         return changes
-
-
-def _ahead(sequence: int, of: int) -> int:
-    """How many sequences further; what is before it is nearly all the way round."""
-    return (sequence - of) % SEQUENCES

@@ -100,6 +100,21 @@ class Producer:
         self.last_use_ms = now_ms
 
 
+def first_refused(known: tuple[int, int] | None, epoch: int, sequence: int) -> tuple[int, int]:
+    """Epoch and sequence of the first batch of a producer that was refused for a moment, now that one more was."""
+    return known if known is not None and epoch <= known[0] else (epoch, sequence)
+
+
+def is_behind(refused: tuple[int, int] | None, epoch: int, sequence: int) -> bool:
+    """Whether a batch was sent behind the first one that was refused. That one itself was not."""
+    return refused is not None and refused[0] == epoch and 0 < ahead(sequence, refused[1]) < SEQUENCES // 2
+
+
+def ahead(sequence: int, of: int) -> int:
+    """How many sequences further; what is before it is nearly all the way round."""
+    return (sequence - of) % SEQUENCES
+
+
 def last_of(first: int, span: int) -> int:
     """The last sequence of a batch with `span` records that begins with `first`."""
     return (first + span - 1) % SEQUENCES

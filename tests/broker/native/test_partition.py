@@ -7,14 +7,29 @@ from typing import cast
 import msgspec
 
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import NativeStorage
+from headrace.broker.ports import Copies, NativeStorage
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
 
 
+class InDoubt:
+    """Another primary may have taken over whenever copies are waited for."""
+
+    def way(self, _stream: str) -> int:
+        return 0
+
+    def short(self, _stream: str, _wanted: int) -> str:
+        return ""
+
+    def confirm(self, _stream: str, _wanted: int, _wait_ms: int, done: Callable[[Exception], None]) -> None:
+        done(StorageUnavailable("another primary may have taken over"))
+
+
 class Stream:
     """Tells of no entry by itself, and answers appends as it is told to."""
+
+    copies: Copies
 
     def __init__(self, *answers: Appended | Exception) -> None:
         self._answers = list(answers)
@@ -50,14 +65,48 @@ def test_an_answer_that_was_overtaken_does_not_say_that_entries_were_lost() -> N
     assert partition.log_end == 1, "asked for after all that was known: entries are gone"
 
 
+def told_of(partition: NativePartition, *batches: tuple[int, int], copies: int = 1) -> list[type]:
+    """What the producer is told of batches, by epoch and sequence."""
+    told: list[type] = []
+    for epoch, sequence in batches:
+        made = Append(bytearray(61), 1, 0, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        partition.append(made, lambda result: told.append(type(result)), copies, 1_000)
+    return told
+
+
+def answering(stream: Stream) -> NativePartition:
+    return NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", stream))
+
+
 def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it() -> None:
     """At OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka sends all anew, as another epoch: what was stored is there twice."""
-    late = OutOfOrderSequence("expected 1, found 2")
-    answers: list[Appended | Exception] = [StorageUnavailable("lost"), late, late, Appended(1), late]
-    partition = NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", Stream(*answers)))
-    told: list[type] = []
-    epochs = [0, 0, 1, 0, 0]
-    for epoch in epochs:
-        made = Append(bytearray(61), 1, 0, producer_id=7, producer_epoch=epoch, base_sequence=1)
-        partition.append(made, lambda result: told.append(type(result)))
-    assert told == [StorageUnavailable, BehindRefused, OutOfOrderSequence, Appended, OutOfOrderSequence]
+    late, lost = OutOfOrderSequence("expected 3, found 4"), StorageUnavailable("lost")
+    partition = answering(Stream(lost, late, lost, late, late, Appended(1), late))
+    assert told_of(partition, (0, 3), (0, 4), (0, 4), (0, 5), (1, 4), (0, 3), (0, 5)) == [
+        StorageUnavailable,
+        BehindRefused,
+        StorageUnavailable,
+        BehindRefused,
+        OutOfOrderSequence,
+        Appended,
+        OutOfOrderSequence,
+    ]
+
+
+def test_a_refused_batch_whose_acknowledged_forerunner_is_lost_is_told_so() -> None:
+    """A replica took over that lacks it. Whoever is told to try again would do so for ever."""
+    late = OutOfOrderSequence("expected 2, found 3")
+    partition = answering(Stream(StorageUnavailable("lost"), late, late, late, late))
+    assert told_of(partition, (0, 3), (0, 4), (0, 3), (0, 2), (0, 4)) == [
+        StorageUnavailable,
+        BehindRefused,
+        OutOfOrderSequence,
+        OutOfOrderSequence,
+        BehindRefused,
+    ]
+
+
+def test_what_is_sent_behind_a_batch_whose_copies_are_in_doubt_is_to_come_again_behind_it() -> None:
+    stream = Stream(Appended(1), OutOfOrderSequence("expected 3, found 4"))
+    stream.copies = cast("Copies", InDoubt())
+    assert told_of(answering(stream), (0, 3), (0, 4), copies=2) == [StorageUnavailable, BehindRefused]

@@ -31,6 +31,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
+from headrace.topics.sequences import first_refused, is_behind
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -65,8 +66,8 @@ class NativePartition:
         self.native = native
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
-        self._refused: dict[int, int] = {}
-        """Producer -> its epoch, where a batch of it was refused for a moment and none has been taken since."""
+        self._refused: dict[int, tuple[int, int]] = {}
+        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was taken."""
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -190,13 +191,14 @@ class NativePartition:
             raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
         if copies > 1 and wait_ms:
             check_copies(self.native.copies, self.stream, copies)
+            # The primary that took it may be gone before there are copies.
+            done = partial(self._told, append, done)
             done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
         self.native.append(self.place, append, partial(self._stored_native, append, done))
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        producer = append.producer_id
         if isinstance(result, Appended):
-            self._refused.pop(producer, None)
+            self._refused.pop(append.producer_id, None)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
@@ -205,10 +207,20 @@ class NativePartition:
             if self._recovery is None:
                 self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
-        if isinstance(result, OutOfOrderSequence) and self._refused.get(producer) == append.producer_epoch:
+        self._told(append, done, result)
+
+    def _told(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
+        """Tell whoever appended, and remember which batch of its producer was the first to be refused for a moment.
+
+        What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
+        it was acknowledged, and is lost.
+        """
+        producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
+        refused = self._refused.get(producer)
+        if type(result) is OutOfOrderSequence and is_behind(refused, epoch, sequence):
             result = BehindRefused(f"{result}: sent behind one that was refused")
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced) and producer >= 0:
-            self._refused[producer] = append.producer_epoch
+            self._refused[producer] = first_refused(refused, epoch, sequence)
             if len(self._refused) > _MOST_REFUSED:
                 del self._refused[next(iter(self._refused))]
         done(result)
