@@ -51,7 +51,7 @@ def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exch
 )
 async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""
-    pace, ends = exchange.pace(), _Ends()
+    pace, ends = exchange.pace(), Ends()
     return OffsetForLeaderEpochResponse(
         topics=[
             Topic(
@@ -65,27 +65,29 @@ async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> Of
     )
 
 
-class _Ends:
+class Ends:
     """Where the partitions of a request end: each is asked for once, however often the request names it."""
 
     def __init__(self) -> None:
-        self._asked: dict[Asked, TopicError | None] = {}
+        self.asked: dict[Asked, TopicError | None] = {}
+        """Why one could not be asked, or None."""
 
     async def ask(self, partition: Asked) -> None:
         """Know where it ends by now. Raises TopicError."""
-        if partition not in self._asked:
-            self._asked[partition] = None
+        if partition not in self.asked:
+            self.asked[partition] = None
             try:
                 await partition.ask_end()
             except TopicError as error:
-                self._asked[partition] = error
-        refused = self._asked[partition]
+                self.asked[partition] = error
+        refused = self.asked[partition]
         if refused is not None:
-            raise refused
+            # A new one each time: what is raised keeps where it was raised.
+            raise type(refused)(str(refused))
 
 
 async def _end(
-    broker: Broker, ends: _Ends, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    broker: Broker, ends: Ends, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 ) -> Partition:
     try:
         partition = broker.topics.partition(topic, asked.partition)
