@@ -97,11 +97,15 @@ class Leading:
         self._ownership = ownership
         self._leaders = leaders
         self._registry = registry
-        self._due: dict[LogPartition, Topic] = {}
+        self._due: dict[LogPartition, Topic | None] = {}
+        """Logs to be opened, with the topic in whose registry entry each has to be; None: it is not there yet."""
         self._opening: asyncio.Task[None] | None = None
 
-    async def open(self, topic: Topic, logs: list[LogPartition]) -> None:
-        """Open new logs as far as they are this server's; raises what `LogPartition.open` does where it is alone."""
+    async def open(self, topic: Topic | None, logs: list[LogPartition]) -> None:
+        """Open new logs as far as they are this server's; raises what `LogPartition.open` does where it is alone.
+
+        `topic`: in whose registry entry they are; None: in none yet.
+        """
         if not self._ownership.shared:
             for start in range(0, len(logs), _AT_ONCE):
                 some = logs[start : start + _AT_ONCE]
@@ -183,7 +187,7 @@ class Leading:
     def _node(self, leader: int | None) -> int:
         return self._ownership.node_id if leader is None else leader
 
-    def _assign(self, topic: Topic, log: LogPartition) -> None:
+    def _assign(self, topic: Topic | None, log: LogPartition) -> None:
         number = self._ownership.number
         assert number is not None
         leader = self._ownership.leader_of(log.stream)
@@ -211,13 +215,14 @@ class Leading:
         finally:
             self._opening = None
 
-    async def _open_one(self, log: LogPartition, topic: Topic) -> bool:
+    async def _open_one(self, log: LogPartition, topic: Topic | None) -> bool:
         """Open a log; whether it has to be tried again."""
         if log.deleted or log.leader is not None or log.is_open:
             return False
         try:
             await log.open(create=True)
-            await self._check_there(log, topic)
+            if topic is not None:
+                await self._check_there(log, topic)
         except (Fenced, UnknownTopic):
             # There is a later view, which this server will hear of; or the topic is gone.
             return False

@@ -131,9 +131,9 @@ class TopicTable:
         return live
 
     async def open_partitions(
-        self, topic: Topic, config: TopicConfig, first: int
+        self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True
     ) -> tuple[list[Partition], list[NativePartition]]:
-        """The partitions from `first` on; the same once more where they are native."""
+        """The partitions from `first` on; the same once more where they are native. `listed`: the registry has them."""
         if config.native:
             natives = await open_partitions(topic, self.storage.native, first)
             for native in natives:
@@ -154,7 +154,7 @@ class TopicTable:
         ]
         for log in logs:
             log.want_copies(config.min_insync_replicas)
-        await self.leading.open(topic, logs)
+        await self.leading.open(topic if listed else None, logs)
         return [*logs], []
 
     def add(self, live: LiveTopic) -> None:

@@ -45,6 +45,13 @@ def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
     )
 
 
+def alone_in_view() -> Ownership:
+    ownership = Ownership(1)
+    me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
+    ownership.adopt(View(VIEW, (me,)), inside=True)
+    return ownership
+
+
 def put(broker: Broker, answers: list[Appended | Exception]) -> None:
     broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.append)
 
@@ -83,10 +90,7 @@ async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
 ) -> None:
     """What that one takes for the topic as it was would be in nobody's copy."""
     storage = await open_storage(VIEW, alone=False)
-    ownership = Ownership(1)
-    me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
-    ownership.adopt(View(VIEW, (me,)), inside=True)
-    broker = over(storage, ownership)
+    broker = over(storage, alone_in_view())
     live = await broker.topics.create("t", 1, {})
     before = live.topic
     read = storage.logs.read
@@ -102,6 +106,23 @@ async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
         await broker.topics.convert("t", "native", NoPositions())
     assert live.topic == before == await storage.topics.find("t")
     assert not live.partitions[0].paused
+
+
+@pytest.mark.parametrize("records", [0, 1])
+async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
+    open_storage: OpenStorage, records: int
+) -> None:
+    """The registry has the new log last of all: one that it lacks is not always one of a topic that was deleted."""
+    broker = over(await open_storage(VIEW, alone=False), alone_in_view())
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    for _ in range(records):
+        broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+        assert isinstance(await answers.get(), Appended)
+    assert await broker.topics.convert("t", "log", NoPositions()) == records
+    assert not live.config.native
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    assert await answers.get() == Appended(records)
 
 
 async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(

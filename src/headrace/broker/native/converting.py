@@ -156,7 +156,7 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         # What a try before left there goes first.
         await table.storage.topics.drop_streams(target)
         config = resolve(target.config, table.defaults)
-        converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0))
+        converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
         conversion = Conversion(live.partitions, converted.partitions, wanted)
         try:
             await conversion.copy(last=False)
