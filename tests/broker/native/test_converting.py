@@ -18,6 +18,7 @@ from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import InvalidConfig, StorageUnavailable
 from headrace.topics.model import Appended, StoredBatch
+from headrace.topics.native import NativeRead
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 BATCHES, SIZE = 48, 1_000_000
@@ -123,6 +124,54 @@ async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
     assert not live.config.native
     broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
     assert await answers.get() == Appended(records)
+
+
+class Recording:
+    """A group stands at the only record; where groups are carried is kept, and something may happen meanwhile."""
+
+    def __init__(self, at: int, meanwhile: Callable[[], object]) -> None:
+        self._at, self._meanwhile = at, meanwhile
+        self.carried: list[Mapping[tuple[int, int], int]] = []
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return {0: {self._at}}
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        self.carried.append(dict(moved))
+        self._meanwhile()
+
+
+@pytest.mark.parametrize("when", ["copying", "carrying"])
+async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """At the numbers of the log that it did not become they would read it from its beginning."""
+    storage = await open_storage(VIEW, alone=False)
+    broker = over(storage, alone_in_view())
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    appended = await answers.get()
+    assert isinstance(appended, Appended)
+    before, read = live.topic, storage.native.read
+
+    def join() -> None:
+        with redis.Redis.from_url(any_redis.url) as raw:
+            raw.set("headrace:{meta}:epoch", VIEW + 1)
+
+    async def read_while_another_one_joins(*args: Any) -> NativeRead:
+        join()
+        return await read(*args)
+
+    if when == "copying":
+        monkeypatch.setattr(storage.native, "read", read_while_another_one_joins)
+    at = appended.base_offset
+    positions = Recording(at, join)
+    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+        await broker.topics.convert("t", "log", positions)
+    assert positions.carried == ([] if when == "copying" else [{(0, at): 0}, {(0, at): at}])
+    assert live.topic == before == await storage.topics.find("t")
+    assert not live.partitions[0].paused
 
 
 async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(

@@ -42,7 +42,7 @@ class MovePositions(Protocol):
         """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
 
     async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
-        """Commit the new offsets for all of them."""
+        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
 
 
 class Conversion:
@@ -158,6 +158,7 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
         conversion = Conversion(live.partitions, converted.partitions, wanted)
+        carried = False
         try:
             await conversion.copy(last=False)
             for partition in live.partitions:
@@ -165,6 +166,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
             await conversion.copy(last=True)
             # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
             if storage == "log":
+                await _check_view(table, before, view)
+                carried = True
                 await move.carry(live, conversion.moved)
             await _replace(table, target, before, view)
         except TopicError as error:
@@ -172,6 +175,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
                 partition.paused = False
             for partition in converted.partitions:
                 partition.close()
+            if carried:
+                await _carry_back(live, wanted, move)
             if isinstance(error, Fenced) and view is not None:
                 why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
                 raise InvalidConfig(why) from error
@@ -186,6 +191,23 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         await table.storage.topics.drop_streams(before)
         _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
         return conversion.copied
+
+
+async def _check_view(table: "TopicTable", topic: Topic, view: int | None) -> None:
+    """Raise Fenced where the view in which this server was found alone is over, before positions are touched.
+
+    Nothing is changed by it, and Redis knows of another broker before this server does.
+    """
+    if view is not None:
+        await table.storage.topics.replace(topic, topic, view)
+
+
+async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+    """Groups stand where they did: at numbers of a log they would read the topic from its beginning."""
+    try:
+        await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
+    except TopicError as error:
+        _log.warning("groups may read a topic again", topic=live.topic.name, reason=str(error))
 
 
 async def _replace(table: "TopicTable", target: Topic, before: Topic, view: int | None) -> None:

@@ -39,7 +39,8 @@ class GroupPositions:
         return offsets
 
     async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
-        """Commit the new offsets for all of them. Raises StorageUnavailable."""
+        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
+        failed: list[str] = []
         for group, positions in self._stand.items():
             new = {
                 partition: Position(offset=moved[partition.partition, position.offset], metadata=position.metadata)
@@ -50,4 +51,6 @@ class GroupPositions:
             result = await self._broker.groups.request(group, commit)
             assert isinstance(result, CommitResult)
             if any(error is not None for error in result.partitions.values()):
-                raise StorageUnavailable(f"positions of group {group!r} were not taken: {result.partitions}")
+                failed.append(f"positions of group {group!r} were not taken: {result.partitions}")
+        if failed:
+            raise StorageUnavailable("; ".join(failed))
