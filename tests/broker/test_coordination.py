@@ -171,3 +171,36 @@ async def test_no_member_expires_while_others_may_lead_the_group(site: Site) -> 
         await asyncio.sleep(0)
     assert [line["event"] for line in logged if line["event"].startswith("member")] == []
     assert not site.table.exists("new")
+
+
+async def test_members_are_waited_for_again_after_a_time_in_which_they_were_refused(site: Site) -> None:
+    """They learn of it late, and have to find the coordinator first."""
+    joined, certain = await _member(site), False
+    site.ownership.certain = lambda: certain
+    site.clock.advance(60_000)
+    certain = True
+    site.clock.advance(3_000)
+    assert await _heartbeat(site, joined) is None
+    site.clock.advance(9_000)
+    assert await _heartbeat(site, joined) is None
+    # Refused for a moment only, shortly before its session is over.
+    site.clock.advance(9_500)
+    certain = False
+    assert await _heartbeat(site, joined) is GroupError.NOT_COORDINATOR
+    certain = True
+    site.clock.advance(3_000)
+    assert await _heartbeat(site, joined) is None
+
+
+async def test_a_member_that_does_not_come_back_after_such_a_time_is_dismissed(site: Site) -> None:
+    joined, certain = await _member(site), False
+    site.ownership.certain = lambda: certain
+    site.clock.advance(60_000)
+    certain = True
+    site.clock.advance(9_000)
+    # Somebody is refused again and again: that puts it off no further.
+    certain = False
+    assert await site.table.ready("another") is GroupError.NOT_COORDINATOR
+    certain = True
+    site.clock.advance(1_001)
+    assert await _heartbeat(site, joined) is GroupError.UNKNOWN_MEMBER_ID

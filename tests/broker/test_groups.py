@@ -7,8 +7,9 @@ import pytest
 import structlog
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.groups import GroupTable, Mirror
+from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
+from headrace.broker.mirror import Mirror
 from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError

@@ -6,7 +6,7 @@ the next one. What has to be durable is durable before the answer that promises 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextvars import Context
 from uuid import uuid4
 
@@ -14,9 +14,9 @@ import structlog
 
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
+from headrace.broker.mirror import Mirror, PartitionOf
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
-from headrace.broker.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
@@ -42,49 +42,13 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace.groups")
 
-PartitionOf = Callable[[TopicPartition], Partition | None]
 _LOADED_AT_ONCE = 64
 _TRIES, _AGAIN_S = 40, 0.25
 """How often a group is tried to be taken over before somebody asks for it."""
 _UNCERTAIN_MS = 250
 """How long a timer is put off where this server may coordinate the group no more."""
-
-
-class Mirror:
-    """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
-
-    def __init__(self, partition_of: PartitionOf) -> None:
-        self._partition_of = partition_of
-        self._pending: dict[tuple[str, TopicPartition], int] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def show(self, group: str, positions: dict[TopicPartition, Position]) -> None:
-        """Mirror these soon; a newer position of the same partition replaces one that has not been shown yet."""
-        for partition, position in positions.items():
-            self._pending[group, partition] = position.offset
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        try:
-            while self._pending:
-                (group, place), offset = self._pending.popitem()
-                partition = self._partition_of(place)
-                if partition is None:
-                    # Its topic was deleted; there may be as many of them as a topic has partitions, in every group.
-                    await asyncio.sleep(0)
-                    continue
-                try:
-                    await partition.mirror_position(group, offset)
-                except TopicError as error:
-                    _log.warning("position not mirrored", group=group, stream=partition.stream, reason=str(error))
-        finally:
-            self._task = None
-
-    async def settle(self) -> None:
-        """Wait until everything asked so far is shown."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+_MOST_GRACE_MS = 60_000
+"""How long it waits at most when that is over: by default clients give a sign of life every 15 seconds or sooner."""
 
 
 class Runner:
@@ -155,7 +119,9 @@ class Runner:
                     future.set_result(result)
             case SetTimer(key, deadline_ms):
                 self._cancel(key)
-                self._timers[key] = self._table.clock.call_at(deadline_ms, lambda: self._fired(key))
+                clock = self._table.clock
+                grace_ms = min(deadline_ms - clock.ticks_ms(), _MOST_GRACE_MS)
+                self._timers[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
             case CancelTimer(key):
                 self._cancel(key)
 
@@ -164,14 +130,19 @@ class Runner:
         if timer is not None:
             timer.cancel()
 
-    def _fired(self, key: TimerKey) -> None:
-        clock = self._table.clock
-        if not self._table.coordination.certain:
+    def _fired(self, key: TimerKey, grace_ms: int, waited: bool = False) -> None:
+        table, now_ms = self._table, self._table.clock.ticks_ms()
+        if table.in_doubt():
             # Its members may have gone on elsewhere, while this server stood still or Redis does not answer.
-            self._timers[key] = clock.call_at(clock.ticks_ms() + _UNCERTAIN_MS, lambda: self._fired(key))
+            again_ms, waited = now_ms + _UNCERTAIN_MS, False
+        elif table.doubted_ms is not None and (again_ms := table.doubted_ms + grace_ms) > now_ms and not waited:
+            # They were refused until then, and get as long to be heard as they had; once, or they might stay for ever.
+            waited = True
+        else:
+            self._timers.pop(key, None)
+            self.post(TimerFired(key))
             return
-        self._timers.pop(key, None)
-        self.post(TimerFired(key))
+        self._timers[key] = table.clock.call_at(again_ms, lambda: self._fired(key, grace_ms, waited))
 
     async def _write(self, persist: Persist, rest: list[Effect]) -> None:
         changes: tuple[GroupChange, ...] = persist.changes
@@ -300,6 +271,8 @@ class GroupTable:
         self.mirror = Mirror(partition_of)
         self._runners: dict[str, Runner] = {}
         self._refusing = False
+        self.doubted_ms: int | None = None
+        """When somebody was last refused, or a timer put off, for that (ticks)."""
 
     def now(self) -> Now:
         """The time, as groups' machines are told it."""
@@ -324,6 +297,13 @@ class GroupTable:
         return len(stored)
 
     # Other brokers
+
+    def in_doubt(self) -> bool:
+        """Whether somebody may have taken its groups over by now."""
+        doubted = not self.coordination.certain
+        if doubted:
+            self.doubted_ms = self.clock.ticks_ms()
+        return doubted
 
     def adopt(self) -> None:
         """Go by another view from now on: give up the groups that are others' now, take over those that are ours."""
@@ -362,7 +342,7 @@ class GroupTable:
         coordination = self.coordination
         if not coordination.shared:
             return None
-        if not coordination.owns(name) or not coordination.certain:
+        if not coordination.owns(name) or self.in_doubt():
             return GroupError.NOT_COORDINATOR
         if name in self._runners:
             return None
