@@ -16,6 +16,7 @@ from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
     BehindRefused,
+    NotLeader,
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageMoving,
@@ -232,6 +233,31 @@ async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
         partition.append(sent(sequence), results.append)
     storage.logs.answer()
     assert [result.base_offset for result in results[2:] if isinstance(result, Appended)] == [1, 2]
+
+
+async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_up(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """Its producer went on there."""
+    results: list[Appended | Exception] = []
+    partition.append(sent(0), results.append)
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        partition.append(sent(3), results.append)
+    partition.paused = False
+    partition.release(2)
+    storage.unavailable = True
+    storage.logs.answer()
+    storage.unavailable = False
+    with pytest.raises(NotLeader):
+        partition.append(sent(3), results.append)
+    assert isinstance(results[0], StorageUnavailable)
+    assert partition._owner.refused == {}
+    partition.lead(3)
+    await partition.open()
+    partition.append(sent(9), results.append)
+    storage.logs.answer()
+    assert results[1:] == [Appended(0)]
 
 
 async def test_another_owner_knows_the_producers(

@@ -315,3 +315,51 @@ def test_what_an_unknown_producer_sent_before_is_not_behind_its_refusal() -> Non
     owner = LogOwner(0)
     owner.refuse(batch(1, 7, 3))
     assert [refusal(owner, batch(1, 7, sequence)) for sequence in (5, 2)] == [BehindRefused, OutOfOrderSequence]
+
+
+def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> None:
+    first = LogOwner(0, sent_up_to(2))
+    first.refuse(batch(1, 7, 3))
+    owner = LogOwner(10, sent_up_to(3), (), first.refused)
+    assert owner.place(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
+    owner.expire(2)
+    assert owner.refused == {}
+    assert owner.place(batch(1, 7, 4), 3) == Appended(10)
+
+
+def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "MOST_PRODUCERS", 10)
+    owner = LogOwner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
+    owner.refuse(batch(1, 7, 3))
+    owner.place(batch(1, 7, 3), 1)
+    owner.place(batch(1, 30, 0), 9)
+    assert 7 not in owner.producers
+    # It has sent two, of which the second comes first: the first was answered that it is to be sent again.
+    assert refusal(owner, batch(1, 7, 5)) is BehindRefused
+    assert owner.place(batch(1, 7, 4), 9) == Appended(11)
+
+
+def test_behind_what_was_stored_others_may_still_be_missing() -> None:
+    first = LogOwner(0, sent_up_to(2))
+    for sequence in (3, 4, 5):
+        first.refuse(batch(1, 7, sequence))
+    owner = LogOwner(10, sent_up_to(3), (), first.refused)
+    owner.place(batch(1, 7, 3), 1)
+    assert refusal(owner, batch(1, 7, 5)) is BehindRefused
+    assert [owner.place(batch(1, 7, sequence), 1) for sequence in (4, 5)] == [Appended(10), Appended(11)]
+
+
+def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end_it() -> None:
+    known = Producer(0)
+    for sequence in (1, 2):
+        known.take(0, sequence, 1, sequence, 1)
+    owner = LogOwner(10, {7: known})
+    for refused in (batch(1, 7, 3), batch(1, 7, 0, epoch=1)):
+        owner.refuse(refused)
+        marks = dict(owner.refused)
+        assert [owner.place(batch(1, 7, sequence), 1).duplicate for sequence in (1, 2)] == [True, True]
+        assert owner.refused == marks
+    # Of an epoch that is over.
+    known.take(2, 0, 1, 9, 1)
+    assert owner.place(batch(1, 7, 0, epoch=2), 1).duplicate
+    assert owner.refused == {}

@@ -226,6 +226,7 @@ class LogPartition:
                 self._recovery.cancel()
                 self._recovery = None
             self._fail_waiting(self._doubt)
+            self._owner.refused.clear()
             self._snapshots.discard(self)
             self._unsaved, self.proved = False, True
             self._reader.clear(self.log_end)
@@ -281,7 +282,7 @@ class LogPartition:
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
         """
         if self._doubt is not None or self.paused or self.deleted:
-            self._owner.refuse(append)
+            self._refuse(append)
             raise self._refusal()
         if copies > 1 or (self._copied is not None and self._copied.holds):
             self._check_copies(append, copies if wait_ms else 1)
@@ -312,8 +313,7 @@ class LogPartition:
 
     def _answer_repeated(self) -> None:
         """Answer those whose batches Redis has by now."""
-        copied = self._copied
-        self._repeated.answer(copied.end if copied is not None and copied.holds else self.log_end)
+        self._repeated.answer(self._copied.end if self._copied is not None and self._copied.holds else self.log_end)
 
     def _save_soon(self) -> None:
         if not self._unsaved:
@@ -326,8 +326,12 @@ class LogPartition:
             if copies > 1:
                 check_copies(self._storage.copies, self.stream, copies)
         except NotEnoughReplicas:
-            self._owner.refuse(append)
+            self._refuse(append)
             raise
+
+    def _refuse(self, append: Append) -> None:
+        if self.leader is None:  # else its producer goes on there
+            self._owner.refuse(append)
 
     def _refusal(self) -> Exception:
         if self.deleted:
@@ -341,7 +345,7 @@ class LogPartition:
 
     def _placed(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
         if error is not None:
-            self._owner.refuse(append)
+            self._refuse(append)
             done(error)
             return
         batch = append.batch
@@ -365,13 +369,10 @@ class LogPartition:
         Raises:
             StorageUnavailable, StorageFull: the log is opened anew where it has to be. Fenced, UnknownTopic.
         """
-        owner = self._owner
-        offset = owner.next_offset
+        owner, offset = self._owner, self._owner.next_offset
         self._unsaved = False
         shown = self.log_end if self.copies > 1 else None
-        if self._doubt is not None or self.deleted:
-            return
-        if (offset, shown) == self._saved_to and not owner.unsaved:
+        if self._doubt is not None or self.deleted or ((offset, shown) == self._saved_to and not owner.unsaved):
             return
         changes = owner.take_changes()
         try:

@@ -10,7 +10,7 @@ from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
-from headrace.topics.sequences import Producer, ahead, first_refused, is_behind
+from headrace.topics.sequences import SEQUENCES, Producer, ahead, first_refused, is_behind, last_of
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -43,7 +43,10 @@ class LogOwner:
         self._changed: set[int] = {each for each in unsaved if each in self.producers}
         self._gone: set[int] = set(unsaved) - self._changed
         self.refused = dict(refused or {})
-        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed."""
+        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed.
+
+        Where that one turns out to have been stored, the sequence behind it.
+        """
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
@@ -71,6 +74,8 @@ class LogOwner:
                     self._check_behind(append, known.expected_of(append.producer_epoch), error)
                     raise
                 if repeated >= 0:
+                    if self.refused:
+                        self._came_again(append)
                     return Appended(repeated, duplicate=True)
         if following > MOST_OFFSET:
             raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
@@ -90,6 +95,15 @@ class LogOwner:
         if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
             known = self.refused.get(append.producer_id)
             self.refused[append.producer_id] = first_refused(known, append.producer_epoch, append.base_sequence)
+
+    def _came_again(self, append: Append) -> None:
+        """It had been stored, whoever was told that it may not have been: those behind it are still to come again."""
+        refused, epoch = self.refused.get(append.producer_id), append.producer_epoch
+        following = (last_of(append.base_sequence, append.span) + 1) % SEQUENCES
+        if refused is not None and refused[0] < epoch:
+            del self.refused[append.producer_id]
+        elif is_behind(refused, epoch, following):
+            self.refused[append.producer_id] = epoch, following
 
     def _check_first(self, append: Append) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
@@ -114,7 +128,10 @@ class LogOwner:
 
     def expire(self, before_ms: int) -> None:
         """Forget producers that were last heard of before this time (`producer.id.expiration.ms`)."""
-        self._forget([each for each, known in self.producers.items() if known.last_use_ms < before_ms])
+        silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
+        self._forget(silent)
+        for producer_id in silent:
+            self.refused.pop(producer_id, None)
 
     def _forget(self, producers: list[int]) -> None:
         for producer_id in producers:
