@@ -1,5 +1,6 @@
 """Batches that came again before the first copy of them was acknowledged."""
 
+from collections import deque
 from typing import NamedTuple
 
 from headrace.broker.ports import AppendDone
@@ -18,23 +19,30 @@ class Repeated:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        # Seldom more than a few; an empty deque takes 700 bytes of each partition.
-        self._waiting: list[_Waiting] = []
+        # Seldom more than a few, though a log whose storage is slow may have 100,000. An empty deque takes 700 bytes of
+        # each partition.
+        self._waiting: deque[_Waiting] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, end: int, appended: Appended, done: AppendDone) -> None:
         """Tell `done` where the batch is, which ends before offset `end`, once storage has it."""
+        if self._waiting is None:
+            self._waiting = deque()
         self._waiting.append(_Waiting(end, appended, done))
 
     def answer(self, stored_end: int) -> None:
         """Storage has everything before this offset."""
+        # Whoever is told may have more added, answered, or all the others fail.
         while self._waiting and self._waiting[0].end <= stored_end:
-            first = self._waiting.pop(0)
+            first = self._waiting.popleft()
             first.done(first.appended)
+        if not self._waiting:
+            self._waiting = None
 
     def fail(self, error: Exception) -> None:
         """It is in doubt what storage has."""
-        while self._waiting:
-            self._waiting.pop(0).done(error)
+        waiting, self._waiting = self._waiting or (), None
+        for each in waiting:
+            each.done(error)
