@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import following
+from headrace.broker.clusters import UnknownCluster
 from headrace.broker.following import Follower
 from headrace.broker.ownership import Ownership
 from headrace.keyspace.membership import Change
@@ -116,6 +117,21 @@ async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Sit
     assert not waiting.done()
     site.ownership.adopt(View(5), inside=False)
     await waiting
+
+
+async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site: Site) -> None:
+    """Where the topic was goes with all that was known of its logs."""
+
+    def forget(_: str) -> None:
+        site.learnt.clear()
+        raise UnknownCluster("the topic is forgotten")
+
+    site.follower._clusters.get = forget  # type: ignore[assignment, method-assign]
+    site.redis.change("topics", "t")
+    site.redis.tell(Leader(10, 2))
+    site.redis.may_read.set()
+    await site.follower.current()
+    assert site.learnt == {STREAM: Leader(10, 2)}
 
 
 async def test_one_look_serves_all_who_ask_before_it_begins(site: Site) -> None:

@@ -222,6 +222,33 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
     await clusters.stop()
 
 
+async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_told_again() -> None:
+    """Other brokers take it for a new one, and forget who has opened its logs, which stay open here."""
+    broker = OneBroker(1)
+    await broker.storage.topics.create(TOPIC)
+    broker.go_by(2, WITHOUT_2)
+    storage: Any = broker.storage
+    clusters = Clusters(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda *_: STREAM,
+        ownership=broker.ownership,
+        leaders=broker.leaders,
+    )
+    await clusters.start()
+    await broker.has_told()
+    first = broker.told.pop(STREAM)
+    storage.in_cluster = lambda _: MemoryStorage()
+    storage.move_topic = lambda *_: asyncio.sleep(0)
+    await clusters.create("blue", {})
+    await clusters.move("t", "default", "blue")
+    await broker.has_told()
+    assert broker.told == {STREAM: first}
+    await clusters.stop()
+
+
 async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)

@@ -345,7 +345,10 @@ class Clusters:
             await self._storage.move_topic(moving, source, target)
 
         async with self._changes:
-            await self.get(source).topics.move(topic, self.get(target).topics, store)
+            topics = self.get(target).topics
+            await self.get(source).topics.move(topic, topics, store)
+            # To other brokers it is a new one, and they forget who has opened its logs; these stay open.
+            topics.leading.tell_again(topics.get(topic).partitions, {})
 
 
 _RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

@@ -1,14 +1,14 @@
 """Follows what other brokers change: topics, virtual clusters, listeners' documents, leader epochs, the view itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.refreshing import refresh, refresh_all
-from headrace.membership.leader import leaders
+from headrace.membership.leader import Leader, leaders
 from headrace.tasks import end
 from headrace.topics.errors import TopicError
 
@@ -161,6 +161,7 @@ class Follower:
     async def _take(self, changes: list[Change]) -> None:
         kinds: set[str] = set()
         topics: dict[tuple[str, str], None] = {}
+        told: list[Mapping[str, Leader]] = []
         for change in changes:
             if change.kind == "view":
                 self._clusters.ownership.told = int(change.name)
@@ -170,7 +171,8 @@ class Follower:
             elif change.kind == "documents":
                 kinds.update(change.name.split(" "))
             elif change.kind == "leaders":
-                self._clusters.learn_leaders(leaders(change.name))
+                told.append(leaders(change.name))
+                self._clusters.learn_leaders(told[-1])
         if kinds & {"clusters", "moved-topics"}:
             await self._clusters.refresh_clusters()
         for cluster, name in topics:
@@ -178,6 +180,9 @@ class Follower:
                 await refresh(self._clusters.get(cluster).topics, name)
             except UnknownCluster:
                 continue
+        for opened in told if topics else ():
+            # What was told of a topic behind its move to another cluster was forgotten with the topic.
+            self._clusters.learn_leaders(opened)
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))
             await self._clusters.quotas.reload(frozenset(kinds))
