@@ -5,10 +5,11 @@ from time import monotonic
 from typing import cast
 
 import msgspec
+import pytest
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import Copies, NativeStorage
-from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageUnavailable
+from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
 
@@ -24,6 +25,13 @@ class InDoubt:
 
     def confirm(self, _stream: str, _wanted: int, _wait_ms: int, done: Callable[[Exception], None]) -> None:
         done(StorageUnavailable("another primary may have taken over"))
+
+
+class TooFew(InDoubt):
+    """A primary without a replica."""
+
+    def short(self, _stream: str, wanted: int) -> str:
+        return f"1 of {wanted}"
 
 
 class Stream:
@@ -110,3 +118,20 @@ def test_what_is_sent_behind_a_batch_whose_copies_are_in_doubt_is_to_come_again_
     stream = Stream(Appended(1), OutOfOrderSequence("expected 3, found 4"))
     stream.copies = cast("Copies", InDoubt())
     assert told_of(answering(stream), (0, 3), (0, 4), copies=2) == [StorageUnavailable, BehindRefused]
+
+
+def test_what_is_refused_before_it_is_sent_to_redis_counts_too() -> None:
+    late = OutOfOrderSequence("expected 3, found 4")
+    partition = answering(Stream(late, late, Appended(1)))
+    partition.paused = True
+    with pytest.raises(StorageUnavailable, match="its storage is being changed"):
+        told_of(partition, (0, 3))
+    partition.paused = False
+    assert told_of(partition, (0, 4), (0, 3), (0, 3)) == [BehindRefused, OutOfOrderSequence, Appended]
+
+    few = Stream(late)
+    few.copies = cast("Copies", TooFew())
+    partition = answering(few)
+    with pytest.raises(NotEnoughReplicas):
+        told_of(partition, (0, 3), copies=2)
+    assert told_of(partition, (0, 4)) == [BehindRefused]

@@ -23,6 +23,7 @@ from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
+    NotEnoughReplicas,
     OutOfOrderSequence,
     StorageFull,
     StorageUnavailable,
@@ -188,9 +189,14 @@ class NativePartition:
         if self.deleted:
             raise gone(self)
         if self.paused:
+            self._refuse(append)
             raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
         if copies > 1 and wait_ms:
-            check_copies(self.native.copies, self.stream, copies)
+            try:
+                check_copies(self.native.copies, self.stream, copies)
+            except NotEnoughReplicas:
+                self._refuse(append)
+                raise
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
             done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
@@ -215,15 +221,21 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
-        producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
-        refused = self._refused.get(producer)
-        if type(result) is OutOfOrderSequence and is_behind(refused, epoch, sequence):
+        refused = self._refused.get(append.producer_id)
+        if type(result) is OutOfOrderSequence and is_behind(refused, append.producer_epoch, append.base_sequence):
             result = BehindRefused(f"{result}: sent behind one that was refused")
-        elif isinstance(result, StorageUnavailable | StorageFull | Fenced) and producer >= 0:
-            self._refused[producer] = first_refused(refused, epoch, sequence)
-            if len(self._refused) > _MOST_REFUSED:
-                del self._refused[next(iter(self._refused))]
+        elif isinstance(result, StorageUnavailable | StorageFull | Fenced):
+            self._refuse(append)
         done(result)
+
+    def _refuse(self, append: Append) -> None:
+        producer = append.producer_id
+        if producer < 0:
+            return
+        before = self._refused.get(producer)
+        self._refused[producer] = first_refused(before, append.producer_epoch, append.base_sequence)
+        if len(self._refused) > _MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     async def _recover(self) -> None:
         try:
