@@ -193,8 +193,8 @@ async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:
     assert broker.told == {}, "it is another broker's"
 
 
-async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
-    broker = OneBroker(1)
+async def leading_in_clusters(broker: OneBroker) -> tuple[Clusters, Leader]:
+    """Virtual clusters over the same storage, whose log this broker has opened, and what it has told of it."""
     await broker.storage.topics.create(TOPIC)
     broker.go_by(2, WITHOUT_2)
     storage: Any = broker.storage
@@ -209,7 +209,12 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
     )
     await clusters.start()
     await broker.has_told()
-    first = broker.told.pop(STREAM)
+    return clusters, broker.told.pop(STREAM)
+
+
+async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
+    broker = OneBroker(1)
+    clusters, first = await leading_in_clusters(broker)
     clusters.tell_again({})
     await broker.has_told()
     assert broker.told.pop(STREAM) == first
@@ -225,21 +230,8 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
 async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_told_again() -> None:
     """Other brokers take it for a new one, and forget who has opened its logs, which stay open here."""
     broker = OneBroker(1)
-    await broker.storage.topics.create(TOPIC)
-    broker.go_by(2, WITHOUT_2)
+    clusters, first = await leading_in_clusters(broker)
     storage: Any = broker.storage
-    clusters = Clusters(
-        storage,
-        BrokerSettings.of({}),
-        ManualClock(),
-        cluster_id="c",
-        stream_of=lambda *_: STREAM,
-        ownership=broker.ownership,
-        leaders=broker.leaders,
-    )
-    await clusters.start()
-    await broker.has_told()
-    first = broker.told.pop(STREAM)
     storage.in_cluster = lambda _: MemoryStorage()
     storage.move_topic = lambda *_: asyncio.sleep(0)
     await clusters.create("blue", {})

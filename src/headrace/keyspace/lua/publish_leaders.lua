@@ -4,7 +4,8 @@
 -- ARGV: fencing epoch, then for each log: its stream, '<leader epoch>:<node id>'
 -- Answer: OK. Error: FENCED.
 --
--- Epochs only rise: what a slow broker tells late changes nothing.
+-- Epochs only rise: what a slow broker tells late changes nothing. What is known is told again to whoever asks for it:
+-- brokers that took a moved topic for a new one have forgotten it.
 -- allow-oom: a few bytes, without which clients do not find who leads.
 local epoch = redis.call('GET', KEYS[2])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
@@ -16,7 +17,7 @@ local function number(leader)
 end
 for place = 2, #ARGV, 2 do
   local known = redis.call('HGET', KEYS[1], ARGV[place])
-  if not known or number(known) < number(ARGV[place + 1]) then
+  if not known or number(known) <= number(ARGV[place + 1]) then
     redis.call('HSET', KEYS[1], ARGV[place], ARGV[place + 1])
     told[#told + 1] = ARGV[place]
     told[#told + 1] = ARGV[place + 1]
