@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from headrace.access.needs import Resource, ResourceType
+from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.membership.view import Member
 from headrace.oci.call import Answer, Call
 from headrace.oci.errors import OciError
@@ -37,8 +38,9 @@ def group_of(operation: Operation, call: Call) -> Resource | None:
 class Groups:
     """Has requests about groups answered by their coordinators."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, clusters: Clusters) -> None:
         self._peers = peers
+        self._clusters = clusters
 
     async def answer(
         self,
@@ -96,7 +98,7 @@ class Groups:
     async def _here(self, group: Resource, here: Callable[[], Awaitable[Done]]) -> Done:
         ownership = self._peers.ownership
         before = ownership.number
-        if not (ownership.owns(self._key(group)) and ownership.certain()):
+        if not ownership.owns(self._key(group)) or self._in_doubt(group):
             raise NotHere(f"broker {ownership.node_id} does not coordinate the group")
         try:
             return await here()
@@ -104,6 +106,13 @@ class Groups:
             if error.status == _UNAVAILABLE and ownership.number != before:
                 raise NotHere(error.message) from error
             raise
+
+    def _in_doubt(self, group: Resource) -> bool:
+        """Whether another broker may coordinate a group by now: its instances are refused then, and get time for it."""
+        try:
+            return self._clusters.get(group.cluster).groups.in_doubt()
+        except UnknownCluster:
+            return not self._peers.ownership.certain()
 
 
 def _taken(member: Member, answer: PeerAnswer) -> Done:

@@ -49,7 +49,7 @@ async def api(
     peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
     service.puts = Puts(peers)
     app = OciApp(service, SealAuthenticator(seals, clients), counters)
-    app.groups, app.catch_up = Groups(peers), catch_up
+    app.groups, app.catch_up = Groups(peers, clusters), catch_up
     try:
         yield app, AppendApp(clusters, seals)
     finally:
