@@ -241,6 +241,27 @@ async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_to
     await clusters.stop()
 
 
+async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> None:
+    broker = OneBroker(1)
+    clusters, _ = await leading_in_clusters(broker)
+    storage: Any = broker.storage
+    blue = MemoryStorage()
+    storage.in_cluster = lambda _: blue
+    storage.move_topic = lambda *_: asyncio.sleep(0)
+    target = await clusters.create("blue", {})
+    blue.topics.stored["t"] = TOPIC
+    deleting: list[asyncio.Task[None]] = []
+
+    def delete(*_: object) -> None:
+        deleting.append(asyncio.create_task(target.topics.delete("t")))
+
+    target.topics.added.append(delete)
+    await clusters.move("t", "default", "blue")
+    await asyncio.gather(*deleting)
+    assert not target.topics.has("t")
+    await clusters.stop()
+
+
 async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)

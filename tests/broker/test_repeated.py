@@ -4,6 +4,9 @@ import sys
 from types import FrameType
 from typing import Any
 
+import pytest
+import structlog
+
 from headrace.broker.ports import AppendDone
 from headrace.broker.repeated import Repeated
 from headrace.topics.errors import StorageUnavailable
@@ -27,6 +30,10 @@ class Waiting:
             then(result)
 
         self.repeated.add(number + 1, Appended(number, duplicate=True), done)
+
+
+def _fail(_: Appended | Exception) -> None:
+    raise RuntimeError("its connection is gone")
 
 
 def test_they_are_answered_in_order_as_far_as_storage_has_them() -> None:
@@ -73,6 +80,20 @@ def test_each_is_told_once_where_one_that_is_told_has_all_fail() -> None:
     waiting.add(1)
     waiting.repeated.answer(2)
     assert waiting.told == [(0, True), (1, False)]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_all_are_told_where_one_cannot_be(stored: bool) -> None:
+    waiting = Waiting(0)
+    waiting.add(0, _fail)
+    waiting.add(1)
+    with structlog.testing.capture_logs() as logged:
+        if stored:
+            waiting.repeated.answer(2)
+        else:
+            waiting.repeated.fail(AWAY)
+    assert waiting.told == [(0, stored), (1, stored)]
+    assert [line["event"] for line in logged] == ["an answer to a repeated batch could not be handled"]
 
 
 def test_telling_one_does_not_move_all_that_wait_behind_it() -> None:

@@ -348,7 +348,8 @@ class Clusters:
             topics = self.get(target).topics
             await self.get(source).topics.move(topic, topics, store)
             # To other brokers it is a new one, and they forget who has opened its logs; these stay open.
-            topics.leading.tell_again(topics.get(topic).partitions, {})
+            if topics.has(topic):  # else somebody was fast to delete it
+                topics.leading.tell_again(topics.get(topic).partitions, {})
 
 
 _RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

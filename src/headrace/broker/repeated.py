@@ -3,8 +3,12 @@
 from collections import deque
 from typing import NamedTuple
 
+import structlog
+
 from headrace.broker.ports import AppendDone
 from headrace.topics.model import Appended
+
+_log = structlog.get_logger("headrace.log")
 
 
 class _Waiting(NamedTuple):
@@ -37,7 +41,7 @@ class Repeated:
         # Whoever is told may have more added, answered, or all the others fail.
         while self._waiting and self._waiting[0].end <= stored_end:
             first = self._waiting.popleft()
-            first.done(first.appended)
+            _tell(first.done, first.appended)
         if not self._waiting:
             self._waiting = None
 
@@ -45,4 +49,12 @@ class Repeated:
         """It is in doubt what storage has."""
         waiting, self._waiting = self._waiting or (), None
         for each in waiting:
-            each.done(error)
+            _tell(each.done, error)
+
+
+def _tell(done: AppendDone, result: Appended | Exception) -> None:
+    try:
+        done(result)
+    except Exception:
+        # One client's trouble; all who wait behind it are still told.
+        _log.exception("an answer to a repeated batch could not be handled")
