@@ -176,9 +176,10 @@ async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_aga
     assert results[-1] == Appended(0)
 
 
-def sent(sequence: int, count: int = 1, epoch: int = 0) -> Append:
-    made = build([(None, b"value", 1_000, ())] * count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
-    return Append(made, count, 1_000, 7, epoch, sequence)
+def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 7) -> Append:
+    records = [(None, b"value", 1_000, ())] * count
+    made = build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return Append(made, count, 1_000, producer, epoch, sequence)
 
 
 async def test_a_repeated_batch_is_answered_when_its_first_copy_is_stored(
@@ -258,6 +259,30 @@ async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_u
     partition.append(sent(9), results.append)
     storage.logs.answer()
     assert results[1:] == [Appended(0)]
+
+
+async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """What fails since that one has led it is refused anew: what its producer sent behind it is to come again."""
+    results: list[Appended | Exception] = []
+    partition.lead(1)
+    await partition.open()
+    partition.append(sent(0), results.append)
+    storage.logs.answer()
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        partition.append(sent(1), results.append)
+    partition.paused = False
+    partition.append(sent(4, producer=8), results.append, 2, 1_000)
+    storage.logs.answer()
+    partition.lead(3, partition.leader_epoch + 1)
+    assert partition._owner.refused == {8: (0, 4)}
+    while not partition.is_open or partition.leader_epoch < 3:
+        await asyncio.sleep(0)
+    with pytest.raises(OutOfOrderSequence) as refused:
+        partition.append(sent(9), results.append)
+    assert type(refused.value) is OutOfOrderSequence
 
 
 async def test_another_owner_knows_the_producers(

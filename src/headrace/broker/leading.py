@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from headrace.broker.log import LogPartition
+from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
@@ -170,11 +171,11 @@ class Leading:
         leader = self._ownership.leader_of(partition.stream)
         if isinstance(partition, LogPartition):
             self._name(partition, leader)
-            return
-        # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under the
-        # epoch that it knows (its issue 4804).
-        partition.leader = leader
-        partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
+        elif isinstance(partition, NativePartition):
+            partition.lead_to(leader)
+            # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under
+            # the epoch that it knows (its issue 4804).
+            partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
 
     def _name(self, log: LogPartition, leader: int | None) -> None:
         told = self._leaders.known.get(log.stream, _UNTOLD)

@@ -13,7 +13,7 @@ from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known, shown_of
 from headrace.broker.log_reader import LogReader
-from headrace.broker.partition import Watchers, gone, outside
+from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, LogStorage
 from headrace.broker.reading import first_readable
 from headrace.broker.reopening import reopened
@@ -213,6 +213,7 @@ class LogPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
+            self._owner.refused.clear()  # their producers went on there
             self._lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
@@ -336,12 +337,11 @@ class LogPartition:
     def _refusal(self) -> Exception:
         if self.deleted:
             return gone(self)
-        name = f"{self.topic}-{self.index}"
         if self.paused:
-            return StorageUnavailable(f"{name}: its storage is being changed")
+            return changing(self)
         assert self._doubt is not None
         # A new one each time: what is raised keeps where it was raised.
-        return type(self._doubt)(f"{name}: {self._doubt}")
+        return type(self._doubt)(f"{self.topic}-{self.index}: {self._doubt}")
 
     def _placed(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
         if error is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.broker.cache import Buffer
 from headrace.broker.ports import AppendDone
 from headrace.membership.leader import Leader
-from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
@@ -149,6 +149,11 @@ class Partition(Source, Protocol):
 def gone(partition: Source) -> UnknownTopic:
     """Why a partition of a deleted topic can be neither read nor written."""
     return UnknownTopic(f"{partition.topic}-{partition.index} has been deleted")
+
+
+def changing(partition: Source) -> StorageUnavailable:
+    """Why a partition that is being converted takes nothing just now."""
+    return StorageUnavailable(f"{partition.topic}-{partition.index}: its storage is being changed")
 
 
 def outside(partition: Source, offset: int, log_start: int, log_end: int) -> OffsetOutOfRange:

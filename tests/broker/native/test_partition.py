@@ -135,3 +135,14 @@ def test_what_is_refused_before_it_is_sent_to_redis_counts_too() -> None:
     with pytest.raises(NotEnoughReplicas):
         told_of(partition, (0, 3), copies=2)
     assert told_of(partition, (0, 4)) == [BehindRefused]
+
+
+def test_what_was_refused_is_over_where_clients_were_sent_elsewhere_meanwhile() -> None:
+    """A producer that goes on there is not known here to have come again."""
+    late, lost = OutOfOrderSequence("expected 9, found 12"), StorageUnavailable("lost")
+    partition = answering(Stream(lost, late, late, lost, late))
+    assert told_of(partition, (0, 3), (0, 12)) == [StorageUnavailable, BehindRefused]
+    partition.lead_to(2)
+    assert told_of(partition, (0, 12), (0, 3)) == [OutOfOrderSequence, StorageUnavailable]
+    partition.lead_to(None)
+    assert told_of(partition, (0, 12)) == [OutOfOrderSequence]

@@ -15,7 +15,7 @@ import structlog
 from headrace.broker.cache import Buffer
 from headrace.broker.copied import check_copies, confirmed
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
-from headrace.broker.partition import Watchers, gone, outside
+from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
@@ -86,6 +86,12 @@ class NativePartition:
 
     def check_led(self) -> None:
         """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
+
+    def lead_to(self, leader: int | None) -> None:
+        """Send clients there from now on; None: here. Their producers have gone on elsewhere, or will."""
+        if leader != self.leader:
+            self._refused.clear()
+        self.leader = leader
 
     # What is known of the log
 
@@ -190,7 +196,7 @@ class NativePartition:
             raise gone(self)
         if self.paused:
             self._refuse(append)
-            raise StorageUnavailable(f"{self.topic}-{self.index}: its storage is being changed")
+            raise changing(self)
         if copies > 1 and wait_ms:
             try:
                 check_copies(self.native.copies, self.stream, copies)
