@@ -30,6 +30,7 @@ STREAM = next(
 )
 """Led by 2, and without it by 1."""
 TOPIC = Topic(name="t", id=UUID(int=1), streams=(STREAM,), config={}, created_ms=0)
+TOPIC2 = Topic(name="t2", id=UUID(int=2), streams=(STREAM + "@2",), config={}, created_ms=0)
 
 
 class OneBroker:
@@ -68,7 +69,9 @@ class OneBroker:
 
     def hear(self, leader: Leader) -> Leader:
         """Whom it names after it has been told of a leader."""
-        if self.leaders.learn({STREAM: leader}):
+        news = self.leaders.news({STREAM: leader})
+        if news:
+            self.leaders.known |= news
             self.leading.hear(TOPIC, self.log)
         return self.log.named
 
@@ -274,6 +277,45 @@ async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert broker.told == {}
+
+
+async def test_nothing_is_kept_of_who_has_opened_a_log_that_no_topic_has() -> None:
+    """It was told behind the deletion of its topic; or of one that is not known yet, and that is told behind it."""
+    broker = OneBroker(1)
+    clusters, first = await leading_in_clusters(broker)
+    clusters.learn_leaders({STREAM: first, "gone": Leader(7, 2)})
+    assert broker.leaders.known == {STREAM: first}
+    topics = clusters.default.topics
+    live = topics.get("t")
+    live.topic = TOPIC2
+    await topics.storage.topics.create(TOPIC2)
+    partitions, natives = await topics.open_partitions(TOPIC2, live.config, 0)
+    topics.put(live, partitions, natives)
+    assert broker.leaders.known == {}
+    await clusters.stop()
+
+
+async def test_a_topic_goes_by_the_view_that_came_while_its_logs_were_being_opened() -> None:
+    broker = OneBroker(1)
+    clusters, _ = await leading_in_clusters(broker)
+    topics = clusters.default.topics
+    await topics.delete("t")
+    opens, opening, may_open = broker.storage.logs.open, asyncio.Event(), asyncio.Event()
+
+    async def open_slowly(*args: Any, **options: Any) -> OpenedLog:
+        opening.set()
+        await may_open.wait()
+        return await opens(*args, **options)
+
+    broker.storage.logs.open = open_slowly  # type: ignore[method-assign]
+    creating = asyncio.create_task(topics.create("new", 1, {}))
+    await opening.wait()
+    broker.go_by(3, ALL)
+    clusters.view_changed()
+    may_open.set()
+    (log,) = (await creating).partitions
+    assert log.leader == 2
+    await clusters.stop()
 
 
 async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:

@@ -156,13 +156,18 @@ class Clusters:
             await broker.hand_over()
 
     def learn_leaders(self, told: Mapping[str, Leader]) -> None:
-        """Brokers have opened logs: clients are told so from now on."""
-        news = self.leaders.learn(told)
+        """Brokers have opened logs: clients are told so from now on.
+
+        Logs that no topic has are left out: it was deleted, or will be heard of first, and this is told behind it.
+        """
+        news = self.leaders.news(told)
         if news:
             for _, broker in self:
                 for live in broker.topics:
                     for partition in live.partitions:
-                        if partition.stream in news:
+                        leader = news.get(partition.stream)
+                        if leader is not None:
+                            self.leaders.known[partition.stream] = leader
                             broker.topics.leading.hear(live.topic, partition)
 
     def tell_again(self, told: Mapping[str, Leader]) -> None:

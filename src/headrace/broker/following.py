@@ -180,8 +180,9 @@ class Follower:
                 await refresh(self._clusters.get(cluster).topics, name)
             except UnknownCluster:
                 continue
-        for opened in told if topics else ():
-            # What was told of a topic behind its move to another cluster was forgotten with the topic.
+        for opened in told if topics or kinds else ():
+            # What was told of logs that were not known, or of a topic behind its move to another cluster, which was
+            # forgotten with the topic.
             self._clusters.learn_leaders(opened)
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))

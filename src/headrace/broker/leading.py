@@ -69,14 +69,12 @@ class Leaders:
         finally:
             self._publishing = None
 
-    def learn(self, told: Mapping[str, Leader]) -> Mapping[str, Leader]:
-        """What brokers have told; those of it that are news."""
-        news = {stream: leader for stream, leader in told.items() if leader > self.known.get(stream, _UNTOLD)}
-        self.known |= news
-        return news
+    def news(self, told: Mapping[str, Leader]) -> dict[str, Leader]:
+        """Of what brokers have told what is not known here."""
+        return {stream: leader for stream, leader in told.items() if leader > self.known.get(stream, _UNTOLD)}
 
     def forget(self, streams: Iterable[str]) -> None:
-        """A topic is gone: nobody leads its logs."""
+        """Logs are gone: nobody leads them."""
         for stream in streams:
             self.known.pop(stream, None)
             self._due.pop(stream, None)
@@ -122,7 +120,9 @@ class Leading:
             await asyncio.wait([self._opening], timeout=1)
 
     def adopt(self, topic: Topic, partitions: Iterable[Partition]) -> None:
-        """Go by the present view from now on."""
+        """Go by the present view from now on, if there is one."""
+        if not self._ownership.shared:
+            return
         for partition in partitions:
             if isinstance(partition, LogPartition):
                 self._assign(topic, partition)
@@ -140,6 +140,10 @@ class Leading:
         else:
             # The next view, which is on its way, says whose it is.
             self.point(partition)
+
+    def forget(self, streams: Iterable[str]) -> None:
+        """A topic has other logs now."""
+        self._leaders.forget(streams)
 
     def tell_again(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
         """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""

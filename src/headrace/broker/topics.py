@@ -159,6 +159,8 @@ class TopicTable:
 
     def add(self, live: LiveTopic) -> None:
         """A topic is there from now on."""
+        # By a view that came while its partitions were being opened, too: it found none of them.
+        self.leading.adopt(live.topic, live.partitions)
         self._by_name[live.topic.name] = live
         self._by_id[live.topic.id] = live
         self.partitions += len(live.partitions)
@@ -180,6 +182,8 @@ class TopicTable:
     def put(self, live: LiveTopic, partitions: list[Partition], natives: list[NativePartition]) -> None:
         """A topic's partitions are others, or more, from now on."""
         self.partitions += len(partitions) - len(live.partitions)
+        self.leading.adopt(live.topic, partitions)
+        self.leading.forget({each.stream for each in live.partitions} - {each.stream for each in partitions})
         live.partitions, live.natives = partitions, natives
         for listener in self.adopted:
             listener(live)

@@ -9,9 +9,12 @@ import redis
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
+from headrace.broker.clusters import Clusters
+from headrace.broker.leading import Leaders
 from headrace.broker.live import LiveTopic
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
+from headrace.membership.leader import Leader
 from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
@@ -124,6 +127,32 @@ async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
     assert not live.config.native
     broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
     assert await answers.get() == Appended(records)
+
+
+async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_storage: OpenStorage) -> None:
+    """It is told before the topic has it, while the last records are copied, say."""
+
+    async def tell(told: Mapping[str, Leader]) -> None:
+        clusters.learn_leaders(told)
+
+    clusters = Clusters(
+        await open_storage(VIEW, alone=False),
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda _, name, index, __: f"{name}:{index}",
+        ownership=alone_in_view(),
+        leaders=Leaders(1, tell),
+    )
+    live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
+    await clusters.default.topics.convert("t", "log", NoPositions())
+    (log,) = live.partitions
+    for _ in range(1_000):
+        if log.named.epoch >= 0:
+            break
+        await asyncio.sleep(0)
+    assert log.named == (log.leader_epoch, 1)
+    await clusters.stop()
 
 
 class Recording:

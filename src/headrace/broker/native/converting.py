@@ -184,6 +184,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         closed = live.partitions
         live.topic, live.config = target, converted.config
         table.put(live, converted.partitions, converted.natives)
+        # What was told while the registry did not have them was of nobody's logs.
+        table.leading.tell_again(converted.partitions, {})
         for partition in closed:
             partition.close()
         if storage == "native":
