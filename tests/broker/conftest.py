@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 from tests.harness.memory import MemoryStorage
 
@@ -20,6 +22,18 @@ def clock() -> ManualClock:
 @pytest.fixture
 def budget() -> CacheBudget:
     return CacheBudget(1 << 20)
+
+
+@pytest.fixture
+def drop_cached(budget: CacheBudget) -> Callable[[], None]:
+    """Drops every batch that is in memory, as if it had been needed for others."""
+
+    def drop() -> None:
+        limit, budget.limit = budget.limit, -1
+        budget.shrink()
+        budget.limit = limit
+
+    return drop
 
 
 @pytest.fixture

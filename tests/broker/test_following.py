@@ -69,7 +69,7 @@ class Site:
         self.ownership = Ownership(1)
         self.told_again: list[dict[str, Leader]] = []
         loaded = SimpleNamespace(load=lambda: asyncio.sleep(0))
-        clusters: Any = _Clusters(
+        self.clusters = _Clusters(
             access=loaded,
             quotas=loaded,
             refresh_clusters=loaded.load,
@@ -78,6 +78,7 @@ class Site:
             ownership=self.ownership,
         )
         storage: Any = self.redis
+        clusters: Any = self.clusters
         self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
         self.follower.start("0-0")
 
@@ -126,7 +127,7 @@ async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site
         site.learnt.clear()
         raise UnknownCluster("the topic is forgotten")
 
-    site.follower._clusters.get = forget  # type: ignore[assignment, method-assign]
+    site.clusters.get = forget
     site.redis.change("topics", "t")
     site.redis.tell(Leader(10, 2))
     site.redis.may_read.set()

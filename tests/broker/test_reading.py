@@ -1,5 +1,7 @@
 """Reading into a sink: whole batches, from memory or from storage, as far as the sink wants."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.harness.memory import MemoryStorage
 
@@ -48,11 +50,13 @@ def fill(partition: LogPartition, storage: MemoryStorage, *counts: int) -> None:
 
 
 @pytest.fixture(params=["cached", "stored"])
-def log(request: pytest.FixtureRequest, partition: LogPartition, storage: MemoryStorage) -> LogPartition:
+def log(
+    request: pytest.FixtureRequest, partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> LogPartition:
     """Batches of 3, 1 and 4 records."""
     fill(partition, storage, 3, 1, 4)
     if request.param == "stored":
-        partition._tail.clear(partition.log_end)
+        drop_cached()
     return partition
 
 
@@ -114,17 +118,21 @@ async def test_a_deleted_topic(log: LogPartition) -> None:
         await read(log, 0, Sink())
 
 
-async def test_storage_that_does_not_answer(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_storage_that_does_not_answer(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
     fill(partition, storage, 1)
-    partition._tail.clear(partition.log_end)
+    drop_cached()
     storage.unavailable = True
     with pytest.raises(StorageUnavailable):
         await read(partition, 0, Sink())
 
 
-async def test_what_retention_takes_while_it_is_being_read(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_what_retention_takes_while_it_is_being_read(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
     fill(partition, storage, 3)
-    partition._tail.clear(partition.log_end)
+    drop_cached()
     storage.logs.logs[partition.stream].batches.clear()
     assert await read(partition, 1, Sink()) == 1
     partition.local_start = 3

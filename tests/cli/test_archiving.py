@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,11 +148,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def supervise(body: str, folder: Path, monkeypatch: pytest.MonkeyPatch, heard: list[Told]) -> Supervisor:
+def supervise(body: str, folder: Path, monkeypatch: pytest.MonkeyPatch, hear: Callable[[Told], None]) -> Supervisor:
     (folder / "archiving_child.py").write_text(CHILD.format(body=body))
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}:{':'.join(sys.path)}")
     monkeypatch.setattr(supervisor, "_CHILD", "archiving_child")
-    return Supervisor(WANTED, heard.append)
+    return Supervisor(WANTED, hear)
 
 
 def test_a_process_that_is_killed_is_replaced(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +162,7 @@ if run < 3:
     tell(done); os.kill(os.getpid(), signal.SIGKILL)
 tell(Ended())
 """
-    supervise(body, runs.parent, monkeypatch, heard).run()
+    supervise(body, runs.parent, monkeypatch, heard.append).run()
     assert runs.read_text() == "xxx"
     notes = [message.text for message in heard if isinstance(message, Note)]
     assert notes == ["the archive's process was killed by SIGKILL; starting anew in 0 s"] * 2
@@ -170,13 +171,13 @@ tell(Ended())
 def test_what_another_process_would_not_mend_ends_it(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "tell(Failed(\"no topic 'x'\", passing=False)); sys.exit(1)"
     with pytest.raises(ArchiveFailed, match=r"^no topic 'x'$"):
-        supervise(body, runs.parent, monkeypatch, []).run()
+        supervise(body, runs.parent, monkeypatch, lambda _: None).run()
     assert runs.read_text() == "x"
 
 
 def test_it_gives_up_on_what_never_gets_anywhere(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArchiveFailed, match="ended with status 3; that was 10 times in a row"):
-        supervise("sys.exit(3)", runs.parent, monkeypatch, []).run()
+        supervise("sys.exit(3)", runs.parent, monkeypatch, lambda _: None).run()
     assert runs.read_text() == "x" * 10
 
 
@@ -189,14 +190,13 @@ tell(Note("asked"))
 """
     body += "signal.pause()" if twice else "tell(Ended())"
     heard: list[Told] = []
-    supervised = supervise(body, runs.parent, monkeypatch, heard)
 
     def hear(message: Told) -> None:
         heard.append(message)
         if message in {Note("up"), Note("asked")} and (twice or message == Note("up")):
             supervised.stop()
 
-    supervised._tell = hear
+    supervised = supervise(body, runs.parent, monkeypatch, hear)
     running = threading.Thread(target=supervised.run)
     running.start()
     running.join(60)
@@ -214,7 +214,7 @@ import subprocess
 subprocess.Popen([sys.executable, "-c", "import signal; open({str(alive)!r}, 'w'); signal.pause()"], process_group=0)
 signal.pause()
 """
-    supervised = supervise(body, runs.parent, monkeypatch, [])
+    supervised = supervise(body, runs.parent, monkeypatch, lambda _: None)
     running = threading.Thread(target=supervised.run)
     running.start()
     with alive.open() as ends_with_the_worker:

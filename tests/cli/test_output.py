@@ -53,7 +53,7 @@ def test_text_is_folded_between_words(capsys: pytest.CaptureFixture[str], monkey
 )
 def test_columns_of_text_give_way_and_numbers_never(columns: list[tuple[int, bool]], room: int) -> None:
     natural, right = [width for width, _ in columns], [is_right for _, is_right in columns]
-    widths = output._fit(natural, right, room)
+    widths = output.fit(natural, right, room)
     if widths is None:
         least = sum(width if is_right else min(width, 12) for width, is_right in columns)
         assert least > room

@@ -63,7 +63,7 @@ class Secured(msgspec.Struct):
     def stream(self, name: str) -> str:
         clients = OciClients(self.servers[0].http)
         clients.config = self.config
-        self.certify(clients._admin)
+        self.certify(clients.admin)
         return str(clients.create_stream(name, PARTITIONS).id)
 
     def certify(self, client: Any) -> None:

@@ -171,7 +171,7 @@ def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
             first.kill()
             os.kill(pid, signal.SIGKILL)
             assert in_journal(first) >= 20 // 3
-            first._arguments += arguments
+            first.arguments += arguments
             first.start()
             assert not Path(first.data, "journal").exists()
             ledger.settle()
@@ -179,7 +179,7 @@ def test_what_is_left_in_a_journal_is_stored_where_there_is_none_any_more(
             ledger.check(first.kafka)
         # And back.
         first.stop()
-        del first._arguments[-len(arguments) :]
+        del first.arguments[-len(arguments) :]
         first.start()
         assert Path(first.data, "journal").exists()
         ledger.check(first.kafka)

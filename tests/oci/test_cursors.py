@@ -1,5 +1,6 @@
 """Cursors: what is signed comes back, anything else is refused, and none is too long."""
 
+import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID
 
@@ -103,12 +104,12 @@ def test_another_secret_is_another_server(cursor: Cursor) -> None:
 
 
 def test_a_cursor_of_a_later_version_is_refused_and_not_misread() -> None:
-    signer = Signer(SECRET)
     content = b"\x93\x07\x01\x02"  # an array with an unknown tag
-    token = urlsafe_b64encode(signer._mac(content) + content).rstrip(b"=").decode()
+    signed = content + hmac.digest(SECRET, content, "sha256")[:16]
+    token = urlsafe_b64encode(signed).rstrip(b"=").decode()
 
-    with pytest.raises(InvalidCursor):
-        signer.read(token)
+    with pytest.raises(InvalidCursor, match="another version"):
+        Signer(SECRET).read(token)
 
 
 @given(_names, _names, st.integers(1, 100_000), st.data())

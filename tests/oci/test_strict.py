@@ -118,7 +118,8 @@ def test_faults_of_the_setting_and_slowness_by_the_servers_clock() -> None:
 # Storage that fails, on a storage in memory
 
 
-async def publication(storage: MemoryStorage, count: int) -> Publication:
+async def broker_of(storage: MemoryStorage) -> Broker:
+    """A broker with the topic `t` of two partitions."""
     broker = Broker(
         storage,
         BrokerSettings.of({}),
@@ -126,10 +127,18 @@ async def publication(storage: MemoryStorage, count: int) -> Publication:
         cluster_id="c",
         stream_of=lambda name, _, partition: f"{name}-{partition}",
     )
-    topic = await broker.topics.create("t", 2, {})
+    await broker.topics.create("t", 2, {})
+    return broker
+
+
+async def publication(storage: MemoryStorage, count: int) -> Publication:
+    return of_messages(await broker_of(storage), count)
+
+
+def of_messages(broker: Broker, count: int) -> Publication:
     keys = {partition_of(b"%d" % number, 2): b"%d" % number for number in range(10)}
     messages = [(keys[number % 2], b"v") for number in range(count)]
-    return Publication(broker, topic, share(messages, 2, broker.clock.now_ms(), 1, 0))
+    return Publication(broker, broker.topics.get("t"), share(messages, 2, broker.clock.now_ms(), 1, 0))
 
 
 async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exception]) -> None:
@@ -167,9 +176,9 @@ async def test_when_all_partitions_fail_the_request_does() -> None:
 
 
 async def test_a_topic_that_went_away_meanwhile_fails_too() -> None:
-    storage = MemoryStorage()
-    made = await publication(storage, 1)
-    await made._broker.topics.delete("t")
+    broker = await broker_of(MemoryStorage())
+    made = of_messages(broker, 1)
+    await broker.topics.delete("t")
     with pytest.raises(OciError) as caught:
         await made.send()
     assert caught.value.status == 404

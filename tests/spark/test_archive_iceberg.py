@@ -155,7 +155,7 @@ def test_two_that_follow_at_once_list_each_file_once(
     Archiver(storage, topic, lake.place).archive((0, 0, 60))
     table, twin = lake.opened()
     other_table, other = lake.opened()
-    commit = IcebergTwin._commit
+    commit = IcebergTwin._commit  # noqa: SLF001  # the step that has to be interrupted
 
     def other_first(self: IcebergTwin, *arguments: object) -> None:
         if self is twin:

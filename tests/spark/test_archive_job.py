@@ -139,7 +139,7 @@ def test_topics_and_partitions_that_come_later_are_archived_by_the_running_job(
     storage.append(first, 0, records(10))
     settings = ArchiveSettings(pattern="many[.].*", table=str(scratch / "{topic}"), redis=storage.url, trigger_s=0.01)
     archive = start(settings, spark=spark, on_progress=notice, on_note=notes.append)
-    queries = archive._queries
+    queries = archive.queries
     try:
         wait_for(10)
         storage.append(second, 1, records(4))
@@ -150,7 +150,7 @@ def test_topics_and_partitions_that_come_later_are_archived_by_the_running_job(
         third = storage.create_topic("many.c")
         storage.append(third, 0, records(2))
         wait_for(19)
-        assert (archive._queries, queries) == (1, 0) or archive._queries == queries == 1, "all of it in one query"
+        assert (archive.queries, queries) == (1, 0) or archive.queries == queries == 1, "all of it in one query"
         # A topic that goes leaves its table; the others go on.
         storage.delete_topic(second)
         storage.append(third, 0, records(2, 2))

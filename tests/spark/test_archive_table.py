@@ -213,12 +213,13 @@ def test_killed_at_any_step_nothing_is_lost_or_doubled(
 
 
 def test_of_two_archivers_with_one_batch_one_wins(storage: BareStorage, topic: Topic, table: Path) -> None:
-    slow = Archiver(storage, topic, table)
     quick = Archiver(storage, topic, table)
-    slow.archiver._step = lambda step: None if step != "files written" or archived(table) else _race(quick)
 
-    def _race(other: Archiver) -> None:
-        other.archive((0, 0, 60), (1, 0, 100))
+    def race(step: str) -> None:
+        if step == "files written" and not archived(table):
+            quick.archive((0, 0, 60), (1, 0, 100))
+
+    slow = Archiver(storage, topic, table, step=race)
 
     # The quick one commits between the slow one's files and its commit, and has got less far in partition 0.
     assert slow.archive((0, 0, 90), (1, 0, 90)) == 30
@@ -231,12 +232,13 @@ def test_of_two_archivers_with_one_batch_one_wins(storage: BareStorage, topic: T
 def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic: Topic, table: Path) -> None:
     other = storage.create_topic("beside")
     storage.append(other, 0, records(7))
-    first, second = Archiver(storage, topic, table), Archiver(storage, other, table)
-    second.archiver._step = lambda step: None if step != "files written" or archived(table) else _first()
+    first = Archiver(storage, topic, table)
 
-    def _first() -> None:
-        first.archive((0, 0, 10))
+    def race(step: str) -> None:
+        if step == "files written" and not archived(table):
+            first.archive((0, 0, 10))
 
+    second = Archiver(storage, other, table, step=race)
     assert second.archive((0, 0, 7)) == 7
     assert archived(table) == sorted(pairs(0, range(10)) + pairs(0, range(7)))
 

@@ -31,7 +31,7 @@ def written(broker: Server, name: str, partitions: int) -> list[list[tuple[bytes
     found = []
     for number in range(partitions):
         place = TopicPartition(name, number)
-        end = log._cluster.offsets_at({place: -1})[place]
+        end = log.offsets_at({}, {place: -1})[place] or 0
         rows = [row for batch in log.records("", Range(place, 0, end)) for row in batch.to_pylist()]
         found.append([(row["key"], row["value"]) for row in rows])
     return found

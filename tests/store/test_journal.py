@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from headrace.records.build import build
-from headrace.store import journal as journals
 from headrace.store.errors import StoreError
 from headrace.store.journal import SMALLEST, Entry, Journal, trouble
 from headrace.topics.model import Append
 
-HEAD = 4096
+HEAD, HALF = 4096, SMALLEST // 2
+ENTRY_HEAD = 62
+"""Bytes of an entry before its names, by the layout that `headrace.store.journal` describes."""
 STREAM, LOG = "headrace:t:0", b"id"
 NAMES = len(STREAM) + len(LOG)
 
@@ -70,7 +71,7 @@ def batches(entries: list[Entry]) -> list[bytes]:
 
 def largest(journal: Journal) -> int:
     """Bytes of the batch that fills a half."""
-    return journal._half_bytes - journals._BEFORE_NAME - NAMES
+    return HALF - ENTRY_HEAD - NAMES
 
 
 def test_an_entry_has_all_that_is_known_of_its_batch(path: Path, journal: Journal) -> None:
@@ -103,7 +104,7 @@ def test_what_is_kept_elsewhere_is_not_found_again(path: Path, journal: Journal)
 def test_both_halves_and_the_turn_between_them(path: Path, journal: Journal) -> None:
     """The first half fills, the second does, then there is no room until the whole first one is kept elsewhere."""
     each = append(size=100_000)
-    half = journal._half_bytes // 100_100
+    half = HALF // 100_100
     assert half >= 5
     numbers = enter(journal, *[each] * (2 * half))
     assert numbers == list(range(1, 2 * half + 1))
@@ -151,7 +152,7 @@ def test_an_entry_that_a_kill_cut_off_is_none(path: Path, journal: Journal, befo
     earlier = [append(b"%d" % number) for number in range(before)]
     enter(journal, *earlier)
     journal.close()
-    start = HEAD + sum(journals._BEFORE_NAME + NAMES + len(each.batch) + 7 & ~7 for each in earlier)
+    start = HEAD + sum(ENTRY_HEAD + NAMES + len(each.batch) + 7 & ~7 for each in earlier)
     blank = path.read_bytes()
     # As if an entry of an earlier lap had lain there: its remains show through where the copy has not come yet.
     for left_over in (bytes(4_000), os.urandom(4_000)):
@@ -160,13 +161,12 @@ def test_an_entry_that_a_kill_cut_off_is_none(path: Path, journal: Journal, befo
         path.write_bytes(image)
         opened = Journal.open(path, SMALLEST)
         opened.renewed(SMALLEST)
-        opened.kept(0)
-        opened._position, opened._end = start, HEAD + opened._half_bytes
-        opened._number = before
-        assert enter(opened, append(b"torn", 300)) == [before + 1]
+        enter(opened, *earlier)
+        assert enter(opened, append(b"torn", 300)) == [2 * before + 1]
         opened.close()
         whole = path.read_bytes()
-        body = start + journals._BEFORE_NAME + NAMES
+        image[:start] = whole[:start]
+        body = start + ENTRY_HEAD + NAMES
         order = [*range(body, body + 300), *range(start, body)]
         assert batches(reopened(path)) == [bytes(each.batch) for each in earlier] + [bytes(append(b"torn", 300).batch)]
         for kept in range(len(order)):
@@ -174,7 +174,6 @@ def test_an_entry_that_a_kill_cut_off_is_none(path: Path, journal: Journal, befo
                 image[place] = left_over[place - start]
             for place in order[:kept]:
                 image[place] = whole[place]
-            image[:HEAD] = whole[:HEAD]
             if image == whole:
                 continue  # the rest was the same by chance
             with path.open("r+b") as file:
@@ -183,10 +182,10 @@ def test_an_entry_that_a_kill_cut_off_is_none(path: Path, journal: Journal, befo
             assert batches(reopened(path)) == [bytes(each.batch) for each in earlier], kept
 
 
-@pytest.mark.parametrize("at", [0, 4, 8, 20, 50, journals._BEFORE_NAME, journals._BEFORE_NAME + 40, 140])
+@pytest.mark.parametrize("at", [0, 4, 8, 20, 50, ENTRY_HEAD, ENTRY_HEAD + 40, 140])
 def test_an_entry_with_a_wrong_byte_ends_what_is_found(path: Path, journal: Journal, at: int) -> None:
     enter(journal, append(b"a"), append(b"b"), append(b"c"))
-    place = HEAD + (journals._BEFORE_NAME + NAMES + 100 + 7 & ~7) + at
+    place = HEAD + (ENTRY_HEAD + NAMES + 100 + 7 & ~7) + at
     with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
@@ -374,7 +373,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 # What waits and this one are more than a half.
                 used = sum(len(batch) + 150 for _, batch in self.expected)
-                assert used + size + 150 > self.journal._half_bytes
+                assert used + size + 150 > HALF
 
     @rule(part=st.floats(0, 1))
     def store(self, part: float) -> None:

@@ -48,13 +48,13 @@ class Sender:
         """(base offset, answer) in the order of the answers."""
         self.lost: list[Exception] = []
         log.lost = self.lost.append
-        self._next = 0
+        self.next_offset = 0
 
     def send(self, *batches: Append) -> None:
         for each in batches:
-            base = self._next
+            base = self.next_offset
             stamp(each.batch, base, TERM)
-            self._next += each.span
+            self.next_offset += each.span
 
             def done(error: Exception | None, base: int = base) -> None:
                 self.told.append((base, error))
@@ -291,7 +291,7 @@ def test_a_request_whose_answer_cannot_be_handled_harms_no_other(sender: Sender,
     each = batch()
     stamp(each.batch, 0, TERM)
     placer.place(sender.log, each, 0, broken)
-    sender._next = 1
+    sender.next_offset = 1
     sender.send(batch())
     wire.turn()
     wire.execute(b"9-1", b"9-2", 2)
@@ -406,7 +406,7 @@ def test_below_the_reserve_batches_are_refused_before_they_are_sent(wire: Wire) 
     assert sender.errors() == [StorageFull]
     assert [type(error) for error in sender.lost] == [StorageFull]
     disk.free = 1 << 40
-    sender.log.doubt, sender._next = None, 0
+    sender.log.doubt, sender.next_offset = None, 0
     sender.send(batch())
     wire.turn()
     wire.answer(b"9-1", 1)

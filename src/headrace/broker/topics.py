@@ -452,7 +452,7 @@ class TopicTable:
         # The caller makes one move at a time, so two tables never wait for each other.
         async with self.changing, target.changing:
             live = self.get(name)
-            if name in target._by_name:
+            if target.has(name):
                 raise TopicExists(f"topic {name!r} exists already")
             config = resolve(live.topic.config, target.defaults)
             try:

@@ -39,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     cells = [["-" if cell is None else shown(str(cell), most) for cell in row] for row in rows]
     natural = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
     if to.is_terminal:
-        widths = _fit(natural, right, to.width - _GAP * (len(columns) - 1))
+        widths = fit(natural, right, to.width - _GAP * (len(columns) - 1))
     else:
         # A long name moves the rest of its own row only.
         widths = [min(width, _PADDED) for width in natural]
@@ -53,7 +53,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     click.echo("\n".join(lines))
 
 
-def _fit(natural: Sequence[int], right: Sequence[bool], room: int) -> list[int] | None:
+def fit(natural: Sequence[int], right: Sequence[bool], room: int) -> list[int] | None:
     """Widths of the columns in `room`: those of text give way, the widest first. None: it cannot be done."""
     widths = list(natural)
     while (over := sum(widths) - room) > 0:

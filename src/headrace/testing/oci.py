@@ -35,7 +35,8 @@ class OciClients:
         self.config = dict(throw_away_config())
 
     @cached_property
-    def _admin(self) -> oci.streaming.StreamAdminClient:
+    def admin(self) -> oci.streaming.StreamAdminClient:
+        """The client by which the other methods manage streams."""
         return self.admin_client()
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
@@ -51,11 +52,11 @@ class OciClients:
         if "stream_pool_id" not in details:
             details.setdefault("compartment_id", self.compartment_id)
         asked = oci.streaming.models.CreateStreamDetails(name=name, partitions=partitions, **details)
-        return self._admin.create_stream(asked).data
+        return self.admin.create_stream(asked).data
 
     def sweep(self) -> None:
         """Remove the stream pools, with their streams, and the connect harnesses of the compartment."""
-        admin = self._admin
+        admin = self.admin
         for pool in _all(admin.list_stream_pools, self.compartment_id):
             try:
                 admin.delete_stream_pool(pool.id)

@@ -73,7 +73,8 @@ class Server:
         """
         self.data = data
         self.log_file = data.with_name(data.name + ".log")
-        self._arguments = list(arguments)
+        self.arguments = list(arguments)
+        """Arguments of `serve`; a change counts from the next start."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self._environment = inherited | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -143,7 +144,7 @@ class Server:
             raise ServerFailed("the server is running already")
         if self._process is not None:  # it has ended by itself
             self._forget()
-        if not self._ports and not any(each.startswith("--brokers") for each in self._arguments):
+        if not self._ports and not any(each.startswith("--brokers") for each in self.arguments):
             self._ports = [self._hold_port() for _ in range(2)]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
@@ -165,9 +166,9 @@ class Server:
             kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
             http = http.removeprefix("http://")
         place = ["--http", http, "--data", str(self.data)]
-        if not any(each.startswith("listeners=") for each in self._arguments):
+        if not any(each.startswith("listeners=") for each in self.arguments):
             place += ["--kafka", kafka]
-        return [sys.executable, "-m", "headrace", "serve", *place, *self._arguments]
+        return [sys.executable, "-m", "headrace", "serve", *place, *self.arguments]
 
     def stop(self) -> None:
         """SIGTERM, and wait; raises ServerFailed unless it ends with status 0. Nothing to do when it is not running."""
@@ -247,7 +248,7 @@ class Server:
 
     @property
     def _owns_storage(self) -> bool:
-        return "--redis" not in self._arguments and "HEADRACE_REDIS" not in self._environment
+        return "--redis" not in self.arguments and "HEADRACE_REDIS" not in self._environment
 
     def _first_line(self) -> str:
         """The first line of stdout; raises ServerFailed when the server ends or takes too long before it."""

@@ -29,7 +29,7 @@ class Stream:
         self.calls: list[str] = []
         self.fails: list[Exception] = []
 
-    def _extent(self) -> Extent:
+    def ends(self) -> Extent:
         offsets = list(self.entries)
         return Extent(0, offsets[-1] + 1 if offsets else 0, len(offsets), len(offsets))
 
@@ -46,7 +46,7 @@ class Stream:
             unfit=(),
             first=taken[0] if taken else 0,
             following=taken[-1] + 1 if taken else 0,
-            extent=self._extent(),
+            extent=self.ends(),
             last_id=str(taken[-1]) if taken else "",
         )
 
@@ -114,7 +114,7 @@ class Reading:
         self.committed: int | None = None
         native = cast("NativeStorage", self.stream)
         place = NativeStream("s", BITS)
-        self.partition = NativePartition("t", 0, place, self.stream._extent(), native)
+        self.partition = NativePartition("t", 0, place, self.stream.ends(), native)
         self.delivery = Delivery("g", self.partition, lambda: self.committed, lambda: None, most_pending, self.reads)
 
     async def read(self, offset: int, limit: int = 1 << 20, member: str = "m") -> list[int]:

@@ -48,7 +48,7 @@ async def test_a_stream_is_a_topic_and_survives_a_restart(world: World) -> None:
 
 async def test_finding_a_stream_is_one_look_up(world: World) -> None:
     made = await world.stream()
-    found = world.catalog.streams._open[world.stream_id(made)]
+    found = world.catalog.streams.find(world.stream_id(made))
     assert world.catalog.streams.find(world.stream_id(made)) is found
     assert found == (world.default, world.default.topics.get("s"))
 
@@ -58,7 +58,6 @@ async def test_the_region_in_an_ocid_does_not_count(world: World) -> None:
     elsewhere = ocids.make(ocids.STREAM, "elsewhere", made.id)
     assert world.catalog.streams.find(elsewhere)[1] is world.default.topics.get("s")
     assert world.catalog.streams.get(elsewhere) == made
-    assert len(world.catalog.streams._open) == 1
     catalog = await world.restart(region="eu-paris-1")
     assert catalog.streams.ocid(made.id) == f"ocid1.stream.oc1.eu-paris-1.{made.id}"
     assert catalog.streams.get(world.stream_id(made)) == made
@@ -192,7 +191,7 @@ async def test_a_deletion_through_kafka_is_written_down_when_storage_is_back(
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.catalog.documents._storage, "save", away)
+        patch.setattr(world.storage.documents, "save", away)
         await world.default.topics.delete("t")
         await turns()
         assert world.state(record) == "DELETED"
@@ -214,7 +213,7 @@ async def test_a_stream_that_cannot_be_written_down_is_not_made(world: World, mo
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.catalog.documents._storage, "save", away)
+        patch.setattr(world.storage.documents, "save", away)
         with pytest.raises(StorageUnavailable):
             await world.stream("t")
     assert world.default.topics.names() == []
@@ -268,7 +267,6 @@ async def test_states_in_between(world: World) -> None:
     world.clock.advance(1)
     assert world.state(made) == "ACTIVE"
     assert world.catalog.streams.find(stream_id)[1].topic.name == "s"
-    assert stream_id in world.catalog.streams._open
 
     await world.catalog.update_stream(stream_id, None, None, {})
     assert world.state(made) == "UPDATING"

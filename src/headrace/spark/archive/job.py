@@ -140,7 +140,8 @@ class Archive:
         """Held while a batch is under way."""
         self._error: Exception | None = None
         self._query: StreamingQuery | None = None
-        self._queries = 0
+        self.queries = 0
+        """How many streaming queries have been started."""
         self._targets: dict[str, Target] = {}
         self._topics: Topics = {}
         self._twins: dict[str, IcebergTwin] = {}
@@ -224,7 +225,7 @@ class Archive:
         """Take up the topics where their tables stand, and bring the group there."""
         self._targets = {}
         result = self._archiver.commit_group()
-        if result.group_error is not None and not self._queries:  # a group that never worked is a mistake
+        if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
             raise result.group_error
         self._sync(result)
         self._report(result, 0.0)
@@ -375,7 +376,7 @@ class Archive:
 
     def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         settings = self._settings
-        self._queries += 1
+        self.queries += 1
         self.spark.dataSource.register(ranges.RangeSource)
         # An idle archive looks for new records this often; Spark's own 10 ms would keep a core busy.
         self.spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
@@ -413,7 +414,7 @@ class Archive:
     def _checkpoint(self) -> Path:
         """One directory per set of topics: offsets of a deleted topic mean nothing to the next of its name."""
         if self._settings.checkpoint is None:
-            return Path(self._temporary) / str(self._queries)
+            return Path(self._temporary) / str(self.queries)
         ids = ",".join(sorted(target.topic_id for target in self._targets.values()))
         return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
