@@ -128,9 +128,5 @@ def _produce(address: str, topic: str, records: int, security: dict[str, str]) -
     )  # fmt: skip
 
 
-def _megabytes_a_second(one: Run) -> float:
-    return one.rate * RECORD_BYTES / 1e6
-
-
 def _cpu_a_gb(one: Run) -> float:
     return sum(one.cpu_s.values()) / (one.records * RECORD_BYTES / 1e9)

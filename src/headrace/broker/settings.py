@@ -365,7 +365,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     delete_topic_enable: bool
     num_partitions: int
     log_retention_check_interval_ms: int
-    message_max_bytes: int
     socket_request_max_bytes: int
     queued_max_request_bytes: int
     headrace_request_max_elements: int

@@ -10,6 +10,7 @@ from enum import Enum
 import msgspec
 
 from headrace.topics.errors import InvalidConfig
+from headrace.topics.native import ADOPTED, DEFAULT_BITS, SEQUENCE_BITS, STORAGE
 from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion
 
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
@@ -114,7 +115,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         "replicas. Not above 1 with the embedded Valkey, which has none.",
     ),
     ConfigKey(
-        name="headrace.storage",
+        name=STORAGE,
         type=ConfigType.STRING,
         default="log",
         choices=("log", "native"),
@@ -122,16 +123,16 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         "entry per record that any Redis client may write and read. Fixed when the topic is created (not in Kafka).",
     ),
     ConfigKey(
-        name="offset.sequence.bits",
+        name=SEQUENCE_BITS,
         type=ConfigType.INT,
-        default="10",
+        default=str(DEFAULT_BITS),
         minimum=0,
         maximum=12,
         doc="Native topics: how many bits of an offset hold the sequence of the entry id, the rest its milliseconds. "
         "Fixed when the topic is created (not in Kafka).",
     ),
     ConfigKey(
-        name="headrace.adopted",
+        name=ADOPTED,
         type=ConfigType.LIST,
         default="",
         doc="Native topics: partitions whose streams were there before the topic, and stay when it is deleted. "
@@ -217,7 +218,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """True: an entry per record in a plain Redis Stream."""
     min_insync_replicas: int = 1
     """How many servers must have what acks=all is answered for."""
-    sequence_bits: int = 10
+    sequence_bits: int = DEFAULT_BITS
     """Native topics: bits of an offset that hold the sequence of the entry id."""
 
 
@@ -252,7 +253,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         assert isinstance(value, int)
         return value
 
-    native = _layers(_BY_NAME["headrace.storage"], config, defaults)[0][0] == "native"
+    native = _layers(_BY_NAME[STORAGE], config, defaults)[0][0] == "native"
     remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
     if native and remote:
         raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
@@ -269,7 +270,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
         native=native,
         min_insync_replicas=number(MIN_INSYNC),
-        sequence_bits=number("offset.sequence.bits"),
+        sequence_bits=number(SEQUENCE_BITS),
     )
 
 

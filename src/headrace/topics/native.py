@@ -4,6 +4,7 @@ Offsets all over: how they are entry ids is the layout's business.
 """
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,7 +15,7 @@ STORAGE, SEQUENCE_BITS, ADOPTED = "headrace.storage", "offset.sequence.bits", "h
 """Keys of a topic's configuration."""
 FIXED = (STORAGE, SEQUENCE_BITS)
 """Those that a topic keeps for ever."""
-_DEFAULT_BITS = 10
+DEFAULT_BITS = 10
 
 
 class GroupGone(Exception):
@@ -96,15 +97,18 @@ def is_native(topic: Topic) -> bool:
 
 def bits_of(topic: Topic) -> int:
     """How many bits of a topic's offsets hold the sequence."""
-    return int(topic.config.get(SEQUENCE_BITS, _DEFAULT_BITS))
+    return int(topic.config.get(SEQUENCE_BITS, DEFAULT_BITS))
 
 
 def adopted(topic: Topic) -> set[int]:
     """Partitions whose streams were there before the topic."""
-    return {int(number) for number in topic.config.get(ADOPTED, "").split(",") if number.strip()}
+    return _adopted(topic.config)
 
 
 def with_adopted(config: dict[str, str], partition: int) -> dict[str, str]:
     """The configuration with one more adopted partition."""
-    known = {int(number) for number in config.get(ADOPTED, "").split(",") if number.strip()}
-    return config | {ADOPTED: ",".join(str(number) for number in sorted(known | {partition}))}
+    return config | {ADOPTED: ",".join(str(number) for number in sorted(_adopted(config) | {partition}))}
+
+
+def _adopted(config: Mapping[str, str]) -> set[int]:
+    return {int(number) for number in config.get(ADOPTED, "").split(",") if number.strip()}
