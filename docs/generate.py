@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from headrace.access.needs import told
+from headrace.broker.broker_keys import BROKER_KEYS
 from headrace.broker.listener_settings import PER_LISTENER
-from headrace.broker.settings import BROKER_KEYS
 from headrace.cli import main as cli
 from headrace.cli.commands import Status
 from headrace.groups.errors import GroupError

@@ -18,7 +18,8 @@ from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
 from headrace.addresses import Address
 from headrace.broker import listener_settings
-from headrace.broker.settings import BROKER_KEYS, BrokerSettings
+from headrace.broker.broker_keys import BROKER_KEYS
+from headrace.broker.settings import BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.options import OPTIONS, PREFIX, may_be_secret

@@ -1,6 +1,7 @@
 import pytest
 
-from headrace.broker.settings import BROKER_KEYS, BrokerSettings
+from headrace.broker.broker_keys import BROKER_KEYS
+from headrace.broker.settings import BrokerSettings
 from headrace.groups.settings import GroupSettings
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.values import InvalidSetting

@@ -38,4 +38,4 @@ QUOTA_KEYS: tuple[ConfigKey, ...] = (
         doc="How long one of these is.",
     ),
 )
-"""Part of `broker.settings.BROKER_KEYS`."""
+"""Part of `broker.broker_keys.BROKER_KEYS`."""

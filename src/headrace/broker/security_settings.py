@@ -134,4 +134,4 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         "is closed with its next request.",
     ),
 )
-"""Part of `broker.settings.BROKER_KEYS`."""
+"""Part of `broker.broker_keys.BROKER_KEYS`."""

@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headrace.broker import listener_settings
-from headrace.broker.settings import BROKER_KEYS
+from headrace.broker.broker_keys import BROKER_KEYS
 from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 60

@@ -24,7 +24,7 @@ import msgspec
 
 from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.broker.settings import BROKER_KEYS
+from headrace.broker.broker_keys import BROKER_KEYS
 from headrace.kafka.codec.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
