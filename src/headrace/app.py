@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
-import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -48,7 +46,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.keyspace.native import id_of
 from headrace.lake.catalog import Lake
 from headrace.listening import KafkaListeners, Listening, open_listeners
-from headrace.logging_in import logins_at, opened_logins
+from headrace.logging_in import Known, logins_at, opened_logins
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
@@ -58,20 +56,16 @@ from headrace.oci.peering import api as oci_api
 from headrace.oci.puts import PATH as APPENDS
 from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
-from headrace.own_valkey import embedded_valkey, show_valkey_loading, tell_unused
-from headrace.redis_clients import ERRORS, asynchronous
+from headrace.opened_storage import opened_storage
+from headrace.redis_clients import asynchronous
 from headrace.settings import Address, ServerOptions, StartError
 from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
-from headrace.store.errors import StoreError, Unreachable
 from headrace.store.facts import store_facts
-from headrace.store.journal import Journal
-from headrace.store.membership import begin_epoch
-from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
 from headrace.store.watch import Watch
 from headrace.tasks import end
-from headrace.topics.errors import StorageUnavailable, TopicError
+from headrace.topics.errors import TopicError
 
 if TYPE_CHECKING:
     from headrace.tracing import Tracing
@@ -80,9 +74,6 @@ _log = structlog.get_logger("headrace")
 
 _HEALTH_S = 2.0
 """How long a health check waits for Redis."""
-_NO_ROOM = os.strerror(errno.ENOSPC)
-_LOST_VALKEY = "the embedded Valkey was lost before the server was ready"
-_LOST_REDIS = "Redis was lost before the server was ready"
 _MANY_PARTITIONS = 1_000
 """From here on opening them is shown."""
 
@@ -151,19 +142,7 @@ async def serve(
             http.pressed = lambda: clusters.reads.short
             if brokers is not None:
                 await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
-            kafka = KafkaListeners(
-                KafkaListener(
-                    clusters.default,
-                    max_request_bytes=settings.socket_request_max_bytes,
-                    max_idle_ms=settings.connections_max_idle_ms,
-                    name=bound.listener.name,
-                    counters=counters,
-                    limits=limits,
-                    logins=logins_at(bound, oci, clusters, known.tokens, service.catalog.pools.cluster_of),
-                    tls=bound.tls,
-                )
-                for bound in listening.kafka
-            )
+            kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
             stack.callback(DelayWatch(counters.loop_delays).stop)
             clusters.removed.append(kafka.close_cluster)
             await kafka.start(listening.kafka, stack)
@@ -171,22 +150,13 @@ async def serve(
             oci_app, appends = await stack.enter_async_context(
                 oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
             )
-            # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
             look = storage.take_along(await stack.enter_async_context(asynchronous(options.redis or storage.url)))
             connections: dict[str, Callable[[], int]] = {
                 **kafka.connections,
                 LISTENER: lambda: http.connections,
             }
             data = options.disk if options.redis else options.data
-            visitors = Visitors(
-                known.users,
-                known.tokens,
-                Sessions(known.users, clusters.clock, settings.console_session_ms),
-                clusters.access.audit,
-                clusters.clock,
-                settings.connection_failed_authentication_delay_ms,
-                is_loopback,
-            )
+            visitors = _visitors(clusters, settings, known)
             metrics = MetricsPage(
                 clusters,
                 counters,
@@ -208,6 +178,7 @@ async def serve(
                 *pages,
             )
             health = partial(_health, storage)
+            # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
             apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
             front.open(_traced(apis, service, tracing), health)
             stack.push_async_callback(front.close)
@@ -235,7 +206,7 @@ async def _clusters(
     """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
-        storage = await stack.enter_async_context(_storage(options, settings, stop, counted))
+        storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
         brokers: Brokers | None = None
         if options.redis:
             lost = partial(stop.ask, status=1)
@@ -255,6 +226,45 @@ async def _clusters(
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers
+
+
+def _kafka(
+    listening: Listening,
+    clusters: Clusters,
+    settings: BrokerSettings,
+    service: OciService,
+    known: Known,
+    counters: Counters,
+    limits: ConnectionLimits,
+) -> KafkaListeners:
+    """The listeners of the Kafka protocol, not started."""
+    pool_cluster = service.catalog.pools.cluster_of
+    return KafkaListeners(
+        KafkaListener(
+            clusters.default,
+            max_request_bytes=settings.socket_request_max_bytes,
+            max_idle_ms=settings.connections_max_idle_ms,
+            name=bound.listener.name,
+            counters=counters,
+            limits=limits,
+            logins=logins_at(bound, service.settings, clusters, known.tokens, pool_cluster),
+            tls=bound.tls,
+        )
+        for bound in listening.kafka
+    )
+
+
+def _visitors(clusters: Clusters, settings: BrokerSettings, known: Known) -> Visitors:
+    """Who opens the console's pages, and what they may."""
+    return Visitors(
+        known.users,
+        known.tokens,
+        Sessions(known.users, clusters.clock, settings.console_session_ms),
+        clusters.access.audit,
+        clusters.clock,
+        settings.connection_failed_authentication_delay_ms,
+        is_loopback,
+    )
 
 
 def _watch(storage: RedisStorage, options: ServerOptions, data: Path | None) -> Watch:
@@ -377,107 +387,6 @@ class Entries:
     def of_record(self, offset: int, sequence_bits: int) -> str:
         """See `Entries`."""
         return id_of(offset, sequence_bits)
-
-
-@contextlib.asynccontextmanager
-async def _storage(
-    options: ServerOptions, settings: BrokerSettings, stop: Stop, counted: StoreCounters
-) -> AsyncIterator[RedisStorage]:
-    """The storage, opened as the options say. It asks `stop` when it is lost for good."""
-    try:
-        async with contextlib.AsyncExitStack() as stack:
-            opening = (
-                _external(options.redis, options, settings, stack, counted)
-                if options.redis
-                else _embedded(options, settings, stop, stack, counted)
-            )
-            opened = await opening
-            stack.push_async_callback(opened.close)
-            yield opened
-    except StoreError as error:
-        text = str(error)
-        if options.redis is not None:
-            # Storage names the Redis it was given by its URL.
-            text = text.replace(options.redis, without_password(options.redis))
-        raise StartError(text) from None
-    except StorageUnavailable as error:
-        # Whoever serves gets over that: only a start gives up.
-        if _NO_ROOM in str(error):
-            raise StartError(f"the disk is full: {error}; make room, then start again") from None
-        lost = _LOST_VALKEY if options.redis is None else _LOST_REDIS
-        raise StartError(f"{lost}: {stop.reason or error}; start again") from None
-
-
-async def _embedded(
-    options: ServerOptions,
-    settings: BrokerSettings,
-    stop: Stop,
-    stack: contextlib.AsyncExitStack,
-    counted: StoreCounters,
-) -> RedisStorage:
-    valkey = embedded_valkey(options, settings, stop)
-    url = await valkey.start(show_valkey_loading)
-    stack.push_async_callback(valkey.stop)
-    try:
-        return await over_valkey(url, options, settings, stack, counted)
-    except Unreachable:
-        # Nobody else could say more of why.
-        if not await valkey.has_ended():
-            raise
-        raise Unreachable(f"{_LOST_VALKEY}: {stop.reason}; start again") from None
-
-
-async def over_valkey(
-    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
-) -> RedisStorage:
-    """The storage in the Valkey of the data directory, after what the journal there has. Raises StoreError."""
-    admin = asynchronous(url)
-    stack.push_async_callback(admin.aclose)
-    # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
-    try:
-        epoch = await begin_epoch(admin, Keyspace().epoch)
-    except ERRORS as error:
-        raise Unreachable(
-            f"the Valkey at {without_password(url)} went away during the start: {error}; start again"
-        ) from None
-    # With fsync=always an acknowledgement waits for the disk, which the journal does not.
-    journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
-    path = options.data / "journal"
-    return await RedisStorage.open(
-        url,
-        admin,
-        epoch,
-        producer_expiry_ms=settings.producer_id_expiration_ms,
-        alone=True,
-        disk=DiskRoom(options.data),
-        counted=counted,
-        journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
-        journal_bytes=journal_bytes,
-    )
-
-
-async def _external(
-    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
-) -> RedisStorage:
-    admin = asynchronous(url)
-    stack.push_async_callback(admin.aclose)
-    # Nothing is written before this server is in a view, whose number it gets then.
-    expiry_ms = settings.producer_id_expiration_ms
-    disk = None if options.disk is None else DiskRoom(options.disk)
-    if disk is None:
-        tell_unused(options.data)
-    # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
-    replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
-    opened = await RedisStorage.open(
-        url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms
-    )
-    for warning in (await opened.durability()).warnings():
-        _log.warning(warning)
-    if ahead := await opened.clock_difference():
-        _log.warning("the clocks of this machine and of Redis differ: run an NTP client on both", ahead_s=round(ahead))
-    if settings.authorizer_class_name and not has_password(url):
-        _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
-    return opened
 
 
 def _show_partitions(opened: int, total: int) -> None:

@@ -19,12 +19,13 @@ import structlog
 from headrace import redis_clients
 from headrace.access.listeners import Listener
 from headrace.addresses import Address
-from headrace.app import Ready, over_valkey
+from headrace.app import Ready
 from headrace.broker.cache import default_bytes
 from headrace.broker.settings import BrokerSettings
 from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.oci.settings import OciSettings
+from headrace.opened_storage import over_valkey
 from headrace.own_valkey import embedded_valkey, show_valkey_loading
 from headrace.settings import ServerOptions, StartError
 from headrace.stop import Stop
