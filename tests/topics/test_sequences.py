@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
-from headrace.topics.sequences import REMEMBERED, SEQUENCES, Producer, SentBatch, last_of
+from headrace.topics.sequences import (
+    REMEMBERED,
+    SEQUENCES,
+    Producer,
+    SentBatch,
+    first_refused,
+    last_of,
+    may_begin,
+    refused_after,
+)
 
 
 def producer(*spans: int, epoch: int = 0, first: int = 0, base_offset: int = 0) -> Producer:
@@ -93,3 +102,34 @@ def test_the_next_sequence_follows_the_last(first: int, span: int) -> None:
     known = producer(span, first=first)
     assert known.expected == (first + span) % SEQUENCES == (last_of(first, span) + 1) % SEQUENCES
     assert 0 <= last_of(first, span) < SEQUENCES
+
+
+# What was refused for a moment
+
+
+def test_of_one_epoch_the_lowest_sequence_counts_as_the_first_refused() -> None:
+    assert first_refused(None, 0, 5) == (0, 5)
+    assert first_refused((0, 5), 0, 8) == (0, 5)
+    assert first_refused((0, 5), 0, 3) == (0, 3)
+    assert first_refused((0, 1), 0, SEQUENCES - 2) == (0, SEQUENCES - 2), "the one before 0 is lower"
+    assert first_refused((1, 5), 0, 3) == (1, 5)
+    assert first_refused((0, 5), 1, 8) == (1, 8)
+
+
+def test_what_is_left_of_a_refusal_when_a_batch_was_stored() -> None:
+    for repeated in (False, True):
+        assert refused_after(None, 0, 3, 2, repeated=repeated) is None
+        assert refused_after((0, 9), 1, 0, 2, repeated=repeated) is None
+        assert refused_after((1, 3), 0, 3, 2, repeated=repeated) == (1, 3)
+        assert refused_after((0, 5), 0, 3, 2, repeated=repeated) == (0, 5), "it is still to come"
+    assert refused_after((0, 3), 0, 3, 2, repeated=False) is None
+    assert refused_after((0, 3), 0, 3, 2, repeated=True) == (0, 5), "those behind it are"
+
+
+def test_a_producer_that_is_not_known_begins_with_what_was_refused_or_in_another_epoch() -> None:
+    assert may_begin(None, 0, 7)
+    assert may_begin((0, 3), 0, 3)
+    assert may_begin((0, 3), 1, 0)
+    assert not may_begin((0, 3), 0, 4)
+    assert not may_begin((0, 3), 0, 2)
+    assert not may_begin((1, 3), 0, 3)

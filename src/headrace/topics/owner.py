@@ -10,7 +10,7 @@ from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
-from headrace.topics.sequences import SEQUENCES, Producer, ahead, first_refused, is_behind, last_of
+from headrace.topics.sequences import Producer, ahead, first_refused, is_behind, may_begin, refused_after
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -98,17 +98,16 @@ class LogOwner:
 
     def _came_again(self, append: Append) -> None:
         """It had been stored, whoever was told that it may not have been: those behind it are still to come again."""
-        refused, epoch = self.refused.get(append.producer_id), append.producer_epoch
-        following = (last_of(append.base_sequence, append.span) + 1) % SEQUENCES
-        if refused is not None and refused[0] < epoch:
-            del self.refused[append.producer_id]
-        elif is_behind(refused, epoch, following):
-            self.refused[append.producer_id] = epoch, following
+        producer, epoch = append.producer_id, append.producer_epoch
+        left = refused_after(self.refused.pop(producer, None), epoch, append.base_sequence, append.span, repeated=True)
+        if left is not None:
+            self.refused[producer] = left
 
     def _check_first(self, append: Append) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
-        epoch, first = self.refused.get(append.producer_id, (append.producer_epoch, append.base_sequence))
-        if (epoch, first) != (append.producer_epoch, append.base_sequence) and epoch >= append.producer_epoch:
+        refused = self.refused.get(append.producer_id)
+        if refused is not None and not may_begin(refused, append.producer_epoch, append.base_sequence):
+            first = refused[1]
             error = OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
             self._check_behind(append, first, error)
             raise error

@@ -101,8 +101,39 @@ class Producer:
 
 
 def first_refused(known: tuple[int, int] | None, epoch: int, sequence: int) -> tuple[int, int]:
-    """Epoch and sequence of the first batch of a producer that was refused for a moment, now that one more was."""
-    return known if known is not None and epoch <= known[0] else (epoch, sequence)
+    """Epoch and sequence of the first batch of a producer that was refused for a moment, now that one more was.
+
+    Answers may come out of order: what is refused before it is sent is told ahead of what is under way.
+    """
+    if known is None or known[0] < epoch or is_behind((epoch, sequence), *known):
+        return epoch, sequence
+    return known
+
+
+def refused_after(
+    refused: tuple[int, int] | None, epoch: int, first: int, span: int, *, repeated: bool
+) -> tuple[int, int] | None:
+    """What is left of the first refusal, now that a batch of the producer was stored.
+
+    Args:
+        refused: epoch and sequence of the first batch that was refused.
+        epoch: the stored batch's producer epoch.
+        first: its first sequence.
+        span: how many records it has.
+        repeated: it had been stored before, whoever was told that it may not have been: those behind it are still to
+            come again.
+    """
+    if refused is None or refused[0] < epoch:
+        return None
+    if repeated:
+        following = (last_of(first, span) + 1) % SEQUENCES
+        return (epoch, following) if is_behind(refused, epoch, following) else refused
+    return refused if refused[0] > epoch or is_behind((epoch, first), *refused) else None
+
+
+def may_begin(refused: tuple[int, int] | None, epoch: int, sequence: int) -> bool:
+    """Whether a producer that a partition does not know may begin there: not behind what it refused."""
+    return refused is None or refused[0] < epoch or refused == (epoch, sequence)
 
 
 def is_behind(refused: tuple[int, int] | None, epoch: int, sequence: int) -> bool:

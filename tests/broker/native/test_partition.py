@@ -41,10 +41,15 @@ class Stream:
 
     def __init__(self, *answers: Appended | Exception) -> None:
         self._answers = list(answers)
+        self.hold: Callable[[Callable[[Appended | Exception], None]], None] | None = None
+        """Takes appends that are not to be answered yet."""
 
     def append(self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None]) -> None:
         """The next answer."""
-        done(self._answers.pop(0))
+        if self.hold is not None:
+            self.hold(done)
+        else:
+            done(self._answers.pop(0))
 
     def watch(self, *_: object) -> None:
         """Nothing comes."""
@@ -146,3 +151,48 @@ def test_what_was_refused_is_over_where_clients_were_sent_elsewhere_meanwhile() 
     assert told_of(partition, (0, 12), (0, 3)) == [OutOfOrderSequence, StorageUnavailable]
     partition.lead_to(None)
     assert told_of(partition, (0, 12)) == [OutOfOrderSequence]
+
+
+def test_a_batch_that_was_under_way_leaves_what_was_refused_behind_it_to_come_again() -> None:
+    """It had been sent before the topic's storage was being changed, and its answer came after that."""
+    late = OutOfOrderSequence("expected 4, found 5")
+    stream = Stream(late, Appended(1), late)
+    partition = answering(stream)
+    under_way: list[Callable[[Appended | Exception], None]] = []
+    stream.hold = under_way.append
+    assert told_of(partition, (0, 3)) == []
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        told_of(partition, (0, 4))
+    partition.paused, stream.hold = False, None
+    under_way[0](Appended(0))
+    assert told_of(partition, (0, 5), (0, 4), (0, 6)) == [BehindRefused, Appended, OutOfOrderSequence]
+
+
+def test_the_first_of_those_refused_counts_whichever_is_told_first() -> None:
+    late = OutOfOrderSequence("expected 3, found 4")
+    stream = Stream(late)
+    partition = answering(stream)
+    under_way: list[Callable[[Appended | Exception], None]] = []
+    stream.hold = under_way.append
+    assert told_of(partition, (0, 3)) == []
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        told_of(partition, (0, 5))
+    partition.paused, stream.hold = False, None
+    under_way[0](StorageUnavailable("lost"))
+    assert told_of(partition, (0, 4)) == [BehindRefused]
+
+
+def test_a_batch_that_was_stored_after_all_leaves_those_behind_it_to_come_again() -> None:
+    late, lost = OutOfOrderSequence("expected 4, found 5"), StorageUnavailable("lost")
+    again = Appended(1, duplicate=True)
+    partition = answering(Stream(lost, late, again, late, Appended(2), late))
+    assert told_of(partition, (0, 3), (0, 4), (0, 3), (0, 5), (0, 4), (0, 6)) == [
+        StorageUnavailable,
+        BehindRefused,
+        Appended,
+        BehindRefused,
+        Appended,
+        OutOfOrderSequence,
+    ]

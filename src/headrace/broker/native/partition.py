@@ -32,7 +32,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
-from headrace.topics.sequences import first_refused, is_behind
+from headrace.topics.sequences import first_refused, is_behind, refused_after
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -210,7 +210,7 @@ class NativePartition:
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
         if isinstance(result, Appended):
-            self._refused.pop(append.producer_id, None)
+            self._stored(append, repeated=result.duplicate)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
@@ -233,6 +233,13 @@ class NativePartition:
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced):
             self._refuse(append)
         done(result)
+
+    def _stored(self, append: Append, *, repeated: bool) -> None:
+        producer = append.producer_id
+        refused = self._refused.pop(producer, None)
+        left = refused_after(refused, append.producer_epoch, append.base_sequence, append.span, repeated=repeated)
+        if left is not None:
+            self._refused[producer] = left
 
     def _refuse(self, append: Append) -> None:
         producer = append.producer_id
