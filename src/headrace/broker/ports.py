@@ -191,8 +191,11 @@ class NativeStorage(Protocol):
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
-        """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read."""
+    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, known: bool = False) -> None:
+        """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read.
+
+        `known`: it is out of order where its producer is not known: others were sent ahead of it.
+        """
 
     async def settle(self, stream: NativeStream) -> None:
         """Return when every append to it given before has its answer."""

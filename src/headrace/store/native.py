@@ -135,8 +135,14 @@ class RedisNative:
         start, end = native.extent(info, kept, stream.bits)
         return Extent(start, end, info.added, info.length, asked), info, kept
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone) -> None:
-        """Append the records of a checked batch, one entry each, all or none; `done` as of `append`.
+    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, known: bool = False) -> None:
+        """Append the records of a checked batch, one entry each, all or none.
+
+        Args:
+            stream: the partition.
+            append: the batch.
+            done: told where it lies, or why it does not.
+            known: it is out of order where its producer is not known: others were sent ahead of it.
 
         Raises:
             CorruptBatch: its records cannot be read.
@@ -145,9 +151,9 @@ class RedisNative:
             arguments, count = streams.xadd_arguments(append.batch)
         except BatchError as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
-        producer: tuple[str | int, ...] = ("", "", "")
+        producer: tuple[str | int, ...] = ("", "", "", "")
         if append.producer_id >= 0:
-            producer = (append.producer_id, append.producer_epoch, append.base_sequence)
+            producer = (append.producer_id, append.producer_epoch, append.base_sequence, "known" if known else "")
         head = encode(
             [
                 "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
@@ -155,9 +161,9 @@ class RedisNative:
             ]
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
-        known, _, rest = head.partition(b"\r\n")
+        length, _, rest = head.partition(b"\r\n")
         answered = partial(self._appended, done, len(append.batch), perf_counter())
-        self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(known[1:]) + count) + rest, arguments], answered)
+        self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(length[1:]) + count) + rest, arguments], answered)
 
     def _appended(self, done: AppendDone, size: int, began: float, reply: Reply) -> None:
         counted = self._counted

@@ -1,6 +1,6 @@
 """Where the log of a plain stream ends, and who is told of it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import cast
 
@@ -9,6 +9,8 @@ import pytest
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import Copies, NativeStorage
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
 from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
@@ -43,9 +45,13 @@ class Stream:
         self._answers = list(answers)
         self.hold: Callable[[Callable[[Appended | Exception], None]], None] | None = None
         """Takes appends that are not to be answered yet."""
+        self.known: list[bool] = []
 
-    def append(self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None]) -> None:
+    def append(
+        self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None], *, known: bool
+    ) -> None:
         """The next answer."""
+        self.known.append(known)
         if self.hold is not None:
             self.hold(done)
         else:
@@ -196,3 +202,59 @@ def test_a_batch_that_was_stored_after_all_leaves_those_behind_it_to_come_again(
         Appended,
         OutOfOrderSequence,
     ]
+
+
+def test_a_producer_that_redis_does_not_know_does_not_begin_behind_what_was_refused() -> None:
+    """Its first batch would be out of order for good where the second one was taken."""
+    lost = StorageUnavailable("lost")
+    stream = Stream(lost, OutOfOrderSequence("expected what was sent ahead"), lost, Appended(0), Appended(1))
+    assert told_of(answering(stream), (0, 0), (0, 1), (0, 0), (0, 0), (0, 1)) == [
+        StorageUnavailable,
+        BehindRefused,
+        StorageUnavailable,
+        Appended,
+        Appended,
+    ]
+    assert stream.known == [False, True, False, False, False]
+    stream = Stream(lost, Appended(0))
+    told_of(answering(stream), (0, 4), (1, 0))
+    assert stream.known == [False, False], "another epoch begins with 0, whatever was refused"
+
+
+def test_nor_behind_what_is_still_under_way() -> None:
+    """It may be refused yet: Redis is full, say, and has room again for the next one."""
+    stream = Stream(Appended(1))
+    partition = answering(stream)
+    under_way: list[Callable[[Appended | Exception], None]] = []
+    stream.hold = under_way.append
+    told_of(partition, (0, 0), (0, 1), (0, 0), (1, 0), (1, 1))
+    assert stream.known == [False, True, False, False, True]
+    for done in under_way:
+        done(Appended(0))
+    stream.hold = None
+    told_of(partition, (1, 2))
+    assert stream.known[-1:] == [False], "all have their answers"
+
+
+async def test_of_a_new_producer_the_second_batch_does_not_take_the_place_of_the_first(
+    open_storage: Callable[..., Awaitable[RedisStorage]],
+) -> None:
+    """Then the first one would be out of order however often it comes."""
+    storage = await open_storage()
+    stream = NativeStream("plain", 10)
+    partition = NativePartition("t", 0, stream, await storage.native.open(stream), storage.native)
+    told: list[Appended | Exception] = []
+
+    def send(sequence: int) -> None:
+        made = build([(None, b"v%d" % sequence, 1, ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        partition.append(Append(made, 1, 1, 7, 0, sequence), told.append)
+
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        send(0)
+    partition.paused = False
+    for sequence in (1, 0, 1):
+        send(sequence)
+    await storage.ping()
+    assert [type(each) for each in told] == [BehindRefused, Appended, Appended]
+    partition.close()

@@ -22,6 +22,7 @@ from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.errors import (
     BehindRefused,
+    CorruptBatch,
     Fenced,
     NotEnoughReplicas,
     OutOfOrderSequence,
@@ -32,7 +33,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
-from headrace.topics.sequences import first_refused, is_behind, refused_after
+from headrace.topics.sequences import first_refused, is_behind, may_begin, refused_after
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -47,6 +48,12 @@ _log = structlog.get_logger("headrace.native")
 class _Mark(NamedTuple):
     end: int
     added: int
+
+
+class _Sent(NamedTuple):
+    first: tuple[int, int]
+    """Epoch and sequence of the first since there were none."""
+    unanswered: int
 
 
 class NativePartition:
@@ -69,6 +76,8 @@ class NativePartition:
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self._refused: dict[int, tuple[int, int]] = {}
         """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was taken."""
+        self._under_way: dict[int, _Sent] = {}
+        """Producer id -> its batches that Redis has not answered, of the epoch that it has used last."""
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -206,9 +215,36 @@ class NativePartition:
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
             done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
-        self.native.append(self.place, append, partial(self._stored_native, append, done))
+        known = self._send(append)
+        try:
+            self.native.append(self.place, append, partial(self._stored_native, append, done), known=known)
+        except CorruptBatch:
+            self._came(append)
+            raise
+
+    def _send(self, append: Append) -> bool:
+        """A batch goes to Redis; whether its producer is known there, unless what is ahead of it is refused."""
+        producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
+        if producer < 0:
+            return False
+        sent = self._under_way.get(producer)
+        if sent is None or sent.first[0] != epoch:
+            sent = _Sent((epoch, sequence), 0)
+        self._under_way[producer] = sent._replace(unanswered=sent.unanswered + 1)
+        return is_behind(sent.first, epoch, sequence) or not may_begin(self._refused.get(producer), epoch, sequence)
+
+    def _came(self, append: Append) -> None:
+        """It has its answer."""
+        sent = self._under_way.get(append.producer_id)
+        if sent is None or sent.first[0] != append.producer_epoch:
+            return
+        if sent.unanswered > 1:
+            self._under_way[append.producer_id] = sent._replace(unanswered=sent.unanswered - 1)
+        else:
+            del self._under_way[append.producer_id]
 
     def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
+        self._came(append)
         if isinstance(result, Appended):
             self._stored(append, repeated=result.duplicate)
             if not result.duplicate:

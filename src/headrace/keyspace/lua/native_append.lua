@@ -1,7 +1,8 @@
 -- Append records to a native partition, one entry each, all or none.
 -- KEYS: stream, state, producers
 -- ARGV: fencing epoch, sequence bits, largest timestamp in ms or -1, producer id ('' for none), producer epoch,
---       first sequence, how many records, then for each record: how many arguments follow, field names and values
+--       first sequence, 'known' where a producer that is not known is refused, how many records, then for each record:
+--       how many arguments follow, field names and values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
 --
@@ -18,7 +19,7 @@ if tonumber(state[1]) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
 end
 local per = 2 ^ tonumber(ARGV[2])
-local span = tonumber(ARGV[7])
+local span = tonumber(ARGV[8])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -51,12 +52,15 @@ if producer ~= '' then
     elseif first ~= 0 then
       return redis.error_reply('SEQUENCE a new producer epoch begins with sequence 0, found ' .. first_text)
     end
+  elseif ARGV[7] ~= '' then
+    -- It may begin anywhere, but not behind a batch of its own that was refused.
+    return redis.error_reply('SEQUENCE expected what was sent ahead, found ' .. first_text)
   end
 end
 
 local base = math.max(now * per, tonumber(state[2]))
 local ms, sequence = math.floor(base / per), base % per
-local place = 8
+local place = 9
 local count = tonumber(ARGV[place])
 local arguments = {unpack(ARGV, place + 1, place + count)}
 local added = redis.pcall('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
