@@ -17,6 +17,8 @@ from headrace.records import streams
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
+from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import Append
 from headrace.topics.native import NativeStream
 
 PAGE = (Path(__file__).parents[2] / "docs" / "keyspace.md").read_text()
@@ -87,11 +89,19 @@ def test_the_page_has_every_key_and_every_field_of_the_state(any_redis: RedisSer
         storage = await RedisStorage.open(any_redis.url, admin, 1)
         await storage.native.open(NativeStream("s", 10))
         await storage.native.enter(NativeStream("s", 10), "g", "m", 0)
+        shards: Any = storage.scripts.shards
+        made = Append(build([(None, b"v", 1, ())]), 1, 1)
+        send, shards.send = shards.send, lambda _, callback: callback(StorageUnavailable("no answer"))
+        storage.native.append(NativeStream("s", 10), made, lambda _: None)
+        shards.send = send
+        storage.native.append(NativeStream("s", 10), made, lambda _: None)
+        await storage.ping()
         await storage.close()
 
     asyncio.run(use())
     with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        assert {*column("field of a native state")} == {*link.hkeys(state_of("s"))} == {"e", *STATE_FIELDS}
+        assert {*column("field of a native state")} == {*link.hkeys(state_of("s"))} == {"e", "w", *STATE_FIELDS}
+        assert re.fullmatch("[0-9a-f]{8} 1", link.hget(state_of("s"), "w"))
         assert json.loads(link.hget(groups_of("s"), "g")) == ["m"]
     named = {name.replace("<stream>", "s") for name in column("key of a native topic")}
     assert named == {state_of("s"), producers_of("s"), groups_of("s")}

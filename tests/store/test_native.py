@@ -8,18 +8,16 @@ from uuid import UUID
 import pytest
 import redis
 from tests.harness.logs import appended, opened
+from tests.harness.plain import KEY, STREAM, append, base, batch
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import groups_of, id_of, offset_of
-from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import (
     CorruptBatch,
     Fenced,
-    InvalidProducerEpoch,
-    OutOfOrderSequence,
     StorageFull,
     TopicError,
     TopicExists,
@@ -29,8 +27,6 @@ from headrace.topics.model import Append, Appended, Topic
 from headrace.topics.native import GroupGone, NativeRead, NativeStream, NotAStream
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
-KEY = "plain"
-STREAM = NativeStream(KEY, 10)
 
 
 @pytest.fixture
@@ -46,32 +42,6 @@ async def storage(open_storage: OpenStorage) -> RedisStorage:
     opened = await open_storage()
     await opened.native.open(STREAM)
     return opened
-
-
-def batch(count: int, *, codec: int = 0, producer: int = -1, epoch: int = -1, sequence: int = -1) -> Append:
-    made = build(
-        [(b"k", b"v%d" % number, 1_000 + number, ()) for number in range(count)],
-        codec=codec,
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
-    return Append(made, count, 999 + count, producer, epoch, sequence)
-
-
-async def append(storage: RedisStorage, *appends: Append, stream: NativeStream = STREAM) -> list[Appended | Exception]:
-    """Send them all at once; what each was answered."""
-    answers: list[Appended | Exception] = []
-    for each in appends:
-        storage.native.append(stream, each, answers.append)
-    await storage.ping()
-    return answers
-
-
-async def base(storage: RedisStorage, made: Append, stream: NativeStream = STREAM) -> int:
-    [answer] = await append(storage, made, stream=stream)
-    assert isinstance(answer, Appended), answer
-    return answer.base_offset
 
 
 def ids(raw: Any) -> list[str]:
@@ -175,45 +145,6 @@ async def test_records_that_cannot_be_read_are_refused_before_anything_is_sent(s
     with pytest.raises(CorruptBatch):
         storage.native.append(STREAM, broken, lambda _: None)
     assert raw.exists(KEY) == 0
-
-
-# Producers
-
-
-async def test_a_batch_sent_again_gets_its_first_offset(storage: RedisStorage, raw: Any) -> None:
-    sent = [batch(3, producer=7, epoch=0, sequence=sequence) for sequence in (0, 3, 6, 9, 12)]
-    firsts = await append(storage, *sent)
-    again = await append(storage, *sent)
-    assert [answer.base_offset for answer in again if isinstance(answer, Appended) and answer.duplicate] == [
-        answer.base_offset for answer in firsts if isinstance(answer, Appended)
-    ]
-    assert raw.xlen(KEY) == 15
-
-
-async def test_sequences_and_epochs_are_kept_in_order(storage: RedisStorage, raw: Any) -> None:
-    await base(storage, batch(3, producer=7, epoch=1, sequence=0))
-    answers = await append(
-        storage,
-        batch(1, producer=7, epoch=1, sequence=4),
-        batch(1, producer=7, epoch=0, sequence=3),
-        batch(1, producer=7, epoch=2, sequence=1),
-        batch(1, producer=7, epoch=2, sequence=0),
-    )
-    kinds = [type(answer) for answer in answers]
-    assert kinds == [OutOfOrderSequence, InvalidProducerEpoch, OutOfOrderSequence, Appended]
-    assert raw.xlen(KEY) == 4
-
-
-async def test_a_producer_that_is_not_known_is_refused_behind_what_was_sent_ahead(
-    storage: RedisStorage, raw: Any
-) -> None:
-    answers: list[Appended | Exception] = []
-    for known in (True, False, True):
-        sequence = 0 if len(answers) < 2 else 1
-        storage.native.append(STREAM, batch(1, producer=7, epoch=0, sequence=sequence), answers.append, known=known)
-        await storage.ping()
-    assert [type(answer) for answer in answers] == [OutOfOrderSequence, Appended, Appended]
-    assert raw.xlen(KEY) == 2
 
 
 # Reading

@@ -6,6 +6,7 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from secrets import token_hex
 from time import monotonic, perf_counter, time
 
 import hiredis
@@ -93,6 +94,9 @@ class RedisNative:
         self._scripts = scripts
         self._watcher = watcher(url, scripts.shards)
         self._fence = fence
+        self._process = token_hex(4)
+        self._given_up = 0
+        """How many appends got no answer: one of them that comes in later than what is sent from now on is refused."""
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
 
@@ -157,7 +161,8 @@ class RedisNative:
         head = encode(
             [
                 "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
-                self._fence.number, stream.bits, append.max_timestamp, *producer, append.span,
+                self._fence.number, self._process, self._given_up, stream.bits, append.max_timestamp, *producer,
+                append.span,
             ]
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
@@ -170,6 +175,8 @@ class RedisNative:
         counted.append_durations.add(int((perf_counter() - began) * TICKS))
         if not isinstance(reply, bytes):
             counted.refused += 1
+            if isinstance(reply, StorageUnavailable):
+                self._given_up += 1
             done(_error_of(reply) if isinstance(reply, Exception) else StorageUnavailable(f"Redis answered {reply!r}"))
             return
         counted.appends += 1

@@ -1,34 +1,43 @@
 -- Append records to a native partition, one entry each, all or none.
 -- KEYS: stream, state, producers
--- ARGV: fencing epoch, sequence bits, largest timestamp in ms or -1, producer id ('' for none), producer epoch,
---       first sequence, 'known' where a producer that is not known is refused, how many records, then for each record:
---       how many arguments follow, field names and values
+-- ARGV: fencing epoch, name of the server's process, how many appends it has given up, sequence bits, largest
+--       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'known' where a producer that
+--       is not known is refused, how many records, then for each record: how many arguments follow, field names and
+--       values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
+--
+-- A server gives up the appends of a connection that is lost, and they may still be on their way. Once one that it sent
+-- later is there they are refused: their records would lie behind newer ones.
 --
 -- The records get offsets in a row, beginning with the present millisecond or right after the last id that was given:
 -- a burst of more than 2^bits in a millisecond rolls into the next. The first XADD is what a full Redis, a key of
 -- another type or an id that somebody else used meanwhile refuses; nothing is written before it, and what follows it
 -- cannot fail.
 local stream, state_key, producers = KEYS[1], KEYS[2], KEYS[3]
-local state = redis.call('HMGET', state_key, 'e', 'n', 'x')
+local state = redis.call('HMGET', state_key, 'e', 'n', 'x', 'w')
 if not state[1] then
   return redis.error_reply('GONE the partition does not exist')
 end
 if tonumber(state[1]) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
 end
-local per = 2 ^ tonumber(ARGV[2])
-local span = tonumber(ARGV[8])
+local writer, given_up = ARGV[2], ARGV[3]
+local known_writer, known_given_up = string.match(state[4] or '', '^(%S+) (%d+)$')
+if known_writer == writer and tonumber(known_given_up) > tonumber(given_up) then
+  return redis.error_reply('FENCED the append was given up, and one that was sent later is there')
+end
+local per = 2 ^ tonumber(ARGV[4])
+local span = tonumber(ARGV[10])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local remembered
-local producer = ARGV[4]
+local producer = ARGV[6]
 if producer ~= '' then
   -- A producer's value: its epoch, its last use, then (first sequence, last sequence, base offset) of up to five
   -- batches, the newest first: as for logs.
-  local epoch, first_text = ARGV[5], ARGV[6]
+  local epoch, first_text = ARGV[7], ARGV[8]
   local first = tonumber(first_text)
   local last = string.format('%.0f', (first + span - 1) % 2147483648)
   remembered = {epoch .. ' ' .. string.format('%.0f', now) .. ' ' .. first_text .. ' ' .. last .. ' ', ''}
@@ -52,7 +61,7 @@ if producer ~= '' then
     elseif first ~= 0 then
       return redis.error_reply('SEQUENCE a new producer epoch begins with sequence 0, found ' .. first_text)
     end
-  elseif ARGV[7] ~= '' then
+  elseif ARGV[9] ~= '' then
     -- It may begin anywhere, but not behind a batch of its own that was refused.
     return redis.error_reply('SEQUENCE expected what was sent ahead, found ' .. first_text)
   end
@@ -60,7 +69,7 @@ end
 
 local base = math.max(now * per, tonumber(state[2]))
 local ms, sequence = math.floor(base / per), base % per
-local place = 9
+local place = 11
 local count = tonumber(ARGV[place])
 local arguments = {unpack(ARGV, place + 1, place + count)}
 local added = redis.pcall('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
@@ -100,12 +109,15 @@ end
 local base_text = string.format('%.0f', base)
 redis.call('HSET', state_key, 'n', string.format('%.0f', base + span))
 -- How far timestamps run ahead of ids tells where a search by time must begin.
-local ahead = tonumber(ARGV[3]) - math.floor(base / per)
+local ahead = tonumber(ARGV[5]) - math.floor(base / per)
 if ahead > tonumber(state[3] or '0') then
   redis.call('HSET', state_key, 'x', string.format('%.0f', ahead))
 end
 if state[1] ~= ARGV[1] then
   redis.call('HSET', state_key, 'e', ARGV[1])
+end
+if given_up ~= '0' and (known_writer ~= writer or known_given_up ~= given_up) then
+  redis.call('HSET', state_key, 'w', writer .. ' ' .. given_up)
 end
 if remembered then
   redis.call('HSET', producers, producer, remembered[1] .. base_text .. remembered[2])
