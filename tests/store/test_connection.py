@@ -12,14 +12,15 @@ import structlog
 from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer
 
-from headrace.store import connection as connections
-from headrace.store import target
+from headrace.store import finding, target
 from headrace.store.connection import Connection
+from headrace.store.copies import Copies
 from headrace.store.errors import Unreachable
 from headrace.store.finding import Place
-from headrace.store.link import Reply, encode
+from headrace.store.link import Link, Reply, encode
+from headrace.store.native_watch import StreamWatcher
 from headrace.store.scripts import load_commands
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavailable
 
 _ECHO = "return ARGV[1]"
 _ECHO_SHA = "098e0f0d1448c0a81dafe820f66d460eb09263da"
@@ -436,30 +437,34 @@ class Sentinels:
             self.named.task_done()
 
 
+@contextlib.contextmanager
+def servers(*places: Place) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for _, port in places:
+            stack.enter_context(RedisServer(options={"port": str(port)}))
+        yield
+
+
+async def port(connection: Connection) -> int:
+    """Where a connection is, once it is anywhere."""
+    await connection.ready()
+    [_, number] = await connection.call("CONFIG", "GET", "port")
+    return int(number)
+
+
 async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkeypatch: pytest.MonkeyPatch) -> None:
     places = [("127.0.0.1", port) for port in free_ports(3)]
     first, second, nobody = places
     sentinels = Sentinels(first)
     monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
-    monkeypatch.setattr(connections, "_FIRST_WAY_S", 0.0)
+    monkeypatch.setattr(finding, "_FIRST_PAUSE_S", 0.0)
 
     async def said(*named: Place) -> None:
         for each in named:
             sentinels.named.put_nowait(each)
         await sentinels.named.join()
 
-    def servers() -> "contextlib.ExitStack":
-        stack = contextlib.ExitStack()
-        for _, port in (first, second):
-            stack.enter_context(RedisServer(options={"port": str(port)}))
-        return stack
-
-    async def port(connection: Connection) -> int:
-        await connection.ready()
-        [_, number] = await connection.call("CONFIG", "GET", "port")
-        return int(number)
-
-    with servers():
+    with servers(first, second):
         async with connected("redis://127.0.0.1") as connection:
             connection.follow()
             await said(first)
@@ -483,11 +488,11 @@ async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkey
 
 
 async def test_a_primary_that_is_not_named_is_not_left_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    [(_, here), nobody] = [("127.0.0.1", port) for port in free_ports(2)]
-    sentinels = Sentinels(("127.0.0.1", here))
+    here, another, nobody = [("127.0.0.1", port) for port in free_ports(3)]
+    sentinels = Sentinels(here)
     monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
-    monkeypatch.setattr(connections, "_FIRST_WAY_S", 600.0)
-    with RedisServer(options={"port": str(here)}):
+    monkeypatch.setattr(finding, "_FIRST_PAUSE_S", 600.0)
+    with servers(here, another):
         async with connected("redis://127.0.0.1") as connection:
             connection.follow()
             sentinels.named.put_nowait(nobody)
@@ -497,3 +502,90 @@ async def test_a_primary_that_is_not_named_is_not_left_all_the_time(monkeypatch:
             await sentinels.named.join()
             assert await connection.call("PING") == b"PONG"
             assert connection.made == 2
+            # It is only that one which is left alone.
+            sentinels.named.put_nowait(another)
+            await until(lambda: connection.made == 3)
+            assert await port(connection) == another[1]
+
+
+def test_who_is_named_again_and_again_is_tried_less_and_less_often() -> None:
+    tries, named, another = finding.Tries(), ("a", 1), ("b", 2)
+    assert [second for second in range(100) if tries.may(named, second)] == [0, 1, 3, 7, 15, 31, 61, 91]
+    assert tries.may(another, 99)
+    # It was there, but not for long.
+    tries.is_there(named, 120)
+    assert not tries.may(named, 120.5)
+    tries.is_there(named, 121)
+    assert [second for second in range(130, 140) if tries.may(named, second)] == [130, 131, 133, 137]
+
+
+async def test_what_is_beside_a_connection_goes_where_that_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentinels who have not heard of a promotion would have the copies of another server waited for."""
+    first, second = [("127.0.0.1", port) for port in free_ports(2)]
+    sentinels = Sentinels(first)
+    monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
+    with servers(first, second):
+        async with connected("redis://127.0.0.1") as connection:
+            connection.follow()
+            sentinels.named.put_nowait(second)
+            await until(lambda: connection.made == 2)
+            assert await port(connection) == second[1]
+            # What waits for copies, and what waits for entries.
+            copies, watcher = Copies(connection, 60_000), StreamWatcher(connection.url, connection)
+            told: asyncio.Queue[object] = asyncio.Queue()
+            try:
+                copies.confirm("s", 2, -1, told.put_nowait)
+                async with asyncio.timeout(60):
+                    assert isinstance(await told.get(), NotEnoughReplicasAfterAppend)
+                    watcher.watch("s", "0-0", told.put_nowait)
+                    await connection.call("XADD", "s", "1-1", "f", "v")
+                    assert await told.get() == "1-1"
+                assert connection.made == 2
+            finally:
+                await copies.close()
+                await watcher.close()
+
+
+async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = [("127.0.0.1", port) for port in free_ports(2)]
+    sentinels = Sentinels(first)
+    monkeypatch.setattr(target, "finder", lambda url: (url, sentinels))
+    with servers(first, second):
+        async with connected("redis://127.0.0.1") as connection:
+            beside = Connection(connection.url, beside=connection)
+            connect, places = beside._target.connect, [second]
+
+            async def connect_slowly(make: Callable[[], Link]) -> Link:
+                made = await connect(make)
+                if places:
+                    sentinels.primary = places.pop()
+                    connection.renew()
+                    await until(lambda: connection.made == 2)
+                return made
+
+            monkeypatch.setattr(beside._target, "connect", connect_slowly)
+            beside.connect_soon()
+            assert await port(beside) == second[1]
+            assert not places
+            await beside.close()
+
+
+async def test_entries_are_waited_for_where_the_first_connection_fails(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, told = StreamWatcher(connection.url, connection), asyncio.Event()
+    opens, failing = watcher._connection.open, [Unreachable("Redis does not answer")]
+
+    async def open_later() -> None:
+        if failing:
+            raise failing.pop()
+        await opens()
+
+    monkeypatch.setattr(watcher._connection, "open", open_later)
+    try:
+        watcher.watch("s", "0-0", lambda _: told.set())
+        await connection.call("XADD", "s", "1-1", "f", "v")
+        async with asyncio.timeout(60):
+            await told.wait()
+    finally:
+        await watcher.close()

@@ -13,6 +13,7 @@ import hiredis
 import structlog
 
 from headrace.store.errors import unusable
+from headrace.store.finding import Tries
 from headrace.store.link import PING, Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
 from headrace.store.standing import Standing
 from headrace.store.target import Target
@@ -22,8 +23,6 @@ from headrace.topics.errors import StorageUnavailable
 _log = structlog.get_logger("headrace.store")
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
-_FIRST_WAY_S, _LAST_WAY_S = 1.0, 30.0
-"""How soon a primary is left again that the Sentinels do not name, at first and at last."""
 _GREETING_S = 10.0
 """How long Redis may take to accept a connection and to answer what is sent first."""
 _DRAIN_S = 1.0
@@ -60,7 +59,14 @@ class Connection:
     new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
     """
 
-    def __init__(self, url: str, prepare: Iterable[bytes] = (), *, standing: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        prepare: Iterable[bytes] = (),
+        *,
+        standing: bool = False,
+        beside: "Connection | None" = None,
+    ) -> None:
         """Prepare; `open` connects.
 
         Args:
@@ -68,11 +74,13 @@ class Connection:
                 which are asked for the primary each time.
             prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
             standing: ask what each server is among others; of one that Sentinels name it is asked always.
+            beside: another one of the same URL: Sentinels are not asked, since this one goes where that one is.
 
         Raises:
             ValueError: the URL is none of those.
         """
         self.url = url
+        self._beside = beside
         self._target = Target(url)
         self._prepare = tuple(prepare)
         self._looks = standing or self._target.moves
@@ -121,16 +129,12 @@ class Connection:
             self._following = asyncio.get_running_loop().create_task(self._follow(), name="sentinels")
 
     async def _follow(self) -> None:
-        loop = asyncio.get_running_loop()
-        pause_s, not_before_s = _FIRST_WAY_S, 0.0
+        loop, tries = asyncio.get_running_loop(), Tries()
         async with contextlib.aclosing(self._target.names()) as names:
             async for named in names:
                 if named == self._target.place:
-                    pause_s = _FIRST_WAY_S
-                elif self.connected and loop.time() >= not_before_s:
-                    # Where Sentinels disagree, or the one named takes nobody, this leads back again and again.
-                    not_before_s = loop.time() + pause_s
-                    pause_s = min(2 * pause_s, _LAST_WAY_S)
+                    tries.is_there(named, loop.time())
+                elif self.connected and tries.may(named, loop.time()):
                     self._target.next = named
                     self.give_up("the Sentinels name another primary, {}:{}".format(*named))
 
@@ -154,10 +158,18 @@ class Connection:
         self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _connect(self) -> Link:
+        beside = self._beside if self._target.moves else None
+        way = 0
         async with asyncio.timeout(_GREETING_S):
+            if beside is not None:
+                await beside.ready()
+                self._target.next, way = beside._target.place, beside.made
             link = await self._target.connect(lambda: Link(self))
             looks = [_INFO] if self._looks else []
             told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
+        if beside is not None and (beside.made != way or not beside.connected):
+            link.transport.abort()
+            raise StorageUnavailable("the primary may be another one by now")
         if link.lost.done():
             raise StorageUnavailable("Redis closed the connection")
         self.standing = Standing.read(told[-1]) if looks else None

@@ -144,7 +144,7 @@ class _Barrier:
         self._batches = batches
         self._copies = copies
         self._has = has
-        self._own = Connection(batches.url)
+        self._own = Connection(batches.url, beside=batches)
         self._own.on_misplaced = batches.misplaced
         self._waiting: list[_Asked] = []
         self._task: asyncio.Task[None] | None = None

@@ -17,6 +17,36 @@ Place = tuple[str, int]
 LOOK_S = 0.25
 """How often Sentinels are asked whom they name. A Sentinel itself sees a promotion within a second."""
 
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 30.0
+"""How soon a server that was named is tried once more, at first and at last."""
+
+
+class Tries:
+    """How often the servers that Sentinels name are tried.
+
+    Where Sentinels disagree, or the server that they name takes nobody, each try leads back to where it began, and
+    costs a connection with all that is under way over it.
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[Place, tuple[float, float]] = {}
+        """Until when one is left alone, and for how long that was."""
+
+    def may(self, named: Place, now_s: float) -> bool:
+        """Whether to try one that is named, which is then left alone for a while; others are not."""
+        until_s, pause_s = self._tried.get(named, (now_s, 0.0))
+        if now_s < until_s:
+            return False
+        pause_s = min(2 * pause_s, _LAST_PAUSE_S) or _FIRST_PAUSE_S
+        self._tried[named] = now_s + pause_s, pause_s
+        return True
+
+    def is_there(self, named: Place, now_s: float) -> None:
+        """The connection is where they name it; who is still there when its pause is over was no mistake."""
+        until_s, _ = self._tried.get(named, (now_s, 0.0))
+        if now_s >= until_s:
+            self._tried.pop(named, None)
+
 
 class Finder:
     """Asks the Sentinels of a URL."""

@@ -124,10 +124,10 @@ class StreamWatcher:
 
         Args:
             url: where Redis is.
-            other: a connection that is not blocked, to end the waiting by.
+            other: a connection that is not blocked, to end the waiting by; this one goes where that one is.
         """
         self._url = url
-        self._connection = Connection(url)
+        self._connection = Connection(url, beside=other)
         self._other = other
         # Whatever the reason, the primary may be another one by now.
         other.on_lost.append(lambda _: self._connection.renew())
@@ -192,18 +192,16 @@ class StreamWatcher:
             return
         self._block_ms = _SHORT_BLOCK_MS
         _log.warning("CLIENT UNBLOCK is refused, entries are waited for in turns", reason=reason)
-        waiting, self._connection = self._connection, Connection(self._url)
-        with contextlib.suppress(Unreachable):
-            await self._connection.open()
+        waiting, self._connection = self._connection, Connection(self._url, beside=self._other)
         await waiting.close()
 
     async def _run(self) -> None:
-        with contextlib.suppress(Exception):
-            await self._connection.open()
         while True:
             try:
+                if not self._connection.made:
+                    await self._connection.open()
                 await self._wait()
-            except StorageUnavailable:
+            except (StorageUnavailable, Unreachable):
                 self._changed.clear()
                 if self._client_id is not None:
                     # Lost just now. What was added meanwhile is seen by those who look again.
