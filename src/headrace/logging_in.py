@@ -124,7 +124,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         settings.sasl_oauthbearer_clock_skew_seconds * 1000,
     )
     if not rules.audiences:
-        _log.warning("tokens for other services let in, too: set sasl.oauthbearer.expected.audience")
+        _log.warning("tokens made for other services are accepted: set sasl.oauthbearer.expected.audience")
     return Tokens(keys, rules, clock)
 
 

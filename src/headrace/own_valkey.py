@@ -31,7 +31,7 @@ def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop
 def tell_unused(data: Path) -> None:
     """One line of the log where a server over another Redis was given a data directory, more so where there is data."""
     if has_records(data):
-        _log.warning("not served: the records that an embedded Valkey has in the data directory", data=str(data))
+        _log.warning("the records in the data directory are not served: this server uses another Redis", data=str(data))
     elif data != Path(DEFAULT_DATA):
         _log.info("the data directory is not used: Redis keeps everything", data=str(data))
 

@@ -128,7 +128,7 @@ def test_a_configuration_of_somebody_elses_is_left_alone(tmp_path: Path, capsys:
     (tmp_path / "config").write_text("[DEFAULT]\nuser=me\n")
     assert run(tmp_path) == 1
     assert capsys.readouterr().err == (
-        f"headrace: {tmp_path}/config is there, and not by headrace oci-config; name another directory\n"
+        f"headrace: {tmp_path}/config exists and was not written by headrace oci-config; name another directory\n"
     )
     assert [each.name for each in tmp_path.iterdir()] == ["config"]
 

@@ -169,7 +169,7 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
     assert told[0][1] is not None
     assert 3_600 <= told[0][1] < 3_610
     assert [event for event, _ in told[1:]] == [
-        "the others have missed this server: it leads nothing until it has joined again"
+        "the other brokers have declared this one dead: it leads nothing until it has joined again"
     ]
     assert [member.node_id for member in redis.view.members] == [1, 2]
     assert alone not in stopped_place.entered, "it has written nothing under the view that it was not in"

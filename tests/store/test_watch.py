@@ -67,7 +67,7 @@ async def test_a_redis_that_is_set_to_evict_is_told_of_once_and_when_it_ends() -
                 await admin.config_set("maxmemory-policy", "allkeys-lru")
                 for _ in range(3):
                     await watch.look_at_settings()
-                assert told(logged) == [("error", "records may vanish, acknowledged ones too")]
+                assert told(logged) == [("error", "Redis may remove acknowledged records")]
                 assert "maxmemory-policy allkeys-lru): whole partitions would vanish; set" in logged[0]["reason"]
                 await admin.config_set("maxmemory-policy", "noeviction")
                 for _ in range(2):

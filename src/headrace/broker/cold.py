@@ -294,7 +294,11 @@ class Archives:
         try:
             await self._documents.save(gone)
         except TopicError as error:
-            _log.warning("what says where an archive lies stays", topic_id=topic_id, reason=str(error))
+            _log.warning(
+                "a deleted topic's archive could not be forgotten",
+                topic_id=topic_id,
+                reason=str(error),
+            )
 
     async def stop(self) -> None:
         """Begin nothing more."""

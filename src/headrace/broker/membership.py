@@ -34,7 +34,7 @@ class Membership:
             storage: where the view is.
             me: this server, as the others are to know it.
             clock: its uptime says what the others may have done; its ticks say when a heartbeat is due.
-            session_ms: after how long without a heartbeat a broker is missed.
+            session_ms: after how long without a heartbeat a broker is declared dead.
             interval_ms: time between two heartbeats.
         """
         self.me = me
@@ -68,7 +68,7 @@ class Membership:
 
     @property
     def certain(self) -> bool:
-        """Whether nobody can have missed this server by now.
+        """Whether nobody can have declared this server dead by now.
 
         Where there is nobody else nobody does, unless somebody came while this server stood still.
         """
@@ -96,7 +96,7 @@ class Membership:
             if self._participant.view is not None and self.is_member:
                 view = self._participant.view
                 self._storage.enter(view.number)
-                _log.info("joined", node=self.me.node_id, view=view.number, brokers=len(view.members))
+                _log.info("joined the brokers", node=self.me.node_id, view=view.number, brokers=len(view.members))
                 return view
             if step.propose is None:
                 if not told:
@@ -133,7 +133,7 @@ class Membership:
                     self._take(self._participant.changed(await self._storage.change(proposal)))
                 proposal = self._participant.leave()
         except (StorageUnavailable, TimeoutError) as error:
-            _log.warning("could not leave the view: the others will miss this server", reason=str(error))
+            _log.warning("could not leave the view: the other brokers wait for a heartbeat first", reason=str(error))
         if self._beating is not None:
             self._ended = True
             await end(self._beating)
@@ -157,7 +157,7 @@ class Membership:
                 _log.exception("a heartbeat failed")
                 continue
             if step.lost:
-                _log.error("no member any more", reason=step.lost)
+                _log.error("this broker is no member any more", reason=step.lost)
                 self.on_lost(step.lost)
                 return
 
@@ -198,7 +198,7 @@ class Membership:
         if inside:
             self._storage.enter(view.number)
         elif not self._participant.leaving:
-            _log.warning("the others have missed this server: it leads nothing until it has joined again")
+            _log.warning("the other brokers have declared this one dead: it leads nothing until it has joined again")
         nodes = [member.node_id for member in view.members]
         _log.info("view", number=view.number, brokers=nodes, inside=inside)
         self.on_view(view, inside)

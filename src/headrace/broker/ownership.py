@@ -21,7 +21,7 @@ class Ownership:
         """The number of the last view that any broker has told of, as far as this one has heard."""
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.certain: Callable[[], bool] = lambda: True
-        """Whether nobody can have missed this server by now."""
+        """Whether nobody can have declared this server dead by now."""
 
     @property
     def number(self) -> int | None:

@@ -96,7 +96,7 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.LIST,
         default="",
         doc="One of these has to be in a token's claim aud; empty: anything may. Without it tokens for other services "
-        "let in, too.",
+        "are accepted, too.",
     ),
     ConfigKey(
         name="sasl.oauthbearer.expected.issuer",

@@ -247,8 +247,8 @@ class TopicTable:
         present = self.partitions + self.partitions_elsewhere()
         if present + added > self.most_partitions:
             raise TooManyPartitions(
-                f"{added} more partitions than the {present} that are there would be too many: there may be "
-                f"{self.most_partitions} (max.broker.partitions)"
+                f"{added} more partitions would exceed max.broker.partitions={self.most_partitions}: there are "
+                f"{present} already"
             )
 
     async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:

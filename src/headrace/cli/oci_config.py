@@ -139,7 +139,7 @@ def _endpoint(given: str | None) -> str:
 def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile: str, endpoint: str) -> Profile:
     config, key_file, public_file = directory / "config", directory / "key.pem", directory / "key_public.pem"
     if config.exists() and not config.read_text("utf-8", "replace").startswith(_MARK):
-        raise CommandFailed(f"{config} is there, and not by headrace oci-config; name another directory")
+        raise CommandFailed(f"{config} exists and was not written by headrace oci-config; name another directory")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A private key does not belong into anybody's repository, a throw-away one neither.
     write_private(directory / ".gitignore", b"*\n")

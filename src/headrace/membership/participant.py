@@ -1,9 +1,10 @@
 """A broker's part in the membership, as a pure state machine: what it answers Redis' answers with.
 
-Heartbeats are counters. Only the own monotonic clock counts; Redis' clock, which jumps in a failover, does not. A
-broker whose counter has not moved for a session timeout is missed. That is believed only by who had prompt heartbeats
-itself meanwhile: where Redis was slow, or this process was stopped, everybody else is watched anew. So neither expires
-everybody at once. Of one whose process has ended a neighbour may know sooner: it is missed at once.
+Heartbeats are counters. They are timed by this process' monotonic clock, never by Redis' clock, which jumps in a
+failover. A broker declares another one dead when that one's counter has not moved for a session timeout, but only if
+its own heartbeats were prompt meanwhile. If Redis was slow, or this process was stopped, it starts to watch everybody
+anew: so neither expires all brokers at once. A neighbour may tell sooner that a broker's process has ended: that one
+is declared dead at once.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from headrace.membership.view import Member, View, joined, without
 PROMPT_BEATS = 2
 """Prompt heartbeats in a row before a broker judges others.
 
-Before it comes back after it was missed itself, so many must only have been in time for it not to be missed again: a
-Redis that always takes longer than prompt would keep it out for ever.
+A broker that was declared dead itself comes back after so many heartbeats that were merely in time: a Redis that is
+never prompt would keep it out for ever.
 """
 
 Counters = Mapping[tuple[int, str], int]
@@ -51,14 +52,14 @@ class Participant:
 
         Args:
             me: this broker.
-            session_ms: how long a counter may stand still before its broker is missed.
+            session_ms: how long a counter may stand still before its broker is declared dead.
             interval_ms: the time between two heartbeats.
         """
         self.me = me
         self.view: View | None = None
         """The adopted one; it may be without this broker."""
         self.valid_until_ms = 0
-        """On the own clock: until then nobody can have missed this broker."""
+        """On the own clock: until then nobody can have declared this broker dead."""
         self._session_ms = session_ms
         self._interval_ms = interval_ms
         self._sent_ms: int | None = None
@@ -108,17 +109,17 @@ class Participant:
             if self._was_in:
                 return Step(lost="the keyspace was emptied under this server")
             return Step(propose=Proposal(0, 1, (self.me,)))
-        missed = self._watch(now_ms, found, counters)
+        dead = self._watch(now_ms, found, counters)
         mine = found.member(self.me.node_id)
         if mine is not None and mine.incarnation != self.me.incarnation:
-            return self._other_process(found, mine, missed, counters)
+            return self._other_process(found, mine, dead, counters)
         if mine is None:
             return self._outside(found)
         self._was_in = True
         self.valid_until_ms = self._sent_ms + self._session_ms
-        return self._inside(found, missed)
+        return self._inside(found, dead)
 
-    def _inside(self, found: View, missed: list[Member]) -> Step:
+    def _inside(self, found: View, dead: list[Member]) -> Step:
         """The view has this broker."""
         known = 0 if self.view is None else self.view.number
         if found.number < known:
@@ -129,8 +130,8 @@ class Participant:
             self.view = found
         if self.leaving:
             return Step(adopt, self.leave())
-        if missed:
-            return Step(adopt, Proposal(found.number, found.number + 1, without(found.members, missed)))
+        if dead:
+            return Step(adopt, Proposal(found.number, found.number + 1, without(found.members, dead)))
         return Step(adopt)
 
     def leave(self) -> Proposal | None:
@@ -173,7 +174,7 @@ class Participant:
     def _watch(self, now_ms: int, found: View, counters: Counters) -> list[Member]:
         """Those whose counter has stood still for too long."""
         self._forget(found)
-        missed = []
+        dead = []
         for member in found.members:
             place = (member.node_id, member.incarnation)
             if member.incarnation == self.me.incarnation:
@@ -184,10 +185,10 @@ class Participant:
                 before = self._seen[place] = (counter, now_ms)
             over = place in self._ended or now_ms - before[1] >= self._session_ms
             if over and self._prompt >= PROMPT_BEATS:
-                missed.append(member)
-        return missed
+                dead.append(member)
+        return dead
 
-    def _other_process(self, found: View, other: Member, missed: list[Member], counters: Counters) -> Step:
+    def _other_process(self, found: View, other: Member, dead: list[Member], counters: Counters) -> Step:
         """The view has another process under this broker's id: an earlier one that died, or a mistake."""
         if self._was_in:
             return Step(lost=f"another server took node.id={self.me.node_id} over: {other.process}")
@@ -196,12 +197,12 @@ class Participant:
             self._rival = (other.incarnation, counter)
         if counter != self._rival[1]:
             return Step(lost=f"another server with node.id={self.me.node_id} is alive: {other.process}")
-        if other in missed:
+        if other in dead:
             return Step(propose=Proposal(found.number, found.number + 1, joined(found.members, self.me)))
         return Step()
 
     def _outside(self, found: View) -> Step:
-        """The view is without this broker: it has not joined yet, or it was missed, or it has left."""
+        """The view is without this broker: it has not joined yet, or it was declared dead, or it has left."""
         adopt = None
         if self._was_in and (self.view is None or found.number > self.view.number):
             adopt = self.view = found

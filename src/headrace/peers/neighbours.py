@@ -2,7 +2,7 @@
 
 The kernel closes the connections of a process that ends, however it ends, and refuses new ones at its port. Each broker
 holds a connection to the next ones in the ring of node ids: a few, however many brokers there are. What has no kernel
-any more, or no network, says nothing: its heartbeats are missed.
+any more, or no network, says nothing: only its heartbeats are missing.
 """
 
 import asyncio

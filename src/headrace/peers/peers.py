@@ -12,7 +12,7 @@ from headrace.peers.connections import Connections, Lost, PeerAnswer, Tls
 from headrace.peers.seal import HEADER, Seals
 
 _TAKEOVER_MS = 5_000
-"""How long a new owner may take until it serves, once the old one is missed."""
+"""How long a new owner may take until it serves, once the old one is declared dead."""
 _AGAIN_S = 0.05
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Peers:
             ownership: who owns what, by the present view.
             seals: prove who asks.
             clock: the time.
-            session_ms: how long a broker may be silent before it is missed.
+            session_ms: how long a broker may be silent before it is declared dead.
             tls: what those that serve HTTPS are asked with.
         """
         self.ownership = ownership
@@ -94,7 +94,7 @@ class Peers:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
-            raise Lost(f"broker {member.node_id} is missed", sent=True)
+            raise Lost(f"broker {member.node_id} was declared dead", sent=True)
         finally:
             gone.cancel()
             asking.cancel()

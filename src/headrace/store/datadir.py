@@ -157,7 +157,11 @@ class DataDirectory:
                     found.chmod(mode & 0o700)
                     closed.append(name)
         if closed:
-            _log.warning("other users had access to records, and have it no longer", data=str(self.path), files=closed)
+            _log.warning(
+                "files with records were open to other users; now they are not",
+                data=str(self.path),
+                files=closed,
+            )
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & 0o077:
             _log.warning(

@@ -409,7 +409,7 @@ async def _kill_all(directory: DataDirectory) -> None:
             f"{directory.path}; stop it, or choose another directory with --data"
         )
     for pid in pids:
-        _log.warning("a Valkey without a socket uses the data directory, ending it", pid=pid)
+        _log.warning("ending a Valkey that uses the data directory and has no socket", pid=pid)
         with contextlib.suppress(ProcessLookupError):
             process = ValkeyProcess(pid, None)
             process.send(signal.SIGKILL)

@@ -218,14 +218,14 @@ class RedisLogs(Searching):
             try:
                 producer_id, known = int(name), partition.decode_producer(value)
             except (ValueError, TypeError):
-                _log.error("what is stored of a producer cannot be read", stream=stream, producer=name[:20])
+                _log.error("a stored producer cannot be read; it begins anew", stream=stream, producer=name[:20])
                 continue
             if known.last_use_ms >= least:
                 producers[producer_id] = known
             else:
                 unsaved.add(producer_id)
         if stored == [] and offset < log_end and offset > 0:
-            _log.debug("no producers are known of a log", stream=stream)
+            _log.debug("a log with records has no stored producers", stream=stream)
         async for header in self._headers(stream, epochs, offset, log_end):
             if header.producer_id >= 0 and header.base_offset >= offset:
                 known_producer = producers.get(header.producer_id)

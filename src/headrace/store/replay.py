@@ -51,7 +51,7 @@ async def replay(
     checked(await connection.call("HDEL", f"{{journal-{uuid4().hex}}}", ""))
     checked(await connection.call("PING"))
     if stored:
-        _log.info("stored what was acknowledged before the last end", batches=stored)
+        _log.info("stored the batches that were acknowledged before the last stop", batches=stored)
     if unfit:
         place = journal.set_aside()
         for entry in unfit:

@@ -182,7 +182,7 @@ class ClusterShards:
             if not connection.is_redirection(reply):
                 return reply
             told = str(reply)
-        raise StorageUnavailable(f"the cluster sends in circles: {told}")
+        raise StorageUnavailable(f"the cluster redirects in a circle: {told}")
 
     async def _known(self, host: str, port: int) -> Connection:
         """The connection to a node, made if there is none: one that has become a primary a moment ago, or will soon."""

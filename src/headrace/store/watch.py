@@ -93,7 +93,7 @@ class Watch:
             return
         self._evicts = bool(why)
         if why:
-            _log.error("records may vanish, acknowledged ones too", reason=why)
+            _log.error("Redis may remove acknowledged records", reason=why)
         else:
             _log.info("Redis removes no keys any more when it is full")
 

@@ -90,7 +90,9 @@ def _kept(mechanism: Mechanism, asked: _Upsertion) -> Credential:
         raise RequestError(Code.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     salt, salted = bytes(asked.salt), bytes(asked.salted_password)
     if not 12 <= len(salt) <= _MOST_BYTES or not 0 < len(salted) <= _MOST_BYTES:
-        raise RequestError(Code.UNACCEPTABLE_CREDENTIAL, f"A salt has 12 to {_MOST_BYTES} bytes, and the password some")
+        raise RequestError(
+            Code.UNACCEPTABLE_CREDENTIAL, f"A salt has 12 to {_MOST_BYTES} bytes, a password at least one"
+        )
     return credential(mechanism, salted, salt, asked.iterations)
 
 

@@ -110,7 +110,7 @@ class Streams:
                 self._documents.clock.call_at(self._documents.clock.ticks_ms() + _RETRY_MS, due.set)
                 await due.wait()
             except TopicError as error:
-                _log.warning("a deletion was not recorded", reason=str(error))
+                _log.warning("a deletion could not be recorded", reason=str(error))
                 break
         self._writing = None
 
@@ -246,7 +246,7 @@ class Streams:
         try:
             await broker.topics.delete(live.topic.name)
         except TopicError as error:
-            _log.warning("a stream was made and not recorded", stream=live.topic.name, reason=str(error))
+            _log.warning("a stream was created and could not be recorded", stream=live.topic.name, reason=str(error))
         finally:
             self._unwanted.discard(live.topic.id.hex)
 
