@@ -95,7 +95,7 @@ class Brokers:
             await self._membership.leave()
 
     async def stop_following(self) -> None:
-        """Take nothing over any more."""
+        """Stop following other brokers' changes."""
         await self._neighbours.close()
         if self._follower is not None:
             await self._follower.stop()

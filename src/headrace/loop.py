@@ -37,5 +37,5 @@ class DelayWatch:
         self._arrange()
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self._timer.cancel()

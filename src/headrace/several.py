@@ -60,7 +60,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def encode(message: Task | Told) -> bytes:
-    """One line."""
+    """A message as a line of JSON."""
     return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
 
 

@@ -49,7 +49,7 @@ class Figures:
         self._rates: deque[tuple[float, int]] = deque()
 
     def took(self, progress: Progress) -> None:
-        """A batch is done."""
+        """Count a batch that was archived."""
         with self._lock:
             now = self._clock()
             for name, told in progress.topics.items():

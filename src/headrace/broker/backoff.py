@@ -15,7 +15,7 @@ class Backoff:
         self._most_ms = most_ms
 
     async def pause(self) -> None:
-        """Wait until the next try."""
+        """Wait before the next try; each wait is twice as long, up to the bound."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_at(
             self._clock.ticks_ms() + self._next_ms, lambda: None if over.done() else over.set_result(None)

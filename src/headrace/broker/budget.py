@@ -37,7 +37,7 @@ class ReadBudget:
 
     @property
     def short(self) -> bool:
-        """Whether somebody waits."""
+        """Whether answers wait for memory."""
         return bool(self._waiting)
 
     def grant(self, wanted: int, least: int = _LEAST_SHARE) -> int:
@@ -179,7 +179,7 @@ class Waiter:
         self.again = None
 
     def run(self, granted: int) -> None:
-        """Go on with a share."""
+        """Hand the bytes that were granted to the answer that waits, or give them back if it was cancelled."""
         again, self.again = self.again, None
         if again is None:
             self._budget.release(granted)

@@ -301,7 +301,7 @@ class Archives:
             )
 
     async def stop(self) -> None:
-        """Begin nothing more."""
+        """Wait until deleted topics' archives are forgotten, then end the threads; queued reads are dropped."""
         await asyncio.gather(*self._forgetting)
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -112,7 +112,7 @@ class FollowedLog:
         return offset >= self.log_end
 
     def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Nothing."""
+        """An empty answer: nothing is cached."""
         return [], 0
 
     async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
@@ -132,4 +132,4 @@ class FollowedLog:
         """Tell nothing: what was looked at does not grow."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Nothing was told."""
+        """There is no watcher to remove: `watch` keeps none."""

@@ -71,7 +71,7 @@ class Follower:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following changes."""
         self._stopped = True
         for task in (self._task, self._look, self._next_look):
             if task is not None:

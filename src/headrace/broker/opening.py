@@ -68,5 +68,5 @@ class Openings:
             raise
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """End the threads; what is queued is dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)

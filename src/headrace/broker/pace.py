@@ -67,7 +67,7 @@ class Pace:
         return perf_counter() >= self._until
 
     async def rest(self) -> None:
-        """Wait for the next slice."""
+        """Let other work run, then begin a new slice."""
         await self._lane.turn()
         self._until = perf_counter() + SLICE_S
 

@@ -131,7 +131,7 @@ class Partition(Source, Protocol):
         """Move the log start up to `offset`."""
 
     async def size(self) -> int:
-        """Bytes of the records."""
+        """Bytes that its records take in storage."""
 
     async def settle(self) -> None:
         """Return when every append given before has its answer and can be read."""

@@ -117,7 +117,7 @@ class Mutations:
 
     @property
     def limit(self) -> float:
-        """Per second."""
+        """The bound per second."""
         return self._bucket.rate
 
     @limit.setter

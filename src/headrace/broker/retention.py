@@ -92,7 +92,7 @@ async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
 
 
 async def keep_enforcing(topics: TopicTable, clock: Clock, settings: BrokerSettings, archives: Archives | None) -> None:
-    """Enforce for ever."""
+    """Enforce at each interval (`log.retention.check.interval.ms`); runs until it is cancelled."""
     while True:
         due = asyncio.Event()
         clock.call_at(clock.ticks_ms() + settings.log_retention_check_interval_ms, due.set)

@@ -31,7 +31,7 @@ class Snapshots:
         self._due[partition] = None
 
     def discard(self, partition: Saved) -> None:
-        """It is gone."""
+        """Save nothing of a partition that is deleted, or led elsewhere."""
         self._due.pop(partition, None)
 
     async def save(self) -> None:
@@ -48,7 +48,7 @@ class Snapshots:
                     _log.error("a snapshot failed", exc_info=result)
 
     async def keep_saving(self, clock: Clock) -> None:
-        """Save for ever."""
+        """Save at each interval; runs until it is cancelled."""
         while True:
             due = asyncio.Event()
             clock.call_at(clock.ticks_ms() + INTERVAL_MS, due.set)

@@ -69,12 +69,12 @@ class Users:
         }
 
     def close(self) -> None:
-        """Check no more passwords."""
+        """End the threads that check passwords; checks that are queued are dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def names(self) -> list[str]:
-        """Everybody, in order."""
+        """All user names, sorted."""
         return sorted({name for name, _ in self._known})
 
     def find(self, name: str) -> dict[Mechanism, Credential]:

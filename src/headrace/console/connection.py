@@ -118,7 +118,7 @@ class Connection(HttpToolsProtocol):
             self._certified = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything."""
+        """Free the memory that the connection holds."""
         self._held.clear()
         self.listener.forget(self, self._host)
         super().connection_lost(exc)
@@ -245,7 +245,7 @@ class Connection(HttpToolsProtocol):
             self._start()
 
     def stop(self) -> None:
-        """Parse no more for now."""
+        """Stop parsing until the request under way is answered."""
         self._stop()
 
     def _stop(self) -> None:

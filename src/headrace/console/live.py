@@ -74,12 +74,12 @@ class Streams:
         return Stream(self, page, target)
 
     def add(self, stream: "Stream") -> None:
-        """It is open from now on."""
+        """Take in a stream that was opened."""
         self._open.add(stream)
         self.figures.sampler.looks.add(stream.wake)
 
     def remove(self, stream: "Stream") -> None:
-        """It is closed."""
+        """Drop a stream that was closed."""
         self._open.discard(stream)
         self.figures.sampler.looks.discard(stream.wake)
 
@@ -106,7 +106,7 @@ class Stream(Response):
         self._told_ms = 0
 
     def wake(self) -> None:
-        """There may be news."""
+        """Have the stream look for news."""
         self._woken.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

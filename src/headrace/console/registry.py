@@ -53,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The principal that opened the page."""
         return self.asker.principal
 
     def changed(self, page: str, what: str) -> None:

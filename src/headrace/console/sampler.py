@@ -48,7 +48,7 @@ class Ring:
         self._at = 0
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Keep a value in place of the oldest one."""
         if len(self._values) < KEPT:
             self._values.append(value)
         else:
@@ -144,7 +144,7 @@ class Sampler:
         self._later()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._timer is not None:
             self._timer.cancel()
         if self._looking is not None:

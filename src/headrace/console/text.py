@@ -23,7 +23,7 @@ def count(value: float | None) -> str:
 
 
 def many(number: int, what: str) -> str:
-    """`1 topic`, `2 topics`."""
+    """A number with its noun: `1 topic`, `2 topics`."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 

@@ -152,7 +152,7 @@ class Visitors:
         )
 
     def end(self, request: Request, response: Response) -> None:
-        """Somebody logs out."""
+        """End the session of a request and remove its cookie."""
         name = _cookie(request.scope)
         self._sessions.end(request.cookies.get(name, ""))
         response.delete_cookie(name, path="/", httponly=True, samesite="strict")

@@ -127,12 +127,12 @@ class Exchange(msgspec.Struct, eq=False):
         return fitting
 
     def pace(self) -> Pace:
-        """For work on this request that may be long."""
+        """Takes turns with other requests, for work that may be long."""
         return self.outlet.broker.lane.pace()
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The principal that sent the request."""
         return self.outlet.principal
 
     @property

@@ -44,11 +44,11 @@ class RequestMemory:
         return 0 <= self.limit < self.used
 
     def add(self, size: int) -> None:
-        """Count bytes."""
+        """Count bytes of requests that are held."""
         self.used += size
 
     def free(self, size: int) -> None:
-        """Count no longer; those who wait go on when there is room."""
+        """Give bytes back; connections that wait go on where there is room."""
         self.used -= size
         if self._waiting and not self.full:
             self._go_on()
@@ -145,6 +145,6 @@ class Frame:
         return self._view
 
     def drop(self) -> None:
-        """Count it no longer."""
+        """Give its bytes back: the request will not be served."""
         self._memory.done(self._sender)
         self._memory.free(len(self._bytes))

@@ -73,7 +73,7 @@ class Order:
             self.others += 1
 
     def end(self, key: int) -> None:
-        """It has its answer."""
+        """A request was answered."""
         if key == FETCH:
             self.fetches -= 1
         elif key in _HELD:

@@ -40,7 +40,7 @@ class Refused(dict[Place, No]):
     """The first thing that is refused, without its name."""
 
     def add(self, rule: KafkaRule, name: str, principal: Principal) -> None:
-        """One resource more."""
+        """Note a resource that the principal may not have."""
         self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
         message = f"{principal} may not {rule.operation.value} {rule.type.value} {name}"
         self.setdefault((rule.type, name), No(_CODES[rule.type], message))

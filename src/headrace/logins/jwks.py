@@ -106,7 +106,7 @@ class Keys:
         self._reading: asyncio.Future[None] | None = None
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading keys."""
         if self._reading is not None:
             self._reading.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)

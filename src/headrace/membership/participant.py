@@ -83,11 +83,11 @@ class Participant:
         self._ended.add((member.node_id, member.incarnation))
 
     def sent(self, now_ms: int) -> None:
-        """A heartbeat leaves."""
+        """Note that a heartbeat was sent."""
         self._before_ms, self._sent_ms = self._sent_ms, now_ms
 
     def failed(self) -> None:
-        """A heartbeat got no answer."""
+        """Note that a heartbeat was not answered."""
         self._in_time = 0
         self._judge_nobody()
 

@@ -59,7 +59,7 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
     def as_error(self) -> TopicError:
-        """The error itself."""
+        """As the error that the owner raised."""
         return _ERRORS.get(self.error, StorageUnavailable)(self.message)
 
 

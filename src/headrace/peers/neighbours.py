@@ -53,7 +53,7 @@ class Neighbours:
                 self._watched[member] = task
 
     async def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching the neighbours."""
         self._closed = True
         watched, self._watched = self._watched, {}
         for task in watched.values():

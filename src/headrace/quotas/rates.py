@@ -54,7 +54,7 @@ class Rate:
         self._at = 0
 
     def add(self, amount: float, ticks_ms: int) -> None:
-        """So much was done now."""
+        """Count an amount that was used at this time."""
         if not self._samples:
             self._samples.append(_Sample(ticks_ms))
         sample = self._samples[self._at]

@@ -122,7 +122,7 @@ class EarlyAcknowledgement:
             self._connection.send([PING], answered)
 
     def close(self) -> None:
-        """Enter nothing any more; a server that starts on this journal goes on with it."""
+        """Close the journal; the server that starts on it next replays it."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

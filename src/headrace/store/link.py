@@ -57,7 +57,7 @@ class Owner(Protocol):
         """A link was told that a key is elsewhere."""
 
     def link_lost(self, link: "Link", reason: Exception | None) -> None:
-        """A link ends."""
+        """A link was lost."""
 
 
 class Read:
@@ -104,7 +104,7 @@ class Link(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.heard = 0
-        """Counts what has come."""
+        """How often bytes have come: tells a server that is silent from one that answers."""
         self._backlog = Backlog()
         self._held: deque[_Held] = deque()
         """Answers that wait until it is known that Redis has written what they acknowledge, and those behind them."""
@@ -156,7 +156,7 @@ class Link(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes have come."""
+        """Hand the answers in the bytes that were received to their callbacks."""
         reader = self._reader
         waiting = self._waiting
         backlog, held = self._backlog, self._held
@@ -228,7 +228,7 @@ class Link(asyncio.BufferedProtocol):
         return hiredis.ReplyError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all who wait."""
+        """Answer every request under way with StorageUnavailable."""
         self.lost.set_result(None)
         waiting, self._waiting = self._waiting, deque()
         try:

@@ -411,10 +411,10 @@ class RedisLogs(Searching):
         await self._scripts.run("mirror_position", [stream, log.state], log.term, group, last)
 
     def flush(self) -> None:
-        """Send what waits for company."""
+        """Send the batches that linger."""
         self._placer.flush()
 
     def close(self) -> None:
-        """Acknowledge nothing any more before Redis has it; after the connection was closed."""
+        """Close the journal. Call it after the connection was closed."""
         if self._early is not None:
             self._early.close()

@@ -35,7 +35,7 @@ class LookedAtLog(Searching):
         return cls(scripts, stream, partition.shown(answer), *partition.extent(answer))
 
     async def settle(self, stream: str) -> None:
-        """It is all in Redis."""
+        """Return at once: what another server owns is read as Redis has it."""
 
     async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, or the log's, the one that holds `offset` first."""

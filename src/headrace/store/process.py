@@ -93,7 +93,7 @@ class ValkeyProcess:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching the process; it is left running."""
         self.on_exit = None
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)

@@ -36,7 +36,7 @@ class Shards(Protocol):
         """Raises StorageUnavailable when a server does not answer."""
 
     async def close(self) -> None:
-        """Close for good."""
+        """Close every connection."""
 
 
 class ClusterShards:

@@ -57,7 +57,7 @@ class Watch:
         self._without = 0  # looks in a row that found no descriptor
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look at Redis, its settings and the disk at intervals; runs until it is cancelled."""
         for number in count():
             await self.look_at_redis()
             if number % _SETTINGS_EVERY == 0:

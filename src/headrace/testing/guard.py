@@ -32,7 +32,7 @@ class Guard:
         )
 
     def release(self) -> None:
-        """Watch no more."""
+        """End the guard; what it watches stays."""
         self._shell.kill()
         self._shell.wait()
         if self._shell.stdin is not None:

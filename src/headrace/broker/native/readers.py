@@ -35,11 +35,11 @@ class Reader:
         return self._asked and self.partition.log_end <= offset
 
     def cached(self, offset: int) -> bool:
-        """Nothing is."""
+        """Never: native topics are read from Redis."""
         return False
 
     def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Nothing."""
+        """An empty answer: nothing is cached."""
         return [], 0
 
     async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:

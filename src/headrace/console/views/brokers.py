@@ -13,7 +13,7 @@ _CLIENTS = 50
 
 @page("Brokers", "/brokers", needs=(needs.server(Operation.DESCRIBE),))
 async def brokers(ask: Ask) -> View:
-    """The broker that answers."""
+    """The page of the broker that answers, with the others it knows of."""
     figures, sampler = ask.figures, ask.figures.sampler
     store, process = await figures.facts()
     counted = figures.counters.store

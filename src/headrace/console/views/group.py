@@ -25,7 +25,7 @@ _COLOURS = 8
 
 @page("Group", "/groups/{name:path}", needs=(needs.group(Operation.DESCRIBE), *needs.shown(ResourceType.TOPIC)))
 async def group(ask: Ask) -> View:
-    """One group."""
+    """The page of a group."""
     return await _view(ask)
 
 

@@ -23,7 +23,7 @@ _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 @page("Records", "/topics/{name:path}/records", needs=(needs.topic(Operation.READ),))
 async def records(ask: Ask) -> View:
-    """Records of one partition."""
+    """The page with records of a partition."""
     live = live_topic(ask)
     name, query = live.topic.name, ask.query
     index, offset, wrong = await _start(ask, live)

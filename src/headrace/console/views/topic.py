@@ -28,7 +28,7 @@ _MOST_READERS = 50
     ),
 )
 async def topic(ask: Ask) -> View:
-    """One topic."""
+    """The page of a topic."""
     broker, sampler = ask.broker, ask.figures.sampler
     live = live_topic(ask)
     name = live.topic.name

@@ -133,11 +133,11 @@ class BalancedGroup:
             section.changed()
 
     def finish(self, turn: Turn) -> None:
-        """End of every turn."""
+        """Settle what a turn has left to do; called at the end of each."""
         self._section.finish(turn)
 
     def cancel_timers(self, turn: Turn) -> None:
-        """The section goes."""
+        """Cancel every timer of the section, which is about to be dropped."""
         turn.cancel_timer(timers.unused(self._section.topic))
         for name in self._section.instances:
             turn.cancel_timer(timers.instance(self._section.topic, name))

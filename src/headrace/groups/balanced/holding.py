@@ -31,7 +31,7 @@ class Holding:
         return None if self.owner is None else StoredOwner(self.owner, self.granted)
 
     def grant(self, owner: str, generation: int) -> None:
-        """A tenure begins."""
+        """Give the partition to an instance, by this generation."""
         self.owner, self.granted, self.target = owner, generation, None
         self.forget_flight()
 

@@ -146,7 +146,7 @@ class Section:
         return self._positions.get(self.partition(index)) is not None
 
     def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
-        """Set positions, durably."""
+        """Set positions by partition; they are saved with this turn."""
         if offsets:
             positions = {self.partition(index): Position(offset=offset) for index, offset in offsets.items()}
             changes, _ = self._positions.commit(positions, self.settings, turn.now_ms)

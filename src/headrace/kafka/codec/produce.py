@@ -74,7 +74,7 @@ try:
 except ImportError:  # no compiler when Headrace was installed
 
     def read(buffer: Buffer, start: int, stop: int, owned: bool) -> Plain | None:
-        """Leave it to the tables."""
+        """None: every request is read by the message tables."""
         return None
 
     accepted = plain_accepted

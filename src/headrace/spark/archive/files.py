@@ -171,7 +171,7 @@ class _Series:
         return tuple(self.done)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete the files written so far."""
         if self._open is not None:
             self._open.abandon()
         for file in self.done:
@@ -231,5 +231,5 @@ class _OpenFile:
         )
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Delete the files written so far."""
         self._table.abandon(self._sink, self._relative)
