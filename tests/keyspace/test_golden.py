@@ -38,7 +38,7 @@ from headrace.groups.model import (
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
-from headrace.store.placing import OwnedLog
+from headrace.store.owned_log import OwnedLog
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append, Appended, Topic

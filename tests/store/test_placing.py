@@ -13,7 +13,8 @@ from headrace.records.compiled import stamp
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.link import encode
-from headrace.store.placing import LARGE, OwnedLog, Placer
+from headrace.store.owned_log import OwnedLog
+from headrace.store.placing import LARGE, Placer
 from headrace.store.room import RESERVE_BYTES, DiskRoom
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append

@@ -19,7 +19,8 @@ from headrace.store.errors import Stray
 from headrace.store.fence import Fence
 from headrace.store.link import Reply
 from headrace.store.looking import LookedAtLog
-from headrace.store.placing import Lost, OwnedLog, PlaceDone, Placer
+from headrace.store.owned_log import Lost, OwnedLog, PlaceDone
+from headrace.store.placing import Placer
 from headrace.store.replies import checked
 from headrace.store.restoring import Acknowledged, Opened
 from headrace.store.room import DiskRoom

@@ -10,7 +10,7 @@ Calls of several logs go to one Redis side by side. Where it is on this machine,
 wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
 
 Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
-for company instead, since nobody waits for them.
+instead (they linger), since nobody waits for them.
 """
 
 import asyncio
@@ -19,29 +19,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 
-import msgspec
 import structlog
 
-from headrace.keyspace.keys import producers_of, state_of
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.store.connection import Connection
-from headrace.store.early import EarlyAcknowledgement, Entered
+from headrace.store.early import EarlyAcknowledgement
 from headrace.store.link import PING, Chunk, Reply
+from headrace.store.owned_log import Batch, BatchCall, OwnedLog, PlaceDone, ScriptCall, nobody
 from headrace.store.replies import error_of
 from headrace.store.room import NEARLY_FULL, DiskRoom
-from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append
 
-PlaceDone = Callable[[Exception | None], None]
-"""Gets None once the batch is acknowledged, or why it is not."""
-Lost = Callable[[Exception], None]
-"""Told once when a log must be opened again, and why."""
-
 LARGE = 64 << 10
 """Bytes from which on a batch is not copied, nor acknowledged from the journal."""
-_GROUP_SHARE = 16
-"""Acknowledged batches that wait for company leave when they fill a part of the journal: one in so many."""
+_LINGER_SHARE = 16
+"""Acknowledged batches linger until they fill this part of the journal (one in so many), or for `_LINGER_S`."""
 _LINGER_S = 0.005
 _CALL_BYTES = 4 << 20
 """What one call may hold, so that answers come in a steady flow."""
@@ -52,89 +45,6 @@ _NS_PER_TICK = 1_000_000_000 // TICKS
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.store")
-
-
-class Batch(msgspec.Struct, eq=False):
-    """A batch with its place, on its way."""
-
-    append: Append
-    base_offset: int
-    done: PlaceDone | None
-    """None for a batch that is acknowledged already."""
-    entered: Entered | None = None
-    """Its entry in the journal, if it has one."""
-
-
-class _Script:
-    """A call of a script that has its turn among the batches of a log."""
-
-    __slots__ = ("answered", "batches", "command")
-
-    def __init__(self, command: bytes, answered: Callable[[Reply], None]) -> None:
-        self.command = command
-        self.answered = answered
-        self.batches: Sequence[Batch] = ()
-
-
-class _Call:
-    """Batches that were sent together."""
-
-    __slots__ = ("batches", "proof", "sent_ns", "size")
-
-    def __init__(self, batches: list[Batch], size: int, proof: int) -> None:
-        self.batches: Sequence[Batch] = batches
-        self.size = size
-        self.proof = proof
-        """What an answer proves of the journal: see `EarlyAcknowledgement.proven`."""
-        self.sent_ns = perf_counter_ns()
-
-
-class OwnedLog:
-    """A log that this server has opened, as the store sees it."""
-
-    __slots__ = (
-        "acknowledged", "connection", "doubt", "entries", "epochs", "id", "key", "lost", "name", "newest", "private",
-        "size", "term", "under_way", "urgent", "waiting", "waiting_bytes", "xadd", "xlen",
-    )  # fmt: skip
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.key = name.encode()
-        stream = b"$%d\r\n%b\r\n" % (len(self.key), self.key)
-        self.xadd = b"*10\r\n$4\r\nXADD\r\n" + stream + b"$10\r\nNOMKSTREAM\r\n"
-        self.xlen = b"*2\r\n$4\r\nXLEN\r\n" + stream
-        self.doubt: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
-        """Why nothing can be placed just now; None while all is well."""
-        self.connection: Connection
-        """To the server that it was opened in; nothing is sent while there is a doubt."""
-        self.lost: Lost = _nobody
-        self.term = 0
-        self.id = b""
-        """Tells this log from an earlier one under the same key."""
-        self.epochs: LeaderEpochs | None = None
-        self.entries = 0
-        """How many the stream must have."""
-        self.newest, self.size = -1, 0
-        """As `t` and `s` of the last entry that was placed."""
-        self.waiting: deque[Batch | _Script] = deque()
-        self.waiting_bytes = 0
-        self.urgent = False
-        """Whether somebody waits for one of those."""
-        self.under_way: _Call | _Script | None = None
-        self.private = 0
-        """Batches on their way that are not acknowledged yet: what comes behind them cannot be, either."""
-        self.acknowledged: deque[Batch] = deque()
-        """Batches that are acknowledged and not in Redis yet, in order."""
-
-    @property
-    def state(self) -> str:
-        """Key of the state hash."""
-        return state_of(self.name)
-
-    @property
-    def producers(self) -> str:
-        """Key of the producers' hash."""
-        return producers_of(self.name)
 
 
 class Placer:
@@ -160,10 +70,10 @@ class Placer:
         self._disk = disk
         self._due: dict[OwnedLog, None] = {}
         """Logs to send from at the end of this turn of the loop."""
-        self._patient: dict[OwnedLog, None] = {}
-        """Logs whose batches wait for company."""
-        self._patient_bytes = 0
-        self._group_bytes = 0 if early is None else early.size // _GROUP_SHARE
+        self._lingering: dict[OwnedLog, None] = {}
+        """Logs whose acknowledged batches linger."""
+        self._lingering_bytes = 0
+        self._linger_bytes = 0 if early is None else early.size // _LINGER_SHARE
         self._timer: asyncio.TimerHandle | None = None
         self._counted = counted or StoreCounters()
         self._asked: Counter[Connection] = Counter()
@@ -182,18 +92,18 @@ class Placer:
         log.waiting.append(batch)
         log.waiting_bytes += size
         early = self._early
-        if early is not None and size < LARGE and not log.private:
+        if early is not None and size < LARGE and not log.unacknowledged:
             batch.entered = early.enter(log.key, log.id, base_offset, append)
         if batch.entered is None:
-            log.private += 1
+            log.unacknowledged += 1
             self._send_soon(log)
             return
         batch.done = None
         log.acknowledged.append(batch)
-        self._patient[log] = None
-        self._patient_bytes += size
-        if self._patient_bytes >= self._group_bytes:
-            self._send_patient()
+        self._lingering[log] = None
+        self._lingering_bytes += size
+        if self._lingering_bytes >= self._linger_bytes:
+            self._send_lingering()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
         done(None)
@@ -229,7 +139,7 @@ class Placer:
             if not answer.done():
                 answer.set_result(reply)
 
-        log.waiting.append(_Script(command, answered))
+        log.waiting.append(ScriptCall(command, answered))
         self._send_soon(log)
         return answer
 
@@ -244,20 +154,20 @@ class Placer:
 
     def _lingered(self) -> None:
         self._timer = None
-        self._send_patient()
+        self._send_lingering()
 
-    def _send_patient(self) -> None:
+    def _send_lingering(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for log in self._patient:
+        for log in self._lingering:
             self._send_soon(log)
-        self._patient.clear()
-        self._patient_bytes = 0
+        self._lingering.clear()
+        self._lingering_bytes = 0
 
     def flush(self) -> None:
-        """Send what waits for company, now."""
-        self._send_patient()
+        """Send what lingers, now."""
+        self._send_lingering()
         self._send_due()
 
     def _send_due(self) -> None:
@@ -269,7 +179,7 @@ class Placer:
     def _send(self, log: OwnedLog) -> None:
         waiting = log.waiting
         first = waiting[0]
-        if isinstance(first, _Script):
+        if isinstance(first, ScriptCall):
             waiting.popleft()
             log.urgent = bool(waiting)
             log.under_way = first
@@ -280,14 +190,14 @@ class Placer:
         size = 0
         while waiting and size < _CALL_BYTES and len(batches) < _CALL_BATCHES:
             batch = waiting[0]
-            if isinstance(batch, _Script):
+            if isinstance(batch, ScriptCall):
                 break
             batches.append(batch)
             size += len(batch.append.batch)
             waiting.popleft()
         log.waiting_bytes -= size
         log.urgent = bool(waiting)
-        call = _Call(batches, size, 0 if self._early is None else self._early.stored_to)
+        call = BatchCall(batches, size, 0 if self._early is None else self._early.stored_to)
         log.under_way = call
         answered = partial(self._answered, log, call, log.connection)
         count = len(batches)
@@ -355,7 +265,7 @@ class Placer:
                 connection.before_flush(self._send_due)
 
     def _answered(
-        self, log: OwnedLog, call: _Call, connection: Connection, replies: list[Reply], refusal: Reply
+        self, log: OwnedLog, call: BatchCall, connection: Connection, replies: list[Reply], refusal: Reply
     ) -> None:
         """Redis has answered a call."""
         self._heard(connection)
@@ -372,13 +282,13 @@ class Placer:
         counted.append_bytes += call.size
         if self._early is not None:
             self._early.proven(call.proof)
-        if self._disk is not None and log.private and self._disk.low():
+        if self._disk is not None and log.unacknowledged and self._disk.low():
             # An answer proves nothing of the disk; one to what is sent behind it does.
             log.connection.send([PING], partial(self._proven, log, call))
             return
         self._settle(log, call)
 
-    def _proven(self, log: OwnedLog, call: _Call, reply: Reply) -> None:
+    def _proven(self, log: OwnedLog, call: BatchCall, reply: Reply) -> None:
         if log.under_way is not call:
             return
         if isinstance(reply, Exception):
@@ -386,7 +296,7 @@ class Placer:
         else:
             self._settle(log, call)
 
-    def _settle(self, log: OwnedLog, call: _Call) -> None:
+    def _settle(self, log: OwnedLog, call: BatchCall) -> None:
         """Everything of a call is in Redis."""
         log.under_way = None
         for batch in call.batches:
@@ -397,15 +307,15 @@ class Placer:
                 assert self._early is not None
                 self._early.stored(batch.entered)
                 continue
-            log.private -= 1
+            log.unacknowledged -= 1
             _tell(done, None)
         self._go_on(log)
 
     def _go_on(self, log: OwnedLog) -> None:
-        if log.waiting and (log.urgent or log.waiting_bytes >= self._group_bytes):
+        if log.waiting and (log.urgent or log.waiting_bytes >= self._linger_bytes):
             self._send_soon(log)
 
-    def _script_answered(self, log: OwnedLog, called: _Script, connection: Connection, reply: Reply) -> None:
+    def _script_answered(self, log: OwnedLog, called: ScriptCall, connection: Connection, reply: Reply) -> None:
         self._heard(connection)
         ours = log.under_way is called
         if ours:
@@ -429,11 +339,11 @@ class Placer:
         log.waiting_bytes = 0
         log.under_way = None
         log.urgent = False
-        log.private = 0
-        self._patient.pop(log, None)
+        log.unacknowledged = 0
+        self._lingering.pop(log, None)
         behind = bool(log.acknowledged)
         for each in failed:
-            if isinstance(each, _Script):
+            if isinstance(each, ScriptCall):
                 each.answered(error)
             elif each.done is not None:
                 _tell(each.done, error)
@@ -443,7 +353,7 @@ class Placer:
 
     def settle_dropped(self, log: OwnedLog) -> None:
         """The log was deleted: nothing of it has to be stored any more."""
-        log.lost = _nobody
+        log.lost = nobody
         acknowledged, log.acknowledged = log.acknowledged, deque()
         self.fail(log, UnknownTopic(f"{log.name} was deleted"))
         for each in acknowledged:
@@ -486,10 +396,3 @@ def _tell(done: PlaceDone, result: Exception | None) -> None:
     except Exception:
         # One request's trouble; every other one still gets its own answer.
         _log.exception("the answer to an append could not be handled")
-
-
-def _nobody(_: Exception) -> None:
-    pass
-
-
-__all__ = ["LARGE", "Batch", "Lost", "OwnedLog", "PlaceDone", "Placer"]
