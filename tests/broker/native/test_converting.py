@@ -12,15 +12,20 @@ from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
 from headrace.broker.leading import Leaders
 from headrace.broker.live import LiveTopic
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.positions import GroupPositions
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
+from headrace.groups.events import Commit
+from headrace.groups.model import Position, TopicPartition
 from headrace.membership.leader import Leader
 from headrace.membership.view import Member, View
 from headrace.records.build import build
+from headrace.records.compiled import crc32c
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import InvalidConfig, StorageUnavailable
-from headrace.topics.model import Appended, StoredBatch
+from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageUnavailable
+from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import NativeRead
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
@@ -51,9 +56,12 @@ def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
 
 def alone_in_view() -> Ownership:
     ownership = Ownership(1)
-    me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
-    ownership.adopt(View(VIEW, (me,)), inside=True)
+    ownership.adopt(View(VIEW, (me(),)), inside=True)
     return ownership
+
+
+def me() -> Member:
+    return Member(node_id=1, incarnation="a", process="", host="here", port=1)
 
 
 def put(broker: Broker, answers: list[Appended | Exception]) -> None:
@@ -201,6 +209,86 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
     assert positions.carried == ([] if when == "copying" else [{(0, at): 0}, {(0, at): at}])
     assert live.topic == before == await storage.topics.find("t")
     assert not live.partitions[0].paused
+
+
+async def test_what_a_broker_of_an_earlier_view_sends_behind_the_copy_is_refused(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and wakes: acknowledged, its records would go with the old stream."""
+    ownership = alone_in_view()
+    storage, stopped = await open_storage(VIEW, alone=False), await open_storage(VIEW, alone=False)
+    broker = over(storage, ownership)
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    (partition,) = live.partitions
+    assert isinstance(partition, NativePartition)
+    with redis.Redis.from_url(any_redis.url) as raw:
+        raw.set("headrace:{meta}:epoch", VIEW + 1)
+    ownership.adopt(View(VIEW + 1, (me(),)), inside=True)
+    storage.fence.number = VIEW + 1
+    answers: list[Appended | Exception] = []
+    replace = storage.topics.replace
+
+    async def replace_when_it_has_woken(*args: Any) -> None:
+        stopped.native.append(partition.place, Append(build([(None, b"late", 5, ())]), 1, 5), answers.append)
+        await stopped.ping()
+        await replace(*args)
+
+    monkeypatch.setattr(storage.topics, "replace", replace_when_it_has_woken)
+    await broker.topics.convert("t", "log", NoPositions())
+    assert {type(answer) for answer in answers} == {Fenced}
+
+
+class Reading(NoPositions):
+    """A group has come between the first look at the groups and the last."""
+
+    def __init__(self) -> None:
+        self._looks = iter(({}, {0: {0}}))
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return next(self._looks)
+
+
+async def test_groups_that_read_on_meanwhile_have_it_stay_as_it_is(open_storage: OpenStorage) -> None:
+    """Where they stand by now is in no list: they would stand at numbers that the other storage does not have."""
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    answers: list[Appended | Exception] = []
+    put(broker, answers)
+    with pytest.raises(InvalidConfig, match="groups have read on in topic 't' meanwhile"):
+        await broker.topics.convert("t", "native", Reading())
+    assert not live.config.native
+    assert not live.partitions[0].paused
+
+
+async def test_groups_whose_broker_has_just_gone_come_along(open_storage: OpenStorage) -> None:
+    """They are loaded one after the other, in the background."""
+    topic, first = TopicPartition("t", 0), over(await open_storage(VIEW, alone=False), alone_in_view())
+    await first.topics.create("t", 1, {})
+    commit = Commit(
+        token=object(), generation=-1, member_id="", instance_id=None, positions={topic: Position(offset=0)}
+    )
+    await first.groups.request("g", commit)
+    second = over(await open_storage(VIEW, alone=False), alone_in_view())
+    await second.topics.load()
+    live = second.topics.get("t")
+    assert await GroupPositions(second).wanted(live) == {0: {0}}
+
+
+async def test_a_batch_that_cannot_be_read_has_it_stay_as_it_is(open_storage: OpenStorage) -> None:
+    """Logs take what producers say is compressed as it is. The topic takes more afterwards."""
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    broken = bytearray(build([(None, b"x" * 100, 5, ())], codec=1))
+    broken[70:80] = bytes(10)
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+    broker.append("t", 0, broken, answers.put_nowait)
+    assert await answers.get() == Appended(0)
+    with pytest.raises(CorruptBatch, match="records from offset 0 on cannot be read"):
+        await broker.topics.convert("t", "native", NoPositions())
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    assert await answers.get() == Appended(1)
+    assert not live.config.native
 
 
 async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(

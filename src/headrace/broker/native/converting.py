@@ -18,9 +18,10 @@ from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
 from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
+from headrace.records.errors import BatchError
 from headrace.records.walk import records
 from headrace.topics.config import resolve
-from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError
+from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
 from headrace.topics.native import ADOPTED, STORAGE, adopted
 
@@ -94,7 +95,10 @@ class Conversion:
     async def _append(self, index: int, stored: StoredBatch) -> None:
         """Append the records of a batch that are still readable, and remember where they go."""
         first = self._partitions[index].log_start
-        kept = [record for record in records(stored.batch, stored.base_offset) if record.offset >= first]
+        try:
+            kept = [record for record in records(stored.batch, stored.base_offset) if record.offset >= first]
+        except BatchError as error:
+            raise CorruptBatch(f"records from offset {stored.base_offset} on cannot be read: {error}") from None
         if not kept:
             return
         header = peek(stored.batch)
@@ -164,13 +168,15 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
             for partition in live.partitions:
                 partition.paused = True
             await conversion.copy(last=True)
+            await _check_positions(live, wanted, move)
             # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
             if storage == "log":
                 await _check_view(table, before, view)
                 carried = True
                 await move.carry(live, conversion.moved)
             await _replace(table, target, before, view)
-        except TopicError as error:
+        except Exception as error:
+            # Of whatever kind: it would take nothing any more.
             for partition in live.partitions:
                 partition.paused = False
             for partition in converted.partitions:
@@ -193,6 +199,18 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         await table.storage.topics.drop_streams(before)
         _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
         return conversion.copied
+
+
+async def _check_positions(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+    """Raise InvalidConfig where groups have come or moved on while the records were copied.
+
+    Their positions are not among those that are carried over: they would stay numbers of the other storage.
+    """
+    for partition, offsets in (await move.wanted(live)).items():
+        if offsets - wanted.get(partition, set()):
+            raise InvalidConfig(
+                f"groups have read on in topic {live.topic.name!r} meanwhile: stop their consumers first"
+            )
 
 
 async def _check_view(table: "TopicTable", topic: Topic, view: int | None) -> None:

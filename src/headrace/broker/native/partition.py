@@ -411,9 +411,12 @@ class NativePartition:
         return await self.native.size(self.place)
 
     async def settle(self) -> None:
-        """Return when every append given before has its answer; where the log ends is known then."""
+        """Return when every append given before has its answer; where the log ends is known then.
+
+        What a broker of an earlier view still sends is refused from then on: it may have been stopped, and wake.
+        """
         await self.native.settle(self.place)
-        self.learn(await self.native.extent(self.place))
+        self.learn(await self.native.open(self.place))
 
     def expire_producers(self, before_ms: int) -> None:
         """Nothing: Redis keeps them, and `trim` forgets those that were silent for long."""

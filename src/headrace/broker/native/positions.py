@@ -21,11 +21,18 @@ class GroupPositions:
         self._stand: dict[str, dict[TopicPartition, Position]] = {}
 
     async def wanted(self, live: "LiveTopic") -> dict[int, set[int]]:
-        """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
+        """Offsets by partition at which groups stand.
+
+        Raises:
+            InvalidConfig: a group has members.
+            StorageUnavailable: not all groups are loaded: whose broker has just gone, say.
+        """
         name = live.topic.name
         if self._broker.instances.groups_of(live):
             raise InvalidConfig(f"topic {name!r} has groups of OCI instances: delete them first")
+        await self._load_all()
         offsets: dict[int, set[int]] = {}
+        self._stand.clear()
         for group in list(self._broker.groups.describe_all()):
             found = await self._broker.positions(
                 group.name, [TopicPartition(name, each.index) for each in live.partitions]
@@ -37,6 +44,14 @@ class GroupPositions:
             for partition, position in found.items():
                 offsets.setdefault(partition.partition, set()).add(position.offset)
         return offsets
+
+    async def _load_all(self) -> None:
+        groups = self._broker.groups
+        if groups.coordination.shared:
+            for name in await groups.storage.names():
+                refused = await groups.ready(name)
+                if refused is not None:
+                    raise StorageUnavailable(f"group {name!r} is not known here yet: {refused.name}")
 
     async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
         """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
