@@ -553,17 +553,17 @@ async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytes
     with servers(first, second):
         async with connected("redis://127.0.0.1") as connection:
             beside = Connection(connection.url, beside=connection)
-            connect, places = beside._target.connect, [second]
+            connect, places = target.Target.connect, [second]
 
-            async def connect_slowly(make: Callable[[], Link]) -> Link:
-                made = await connect(make)
+            async def connect_slowly(self: target.Target, make: Callable[[], Link]) -> Link:
+                made = await connect(self, make)
                 if places:
                     sentinels.primary = places.pop()
                     connection.renew()
                     await until(lambda: connection.made == 2)
                 return made
 
-            monkeypatch.setattr(beside._target, "connect", connect_slowly)
+            monkeypatch.setattr(target.Target, "connect", connect_slowly)
             beside.connect_soon()
             assert await port(beside) == second[1]
             assert not places
@@ -574,14 +574,14 @@ async def test_entries_are_waited_for_where_the_first_connection_fails(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watcher, told = StreamWatcher(connection.url, connection), asyncio.Event()
-    opens, failing = watcher._connection.open, [Unreachable("Redis does not answer")]
+    opens, failing = Connection.open, [Unreachable("Redis does not answer")]
 
-    async def open_later() -> None:
+    async def open_later(self: Connection) -> None:
         if failing:
             raise failing.pop()
-        await opens()
+        await opens(self)
 
-    monkeypatch.setattr(watcher._connection, "open", open_later)
+    monkeypatch.setattr(Connection, "open", open_later)
     try:
         watcher.watch("s", "0-0", lambda _: told.set())
         await connection.call("XADD", "s", "1-1", "f", "v")

@@ -109,6 +109,11 @@ class Connection:
         self.standing: Standing | None = None
         """What the server was when the connection was made, where it was asked."""
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port of the server that was connected to last."""
+        return self._target.place
+
     def give_up(self, reason: str) -> None:
         """Leave the server; another connection is made."""
         if self._link is not None:
@@ -163,7 +168,7 @@ class Connection:
         async with asyncio.timeout(_GREETING_S):
             if beside is not None:
                 await beside.ready()
-                self._target.next, way = beside._target.place, beside.made
+                self._target.next, way = beside.place, beside.made
             link = await self._target.connect(lambda: Link(self))
             looks = [_INFO] if self._looks else []
             told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
