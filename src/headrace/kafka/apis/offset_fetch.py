@@ -173,33 +173,68 @@ def _hide(response: OffsetFetchResponse, _: Exchange, grants: Grants) -> Iterato
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     if exchange.version >= 8:
-        merged = _merged(request.groups)
-        # Before any is read: see `Exchange.reserve`.
-        sizes = {asked.group_id: await _size(exchange, asked.group_id) for asked in merged if asked.topics is None}
-        fitting = await exchange.reserve_parts(sizes)
-        return OffsetFetchResponse(
-            groups=[
-                await _group(exchange, asked)
-                if asked.topics is not None or asked.group_id in fitting
-                else Group(group_id=asked.group_id, topics=[], error_code=Code.POLICY_VIOLATION)
-                for asked in merged
-            ]
-        )
-    refused = await exchange.broker.groups.ready(request.group_id)
+        return OffsetFetchResponse(groups=await _many(request, exchange))
+    group = request.group_id
+    if request.topics is None and await exchange.broker.groups.ready(group) is None:
+        await exchange.reserve(await _size(exchange, group))
+    topics, code = await _answer(exchange, request, _ONE)
+    return OffsetFetchResponse(topics=topics, error_code=code)
+
+
+async def _many(request: OffsetFetchRequest, exchange: Exchange) -> list[Group]:
+    merged = _merged(request.groups)
+    sizes: dict[str, int] = {}
+    for asked in merged:
+        # A group that is not loaded yet has no size.
+        if asked.topics is None and await exchange.broker.groups.ready(asked.group_id) is None:
+            sizes[asked.group_id] = await _size(exchange, asked.group_id)
+    # Before any is read: see `Exchange.reserve`.
+    fitting = await exchange.reserve_parts(sizes)
+    answers = []
+    topics: list[Any]
+    for asked in merged:
+        if asked.group_id in sizes and asked.group_id not in fitting:
+            topics, code = [], Code.POLICY_VIOLATION
+        else:
+            topics, code = await _answer(exchange, asked, _MANY)
+        answers.append(Group(group_id=asked.group_id, topics=topics, error_code=code))
+    return answers
+
+
+def _merged(
+    groups: Iterable[OffsetFetchRequest.OffsetFetchRequestGroup],
+) -> Collection[OffsetFetchRequest.OffsetFetchRequestGroup]:
+    """Each group once: as it is named last."""
+    return {group.group_id: group for group in groups}.values()
+
+
+async def _answer(exchange: Exchange, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
+    """What is answered about one group: its topics, and an error code.
+
+    Args:
+        exchange: the request's.
+        wanted: what is asked of the group; the whole request in versions with one group.
+        structures: the classes of a topic and of a partition in the answer.
+    """
+    broker = exchange.broker
+    refused = await broker.groups.ready(wanted.group_id)
     if refused is not None:
-        return OffsetFetchResponse(topics=[], error_code=code_of(refused))
-    if request.topics is None:
-        await exchange.reserve(await _size(exchange, request.group_id))
-    asked = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+        return [], code_of(refused)
+    view = broker.ownership.number
+    asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
-        found = await _positions(exchange, request.group_id, asked)
+        found = await _positions(exchange, wanted.group_id, asked)
     except StorageUnavailable:
-        return OffsetFetchResponse(topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
+        return [], Code.COORDINATOR_NOT_AVAILABLE
+    if broker.ownership.number != view:
+        # A group that was handed over meanwhile has no positions here; its members would begin somewhere else.
+        return [], Code.COORDINATOR_NOT_AVAILABLE
+    topic_of, partition_of = structures
     topics = [
-        OffsetFetchResponse.OffsetFetchResponseTopic(
+        topic_of(
             name=topic,
             partitions=[
-                OffsetFetchResponse.OffsetFetchResponsePartition(
+                partition_of(
                     partition_index=index,
                     committed_offset=position.offset,
                     committed_leader_epoch=position.leader_epoch,
@@ -210,40 +245,4 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
         )
         for topic, partitions in found
     ]
-    return OffsetFetchResponse(topics=topics)
-
-
-def _merged(
-    groups: Iterable[OffsetFetchRequest.OffsetFetchRequestGroup],
-) -> Collection[OffsetFetchRequest.OffsetFetchRequestGroup]:
-    """Each group once: as it is named last."""
-    return {group.group_id: group for group in groups}.values()
-
-
-async def _group(exchange: Exchange, wanted: OffsetFetchRequest.OffsetFetchRequestGroup) -> Group:
-    refused = await exchange.broker.groups.ready(wanted.group_id)
-    if refused is not None:
-        return Group(group_id=wanted.group_id, topics=[], error_code=code_of(refused))
-    asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
-    try:
-        found = await _positions(exchange, wanted.group_id, asked)
-    except StorageUnavailable:
-        return Group(group_id=wanted.group_id, topics=[], error_code=Code.COORDINATOR_NOT_AVAILABLE)
-    return Group(
-        group_id=wanted.group_id,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=position.offset,
-                        committed_leader_epoch=position.leader_epoch,
-                        metadata=position.metadata,
-                    )
-                    for index, position in partitions
-                ],
-            )
-            for topic, partitions in found
-        ],
-    )
+    return topics, Code.NONE
