@@ -63,7 +63,7 @@ async def test_what_cannot_be_created_leaves_nothing(table: TopicTable, storage:
 
 async def test_a_topic_created_again_has_another_id(table: TopicTable) -> None:
     gone: list[str] = []
-    table.deleted.append(gone.append)
+    table.left.append(gone.append)
     first = await table.create("t", 1, {})
     await table.delete("t")
     assert gone == ["t"]

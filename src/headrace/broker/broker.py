@@ -107,7 +107,7 @@ class Broker:
         self.groups = GroupTable(self.native, running or clock, settings.groups, self._partition, coordination)
         self.topics.added.append(self.native.topic_added)
         self.topics.adopted.append(self.native.topic_added)
-        self.topics.deleted.append(self.native.topic_deleted)
+        self.topics.left.append(self.native.topic_deleted)
         self.topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}

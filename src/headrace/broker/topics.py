@@ -100,9 +100,9 @@ class TopicTable:
         self.partitions = 0
         """How many there are here."""
         self.forget: list[Callable[[str], Awaitable[None]]] = []
-        """As `deleted`, where it takes long: no topic is created before it has ended."""
-        self.deleted: list[Callable[[str], None]] = []
-        """Called with the name of each topic that goes away, deleted or moved to another virtual cluster."""
+        """As `left`, where it takes long: no topic is created before it has ended."""
+        self.left: list[Callable[[str], None]] = []
+        """Called with the name of each topic that is here no longer, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
         """Called with each topic that is there from now on: loaded, created or moved here."""
         self.removed: list[Callable[[LiveTopic], None]] = []
@@ -171,7 +171,7 @@ class TopicTable:
         del self._by_name[live.topic.name]
         del self._by_id[live.topic.id]
         self.partitions -= len(live.partitions)
-        for listener in self.deleted:
+        for listener in self.left:
             listener(live.topic.name)
 
     async def forgotten(self, name: str) -> None:
