@@ -51,9 +51,11 @@ class Site:
         self.running = RunningClock(self.clock)
         self.table = GroupTable(self.groups, self.running, GroupSettings(), lambda _: None, coordination)
 
-    def go_by(self, number: int, *nodes: int) -> None:
+    def go_by(self, number: int, *nodes: int, missed: int | None = None) -> None:
+        """`missed`: the number of a view between, which this broker has not seen."""
+        before = missed or self.ownership.number or 0
         members = tuple(Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes)
-        self.ownership.adopt(View(number, members), inside=1 in nodes)
+        self.ownership.adopt(View(number, members, before), inside=1 in nodes)
 
     async def _has_topic(self, _: str) -> bool:
         self.looking.set()
@@ -106,6 +108,24 @@ async def test_a_group_that_is_taken_over_is_kept(site: Site) -> None:
     assert await site.table.ready("g") is None
     assert site.groups.mine == {"g"}
     assert site.table.exists("g")
+    held = site.table.runner("g")
+    site.go_by(2, 1)
+    site.table.adopt()
+    assert site.table.runner("g") is held
+
+
+async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew(site: Site) -> None:
+    """It came and went between two views that this broker went by, and what it stored was written over."""
+    place = TopicPartition("t", 0)
+    site.may_find.set()
+    assert await site.table.ready("g") is None
+    assert site.table.positions("g") == {place: Position(offset=5)}
+    await site.groups.save("g", [SavePositions({place: Position(offset=9)})])
+    site.go_by(3, 1, missed=2)
+    site.table.adopt()
+    assert await site.table.ready("g") is None
+    assert site.table.positions("g") == {place: Position(offset=9)}
+    assert site.groups.mine == {"g"}
 
 
 async def _member(site: Site) -> JoinResult:

@@ -44,10 +44,12 @@ async def test_of_two_proposals_one_is_taken_and_both_see_which(beside: RedisMem
     first = await beside.change(Proposal(0, 1, (member(1),)))
     again = await beside.change(Proposal(0, 1, (member(2),)))
     assert again == first == View(first.number, (member(1),))
+    assert (await beside.beat(member(1), 1, None))[0] == first
     both = await beside.change(Proposal(first.number, first.number + 1, joined(first.members, member(2))))
     late = await beside.change(Proposal(first.number, first.number + 1, without(first.members, [member(1)])))
-    assert late == both == View(both.number, (member(1), member(2)))
+    assert late == both == View(both.number, (member(1), member(2)), first.number)
     assert both.number > first.number
+    assert (await beside.beat(member(1), 2, first))[0] == both
 
 
 async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: RedisMembership, client: Any) -> None:

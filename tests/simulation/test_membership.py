@@ -1,10 +1,12 @@
 """Brokers that come, go, sleep and disagree over one Redis, from a seed, on a manual clock.
 
 Each broker has a monotonic clock of its own, and its heartbeats, proposals, loads and saves take their time on the way.
-Brokers are killed, stopped for a while (SIGSTOP), leave and join; neighbours hear of a death, or believe in one that
-was none; Redis is slow for everybody, or comes back with less than it had; its clock jumps. What must hold:
+Brokers are killed, stopped for a while (SIGSTOP), leave and join, some for a moment only; neighbours hear of a death,
+or believe in one that was none; Redis is slow for everybody, or comes back with less than it had; its clock jumps. What
+must hold:
 
 - no two brokers ever persist a group under one epoch, and nobody persists under an epoch that is over;
+- nobody persists a group without knowing what others have stored of it, but where Redis has lost who took it over;
 - when all has been quiet for a while every broker goes by one view, which has exactly those that are alive, and every
   group is held by exactly one of them;
 - in quiet times, and while only Redis is slow, the view does not change at all.
@@ -78,34 +80,57 @@ class Redis:
     changes: int = 0
     persisted: dict[tuple[str, int], str] = field(default_factory=dict)
     """(group, epoch) -> who has persisted under it, as nobody else may."""
+    stored: dict[str, int] = field(default_factory=dict)
+    """Group -> which write was the last one to it; 0: none."""
+    made_from: dict[int, int] = field(default_factory=dict)
+    """Write -> the one that whoever wrote it knew as the last."""
+    views: set[int] = field(default_factory=set)
+    """Numbers of the views there were, but for those that were lost."""
+    torn: set[str] = field(default_factory=set)
+    """Groups that two may hold until somebody loads them by a view that there is: whoever took it over was lost."""
 
     def change(self, proposal: Proposal) -> View | None:
         if (0 if self.view is None else self.view.number) == proposal.expected:
             self.epoch = max(self.epoch + 1, proposal.least, self.clock_ms + self.world.now_ms)
-            self.view = View(self.epoch, proposal.members)
+            self.view = View(self.epoch, proposal.members, proposal.expected)
+            self.views.add(self.epoch)
             present = {(each.node_id, each.incarnation) for each in proposal.members}
             self.counters = {place: number for place, number in self.counters.items() if place in present}
             self.changes += 1
         return self.view
 
-    def take(self, group: str, epoch: int) -> bool:
-        """load_group: shuts out whoever comes with an older epoch."""
+    def load(self, group: str, epoch: int) -> int | None:
+        """load_group: shuts out whoever comes with an older epoch. The last write to it; None: refused."""
+        if not self._take(group, epoch):
+            return None
+        (self.torn.discard if epoch in self.views else self.torn.add)(group)
+        return self.stored.get(group, 0)
+
+    def _take(self, group: str, epoch: int) -> bool:
         if self.fences.get(group, 0) > epoch:
             return False
         self.fences[group] = epoch
         return True
 
-    def save(self, group: str, epoch: int, who: str) -> bool:
-        """save_group."""
-        if not self.take(group, epoch):
-            return False
+    def save(self, group: str, epoch: int, who: str, known: int) -> int | None:
+        """save_group, by somebody who knows all up to one write: the number of this one; None: refused."""
+        if not self._take(group, epoch):
+            return None
         assert self.persisted.setdefault((group, epoch), who) == who, f"two wrote to {group} under {epoch}"
-        return True
+        last, write = self.stored.get(group, 0), len(self.made_from) + 1
+        self.made_from[write], self.stored[group] = known, write
+        # It may know more, where Redis has lost some.
+        while known != last and group not in self.torn:
+            assert known, f"{who} wrote to {group} without knowing what another one had stored"
+            known = self.made_from[known]
+        return write
 
-    def lose(self, view: View | None, fences: dict[str, int]) -> None:
+    def lose(self, view: View | None, fences: dict[str, int], stored: dict[str, int]) -> None:
         """A replica is promoted that has not got the last writes."""
-        self.view, self.fences = view, dict(fences)
+        self.torn |= {group for group, epoch in self.fences.items() if epoch > fences.get(group, 0)}
+        self.view, self.fences, self.stored = view, dict(fences), dict(stored)
         self.epoch = 0 if view is None else view.number
+        self.views = {number for number in self.views if number <= self.epoch}
 
 
 class Broker:
@@ -122,6 +147,11 @@ class Broker:
         self.lost = ""
         self.held: dict[str, int] = {}
         """Group -> the epoch that it is held under."""
+        self._known: dict[str, int] = {}
+        """Group that is held -> the last write to it."""
+        self._writing: set[str] = set()
+        self._view: View | None = None
+        """What it went by until it adopts the next one."""
         self._counter = 0
         self._beat()
 
@@ -184,11 +214,10 @@ class Broker:
             self._take(self.mind.changed(view))
 
     def _adopt(self, view: View) -> None:
-        mine = set()
-        if self.mind.is_member:
-            mine = {group for group in GROUPS if self._owns(group)}
-        for group in [group for group in self.held if group not in mine]:
-            del self.held[group]
+        mine = [group for group in GROUPS if self._owns(group)]
+        unbroken, self._view = view.follows(self._view), view
+        for group in [group for group in self.held if not unbroken or group not in mine]:
+            del self.held[group], self._known[group]
         for group in mine:
             if group in self.held:
                 self.held[group] = view.number
@@ -196,14 +225,16 @@ class Broker:
                 self._load(group, view.number)
 
     def _load(self, group: str, epoch: int) -> None:
-        def answered(taken: bool) -> None:
+        def answered(last: int | None) -> None:
             view = self.mind.view
-            if taken and view is not None and self._owns(group):
-                self.held[group] = view.number
-            elif not taken and self._owns(group) and view is not None:
+            if view is None or group in self.held or not self._owns(group):
+                return
+            if last is None:
                 self._do(50, lambda: self._load(group, view.number))
+            elif view.number == epoch:
+                self.held[group], self._known[group] = epoch, last
 
-        self._ask(lambda: self.redis.take(group, epoch), answered)
+        self._ask(lambda: self.redis.load(group, epoch), answered)
 
     def _owns(self, group: str) -> bool:
         view = self.mind.view
@@ -214,8 +245,18 @@ class Broker:
     def save(self, group: str) -> None:
         """A member commits, say."""
         epoch = self.held.get(group)
-        if epoch is not None and self.running and self.world.now_ms >= self.stopped_until_ms:
-            self._ask(lambda: self.redis.save(group, epoch, self.name), lambda _: None)
+        busy = group in self._writing or self.world.now_ms < self.stopped_until_ms
+        if epoch is None or busy or not self.running:
+            return
+        known = self._known[group]
+
+        def answered(write: int | None) -> None:
+            self._writing.discard(group)
+            if write is not None and self._known.get(group) == known:
+                self._known[group] = write
+
+        self._writing.add(group)
+        self._ask(lambda: self.redis.save(group, epoch, self.name, known), answered)
 
     def hear_of_an_end(self, member: Member) -> None:
         self._do(self.world.delay_ms(), lambda: self.mind.ended(member))
@@ -267,6 +308,7 @@ class Simulation:
             self.stop,
             self.start,
             self.leave,
+            self.visit,
             self.slow,
             self.jump,
             self.fail_over,
@@ -308,6 +350,14 @@ class Simulation:
         if len(self.alive()) > 1:
             self.random.choice(self.alive()).leave()
 
+    def visit(self) -> None:
+        """Who looks seldom may see neither that it comes nor that it goes."""
+        free = set(range(1, 7)) - {broker.mind.me.node_id for broker in self.alive()}
+        if free:
+            self.join(self.random.choice(sorted(free)))
+            guest = self.brokers[-1]
+            self.world.later(self.random.choice([150, 300, 600]), guest.leave)
+
     def slow(self) -> None:
         until_ms = self.world.now_ms + self.random.choice([300, 2_000, 5_000, 30_000])
         self.world.slow_until_ms = max(self.world.slow_until_ms, until_ms)
@@ -317,9 +367,9 @@ class Simulation:
         self.redis.clock_ms += self.random.choice([60_000, 3_600_000])
 
     def fail_over(self) -> None:
-        view, fences = self.redis.view, dict(self.redis.fences)
+        view, fences, stored = self.redis.view, dict(self.redis.fences), dict(self.redis.stored)
         if view is not None:
-            self.world.later(self.random.choice([5, 100, 600]), lambda: self.redis.lose(view, fences))
+            self.world.later(self.random.choice([5, 100, 600]), lambda: self.redis.lose(view, fences, stored))
 
     def twin(self) -> None:
         """A second process with the id of one that is there."""

@@ -30,6 +30,11 @@ class Coordination:
         """The number of the view; None: this server is alone."""
         return self._ownership.number
 
+    @property
+    def unbroken(self) -> bool:
+        """Whether there was no view between this one and the one that this server went by before it."""
+        return self._ownership.unbroken
+
     def owns(self, group: str) -> bool:
         """Whether this server coordinates a group."""
         return self._ownership.owns(self._ownership.group_key(self._cluster, group))

@@ -306,10 +306,13 @@ class GroupTable:
         return doubted
 
     def adopt(self) -> None:
-        """Go by another view from now on: give up the groups that are others' now, take over those that are ours."""
-        number = self.coordination.number
+        """Go by another view from now on: give up the groups that are others' now, take over those that are ours.
+
+        Where this server has missed a view, others may have had any of them: what they stored is loaded.
+        """
+        number, unbroken = self.coordination.number, self.coordination.unbroken
         for name, runner in tuple(self._runners.items()):
-            if self.coordination.owns(name):
+            if unbroken and self.coordination.owns(name):
                 runner.view = number
             else:
                 del self._runners[name]

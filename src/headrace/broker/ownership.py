@@ -17,6 +17,8 @@ class Ownership:
         self._alive = frozenset([node_id])
         self.inside = True
         """Whether the view has this very server."""
+        self.unbroken = True
+        """Whether there was no view between this one and the one that this server went by before it."""
         self.told = 0
         """The number of the last view that any broker has told of, as far as this one has heard."""
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -45,6 +47,7 @@ class Ownership:
 
     def adopt(self, view: View, *, inside: bool) -> None:
         """Go by a view from now on; `inside`: whether this very server is in it."""
+        self.unbroken = view.follows(self.view)
         self.view = view
         self.inside = inside
         self._alive = frozenset(each.node_id for each in view.members)

@@ -23,9 +23,9 @@ def encode_members(members: tuple[Member, ...]) -> bytes:
     return msgspec.json.encode(members, order="sorted")
 
 
-def view(number: bytes | str, members: bytes | str) -> View:
+def view(number: bytes | str, members: bytes | str, before: bytes | str) -> View:
     """A stored view."""
-    return View(int(number), _members.decode(members))
+    return View(int(number), _members.decode(members), int(before))
 
 
 def heartbeat_field(member: Member) -> str:

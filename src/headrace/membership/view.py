@@ -37,6 +37,12 @@ class View(msgspec.Struct, frozen=True):
     number: int
     members: tuple[Member, ...] = ()
     """By `node_id`, rising."""
+    before: int = 0
+    """The number of the view that it took the place of; 0: there was none."""
+
+    def follows(self, known: "View | None") -> bool:
+        """Whether nobody can have owned anything by a view between this one and one that is known."""
+        return known is not None and self.before == known.number
 
     def member(self, node_id: int) -> Member | None:
         """The broker with this id; None: there is none."""

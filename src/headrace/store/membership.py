@@ -50,10 +50,10 @@ class RedisMembership:
             counter,
             0 if known is None else known.number,
         ]
-        number, members, last, counters = await self._run("view_beat", keys, arguments)
+        number, members, before, last, counters = await self._run("view_beat", keys, arguments)
         view: View | None = None
         if number:
-            view = membership.view(number, members) if members else known
+            view = membership.view(number, members, before) if members else known
         return view, membership.heartbeats(counters), last.decode()
 
     async def change(self, proposal: Proposal) -> View:
@@ -66,8 +66,7 @@ class RedisMembership:
             membership.encode_members(proposal.members),
             *fields,
         ]
-        number, members = await self._run("view_change", keys, arguments)
-        return membership.view(number, members)
+        return membership.view(*await self._run("view_change", keys, arguments))
 
     def enter(self, number: int) -> None:
         """Write under the number of this view from now on."""

@@ -3,14 +3,14 @@
 -- KEYS: view, heartbeats, epoch, changes
 -- ARGV: number of the view that is expected ('0': none), the least number of the new one, its members, then each
 --       member's field in the heartbeats
--- Answer: {number of the view that is there now, its members}, both texts.
+-- Answer: {number of the view that is there now, its members, number of the view before it}, all texts.
 --
 -- A number is never used twice, even if Redis comes back with less than it had: it is also the milliseconds since 2026.
 -- It is the fencing epoch of all that its members write.
 -- allow-oom: a Redis that is full must not keep a broker from taking over, since it is what trims.
-local view = redis.call('HMGET', KEYS[1], 'number', 'members')
+local view = redis.call('HMGET', KEYS[1], 'number', 'members', 'before')
 if (view[1] or '0') ~= ARGV[1] then
-  return {view[1] or '0', view[2] or '[]'}
+  return {view[1] or '0', view[2] or '[]', view[3] or '0'}
 end
 local now = redis.call('TIME')
 local elapsed = (tonumber(now[1]) - 1767225600) * 1000 + math.floor(tonumber(now[2]) / 1000)
@@ -20,7 +20,7 @@ if elapsed > 4000000000000 then
 end
 local epoch = tonumber(redis.call('GET', KEYS[3]) or '0')
 local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]), elapsed))
-redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3])
+redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', ARGV[1])
 redis.call('SET', KEYS[3], number)
 local present = {}
 for place = 4, #ARGV do
@@ -32,4 +32,4 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'k', 'view', 'n', number)
-return {number, ARGV[3]}
+return {number, ARGV[3], ARGV[1]}
