@@ -43,17 +43,20 @@ def _no(name: str, no: No, _: Exchange) -> Group:
 )
 async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe groups with their members."""
-    groups = exchange.broker.groups
+    groups, ownership = exchange.broker.groups, exchange.broker.ownership
+    view = ownership.number
     # Each group once, however often it is named.
     named = dict.fromkeys(request.groups)
     errors = {name: await groups.ready(name) async for name in exchange.pace().each(named)}
     fitting = await exchange.reserve_parts({name: groups.size(name) for name in named})
-    described = [
-        _described(name, groups.describe(name), errors[name])
-        if name in fitting
-        else _refused(name, Code.POLICY_VIOLATION)
-        async for name in exchange.pace().each(named)
-    ]
+    described = []
+    async for name in exchange.pace().each(named):
+        found, error = groups.describe(name), errors[name]
+        if error is None and found is None and ownership.number != view:
+            # It may have been handed over meanwhile.
+            error = GroupError.COORDINATOR_NOT_AVAILABLE
+        fits = name in fitting
+        described.append(_described(name, found, error) if fits else _refused(name, Code.POLICY_VIOLATION))
     if request.include_authorized_operations:
         async for group in exchange.pace().each(described):
             if not group.error_code:
