@@ -10,7 +10,7 @@ ELSEWHERE = ["0.0.0.0", "::", "10.0.0.1", "192.168.1.1", "fe80::1%eth0", "broker
 
 def exposed(host: str, *, encrypted: bool, login: bool) -> Exposed:
     return Exposed(
-        where=f"--kafka {host}", host=host, encrypted=encrypted, login=login, why="all get in", remedy="use a door"
+        where=f"--kafka {host}", host=host, encrypted=encrypted, login=login, why="all get in", remedy="use TLS"
     )
 
 
@@ -24,13 +24,13 @@ def test_on_loopback_everything_will_do(host: str) -> None:
 @pytest.mark.parametrize(("encrypted", "login"), [(False, False), (True, False), (False, True)])
 def test_anywhere_else_it_takes_encryption_and_a_login(host: str, encrypted: bool, login: bool) -> None:
     assert not is_loopback(host)
-    open_door = exposed(host, encrypted=encrypted, login=login)
+    open_to_all = exposed(host, encrypted=encrypted, login=login)
     fine = exposed(host, encrypted=True, login=True)
     why = "what it sends and takes is not encrypted" if login else "all get in"
-    told = refusal([exposed("127.0.0.1", encrypted=False, login=False), fine, open_door], insecure=False)
+    told = refusal([exposed("127.0.0.1", encrypted=False, login=False), fine, open_to_all], insecure=False)
     assert told == (
-        f"--kafka {host} is open to other machines, and {why}: listen on 127.0.0.1, or use a door, "
+        f"--kafka {host} is open to other machines, and {why}: listen on 127.0.0.1, or use TLS, "
         "or say that this is meant with --set headrace.insecure=true"
     )
-    assert refusal([open_door], insecure=True) is None
+    assert refusal([open_to_all], insecure=True) is None
     assert refusal([fine, fine], insecure=False) is None
