@@ -4,6 +4,7 @@ from structlog.testing import capture_logs
 
 from headrace.broker.audit import MOST_LINES, WINDOW_MS, Audit
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 
 
 def test_beyond_ten_a_minute_of_an_address_and_reason_they_are_counted() -> None:
@@ -21,6 +22,23 @@ def test_beyond_ten_a_minute_of_an_address_and_reason_they_are_counted() -> None
         assert (lines[-1]["count"], lines[-1]["client"]) == (1_000 - MOST_LINES, "10.0.0.1")
         audit.refused("User:a", "10.0.0.1", "Write Topic", "User:a may not Write Topic t")
         assert len(lines) == MOST_LINES + 4
+
+
+def test_batches_of_a_client_that_goes_on_are_counted() -> None:
+    clock = ManualClock()
+    audit = Audit(clock)
+    with capture_logs() as lines:
+        for number in range(100):
+            error = OutOfOrderSequence(f"expected 3, found {number + 4}")
+            audit.batch_refused("User:a", "10.0.0.1", "orders", number % 7, error)
+        audit.batch_refused("User:a", "10.0.0.1", "orders", 0, InvalidProducerEpoch("epoch 1 is over"))
+        audit.batch_refused("User:a", "10.0.0.1", "bills", 0, OutOfOrderSequence("expected 3, found 4"))
+        assert len(lines) == MOST_LINES + 2
+        clock.advance(WINDOW_MS)
+    assert (lines[0]["reason"], lines[0]["topic"], lines[9]["partition"]) == ("expected 3, found 4", "orders", 2)
+    [counted] = lines[MOST_LINES + 2 :]
+    assert counted["event"] == "batch refused, more of the same"
+    assert (counted["reason"], counted["count"]) == ("OutOfOrderSequence in orders", 100 - MOST_LINES)
 
 
 def test_what_strangers_choose_is_cut_and_their_number_bounded() -> None:

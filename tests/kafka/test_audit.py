@@ -4,7 +4,9 @@ from typing import Any
 
 from structlog.testing import capture_logs
 from tests.harness.guarded import ROOT, guarded
+from tests.harness.wire import Wire, batch
 
+from headrace.broker.audit import MOST_LINES
 from headrace.kafka.codec.messages import (
     AlterClientQuotasRequest,
     CreateAclsRequest,
@@ -16,6 +18,8 @@ from headrace.kafka.codec.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
 )
+from headrace.kafka.errors import Code
+from headrace.testing import InProcessServer
 
 TOPIC, OPERATION_READ, ALLOW, ANY = 2, 3, 3, 1
 
@@ -126,3 +130,15 @@ def test_logins_and_changes_are_told_with_who_and_where_and_which_request() -> N
         ("DeleteTopics", "topic orders deleted"),
     ]
     assert all(isinstance(line["request"], int) for line in told[1:])
+
+
+def test_of_a_client_that_sends_refused_batches_on_and_on_few_are_told() -> None:
+    with InProcessServer() as server, Wire(server.kafka) as wire, capture_logs() as lines:
+        wire.create("orders")
+        producer = wire.producer_id()
+        wire.produce("orders", batch(b"0", producer_id=producer, producer_epoch=0, base_sequence=0))
+        for sequence in range(3, 33):
+            late = batch(b"x", producer_id=producer, producer_epoch=0, base_sequence=sequence)
+            assert wire.produce("orders", late).error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    told = [(line["topic"], line["partition"]) for line in lines if line["event"] == "batch refused"]
+    assert told == [("orders", 0)] * MOST_LINES

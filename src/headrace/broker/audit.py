@@ -1,4 +1,4 @@
-"""What the log says of who came in, who was refused, and what was changed: a line for each, few for many of a kind.
+"""What the log says of who came in, who or what was refused, and what was changed: a line each, few for many of a kind.
 
 Every line has `principal`, `client` (the address), `reason` and, of a request, its id. Beyond `MOST_LINES` of one
 event, address and kind within `WINDOW_MS` they are counted, and told in one line. Of changes only the same one again is
@@ -20,7 +20,7 @@ _MANY = "many"
 _MOST_TOLD = 300
 """Characters of what a client sent."""
 REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
-HANDSHAKE_FAILED = "handshake failed"
+HANDSHAKE_FAILED, BATCH_REFUSED = "handshake failed", "batch refused"
 """Events."""
 _log = structlog.get_logger("headrace.audit")
 
@@ -73,6 +73,16 @@ class Audit:
             reason,
             {"listener": listener},
         )
+
+    def batch_refused(self, principal: str, host: str, topic: str, partition: int, error: Exception) -> None:
+        """Something is wrong with a batch; there are clients that send such ones as fast as they can.
+
+        What is wrong of one kind with those for one topic is counted together.
+        """
+        topic = topic[:_MOST_TOLD]
+        kind = f"{type(error).__name__} in {topic}"
+        where = {"topic": topic, "partition": partition}
+        self._tell(_log.warning, BATCH_REFUSED, principal, host, kind, str(error), where)
 
     def changed(self, principal: str, host: str, operation: str, what: str, **more: object) -> None:
         """Somebody has changed something that others depend on: topics, rules, users and the like."""

@@ -18,8 +18,6 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-import structlog
-
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
@@ -56,7 +54,6 @@ _TOLD_ELSEWHERE = (
     NotEnoughReplicasAfterAppend,
 )
 """What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
-_log = structlog.get_logger("headrace.kafka")
 PRODUCE = ProduceRequest.API_KEY
 Answer = ProduceResponse.PartitionProduceResponse
 _NOTHING = memoryview(b"")
@@ -214,9 +211,8 @@ SHORTCUTS[PRODUCE] = Shortcut(_shortcut, needs=(topics(Operation.WRITE, lambda o
 
 def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:
     if not isinstance(error, _TOLD_ELSEWHERE):
-        client = exchange.outlet.client_host
-        reason = str(error)[:_MOST_TOLD]
-        _log.warning("batch refused", topic=topic[:_MOST_TOLD], partition=partition, client=client, reason=reason)
+        audit, client = exchange.broker.access.audit, exchange.outlet.client_host
+        audit.batch_refused(str(exchange.principal), client, topic, partition, error)
 
 
 def refuse(answer: Answer, error: Exception) -> None:
