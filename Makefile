@@ -129,6 +129,7 @@ test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and si
 $(SPARK43)/pyspark:
 	@echo "Installing PySpark 4.3 (450 MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SPARK43) pyspark==4.3.0
+	@$(BIN)/python -m tests.harness.compiled_zip $(SPARK43)/pyspark/python/lib/*.zip
 
 test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storage at each of its steps; about ten minutes
 	$(PYTEST) --crash-rounds $(ROUNDS) tests/spark/test_archive_crashes.py $(ARGS)
@@ -214,4 +215,5 @@ $(VENV)/.dev: $(BIN)/python $(SOURCES)
 	@echo "Installing Headrace and what the tests need (a minute or two, longer when pip's cache is cold)"
 	@$(PIP) --no-compile --editable '.[dev]'
 	@$(BIN)/python -m compileall -qq -j 0 -x '/($(SELDOM))/' $(VENV)/lib || true
+	@$(BIN)/python -m tests.harness.compiled_zip $(VENV)/lib/python*/site-packages/pyspark/python/lib/*.zip
 	@touch $(VENV)/.demo $@
