@@ -14,6 +14,9 @@ from headrace.settings import Address
 
 _PATIENCE_S = 60.0
 _LOOK_S = 0.02
+_CALM_MS = 30_000
+"""So long a silence is a death, once they are formed: on a busy machine two seconds are none, and with whoever is
+replaced goes what its replica has not got. Before that they say the sooner what they know, the sooner they miss."""
 
 
 class NotFormed(Exception):
@@ -44,6 +47,8 @@ def form(nodes: Sequence[Address], primaries: int) -> None:
     for node in nodes[primaries:]:
         _wait_for(partial(_synced, node), f"{node} to have all")
     _wait_for(lambda: _agree(nodes), "the nodes to agree")
+    for node in nodes:
+        _ask(node, "CONFIG", "SET", "cluster-node-timeout", _CALM_MS)
 
 
 def _ask(node: Address, *command: str | int) -> Any:
