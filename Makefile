@@ -18,11 +18,23 @@ PYTEST = $(BIN)/python -m pytest --randomly-seed=$(SEED)
 PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and not go and not index and not pipelines and not spark_cluster and not redis_cluster and not demo_cluster and not network and not security
 # A third of what three processes on two cores take is waiting: four keep both busy.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 3 ? 8 : cores * 2 )))
-# What measures how long others wait comes after, with the machine to itself. Status 5: none was chosen by ARGS.
+# What measures how long others wait comes after, with the machine to itself. PARTS=together, PARTS=alone: one of the two.
+PARTS ?= together alone
+# Status 5: none was chosen by ARGS.
 define run_tests
-$(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5
-$(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(or $(ARGS),tests/hostile) || test $$? = 5
+$(if $(filter together,$(PARTS)),$(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5)
+$(if $(filter alone,$(PARTS)),$(1) $(PYTEST) $(2) -m "$(PYTHON_ONLY) and alone" $(or $(ARGS),tests/hostile) || test $$? = 5)
 endef
+# Installs what Debian has, when one of the programs is missing: $(call debian,PROGRAMS,PACKAGES).
+debian = for program in $(1); do command -v $$program >/dev/null && continue; \
+  echo "Installing $(2) with apt-get"; \
+  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
+  $$root apt-get update -o Acquire::Retries=5 --quiet --quiet && \
+  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends $(2); \
+  exit $$?; done
+FOR_APT := $(call debian,kcat redis-server promtool faketime zsh fish chromium,kcat redis-server prometheus faketime zsh fish chromium)
+FOR_CONTAINER := $(call debian,buildah mmdebstrap,buildah mmdebstrap)
+FOR_NETWORK := $(call debian,ip,iproute2)
 # Tests start hundreds of processes, which need not all compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 # Runs the tests with Headrace from a wheel in build/KIND instead of the checkout: $(call installed,KIND) before pytest.
@@ -41,7 +53,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-security test-go test-index test-wheel test-pure \
-  test-spark43 test-pipelines test-spark-cluster test-redis-cluster test-demo-cluster test-network test-long test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container bench docs clean
+  test-spark43 test-pipelines test-spark-cluster test-redis-cluster test-demo-cluster test-network test-long test-hostile test-crash test-archive test-crash-spark test-cluster sanitize lint format wheel container container-base debian bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,12 +67,13 @@ test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks 
 	$(call run_tests)
 
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh, fish and chromium; installs them when missing
-	@command -v kcat >/dev/null && command -v redis-server >/dev/null && command -v promtool >/dev/null && command -v faketime >/dev/null && command -v zsh >/dev/null && command -v fish >/dev/null && command -v chromium >/dev/null || { \
-	  echo "Installing kcat, redis-server, prometheus, faketime, zsh, fish and chromium with apt-get"; \
-	  if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
-	  $$root apt-get update -o Acquire::Retries=5 --quiet --quiet && \
-	  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends kcat redis-server prometheus faketime zsh fish chromium; }
+	@$(FOR_APT)
 	$(PYTEST) -n $(WORKERS) -m apt $(ARGS)
+
+debian: ## Install what Debian has of what tests, `network` and `container` need, when it is missing
+	@$(FOR_APT)
+	@$(FOR_CONTAINER)
+	@$(FOR_NETWORK)
 
 test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.js 20 with npm, which fetches it
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
@@ -93,7 +106,7 @@ test-index: $(VENV)/.dev ## Install the built wheel into an empty environment an
 	$(PYTEST) tests/packaging -m index $(ARGS)
 
 test-wheel: $(VENV)/.dev ## The tests of `make test` with the wheel that users install; its C must build without a warning
-	$(BIN)/python -m tests.harness.wheels required build/required
+	$(if $(filter together,$(PARTS)),$(BIN)/python -m tests.harness.wheels required build/required)
 	$(call run_tests,$(call installed,required),--extensions required)
 
 test-pure: $(VENV)/.dev ## The tests of `make test` with Python in place of the C extensions
@@ -150,12 +163,13 @@ test-demo-cluster: $(VENV)/.dev $(CLASSES) ## Run the demo on three brokers over
 	$(short_java) $(PYTEST) -m demo_cluster tests/demo $(ARGS)
 
 test-network: $(VENV)/.dev ## Cut brokers and a Redis Cluster apart, each on a host of its own: needs root, which makes network namespaces
-	@command -v ip >/dev/null || { echo "Installing iproute2 with apt-get"; apt-get update -o Acquire::Retries=5 --quiet --quiet && \
-	  env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends iproute2; }
+	@$(FOR_NETWORK)
 	$(PYTEST) -m network tests/cluster/test_network.py $(ARGS)
 
+# Only files with the mark in them are collected: all of them take each worker as long as the shortest of these tests.
+LONG = $(patsubst %/conftest.py,%,$(shell grep -rlF mark.long tests --include=*.py))
 test-long: $(VENV)/.dev $(CLASSES) ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
-	$(short_java) $(PYTEST) -n $(WORKERS) -m long tests $(ARGS)
+	$(short_java) $(PYTEST) -n $(WORKERS) -m long $(LONG) $(ARGS)
 
 FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
@@ -176,11 +190,12 @@ wheel: $(VENV)/.dev ## Build the wheel for others' machines into dist
 	VENV=$(VENV) .ci/wheel
 
 container: $(VENV)/.dev ## Build the container image (ARGS=spark: the one for archives) and try it; needs root, installs buildah and mmdebstrap when missing
-	@command -v buildah >/dev/null && command -v mmdebstrap >/dev/null || { \
-	  echo "Installing buildah and mmdebstrap with apt-get"; \
-	  apt-get update -o Acquire::Retries=5 --quiet --quiet && \
-	  env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends buildah mmdebstrap; }
+	@$(FOR_CONTAINER)
 	PYTHON=$(BIN)/python .ci/container $(ARGS)
+
+container-base: ## Make what the container image begins with
+	@$(FOR_CONTAINER)
+	.ci/container base
 
 bench: $(VENV)/.dev ## Measure throughput, latency and CPU
 	$(BIN)/python -m bench $(ARGS)
@@ -202,6 +217,8 @@ $(BIN)/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { \
 	  rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments (on Debian: apt-get install python3-venv)."; exit 1; }
+# That of Python 3.11 looks through the index for half a minute longer.
+	@$(PIP) --upgrade pip
 
 $(VENV)/.demo: $(BIN)/python $(SOURCES)
 	@echo "Installing Headrace and what the demo needs (about a minute, longer when pip's cache is cold)"
