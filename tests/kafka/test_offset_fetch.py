@@ -92,6 +92,15 @@ async def test_a_group_that_is_handed_over_meanwhile_is_not_one_without_position
     assert (answer.error_code, answer.topics) == (Code.COORDINATOR_NOT_AVAILABLE, [])
 
 
+async def test_the_first_version_is_told_for_each_partition() -> None:
+    """It has no field for an error of the whole group: an answer without topics says that nothing is committed."""
+    site = Site(1)
+    site.handed_over = True
+    [topic] = (await site.fetch()).topics
+    [partition] = topic.partitions
+    assert (partition.error_code, partition.committed_offset) == (Code.COORDINATOR_NOT_AVAILABLE, -1)
+
+
 async def test_memory_is_reserved_for_a_group_that_has_just_been_taken_over(site: Site) -> None:
     await site.fetch(everything=True)
     assert site.reserved[0] > 1_000

@@ -9,7 +9,8 @@ Behavior
 - In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
 
 Version notes
-- 2: null topics. 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
+- 2: null topics, and an error for the whole group, told for each partition before.
+- 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
 - 8: many groups at once (KIP-709).
 """
 
@@ -104,6 +105,14 @@ _ONE = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetF
 _MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
 
 
+def _no_group(request: OffsetFetchRequest, exchange: Exchange, code: Code) -> OffsetFetchResponse:
+    """What a request for one group is refused with."""
+    if exchange.version >= 2:
+        return OffsetFetchResponse(topics=[], error_code=code)
+    asked = request.topics or ()
+    return OffsetFetchResponse(topics=[_no_topic(_ONE, topic.name, topic.partition_indexes, code) for topic in asked])
+
+
 def _without(asked: Any, structures: Any, refused: Refused) -> Any:
     """Take refused topics out of what is asked of a group; their answers."""
     if asked.topics is None:
@@ -124,12 +133,8 @@ def _take_out(request: OffsetFetchRequest, exchange: Exchange, refused: Refused)
         return (yield from _take_out_of_many(request, refused))
     yield
     no = refused.get((ResourceType.GROUP, request.group_id))
-    if no is not None and exchange.version >= 2:
-        return Rest(OffsetFetchResponse(topics=[], error_code=no.code))
     if no is not None:
-        asked = request.topics or ()
-        answers = [_no_topic(_ONE, topic.name, topic.partition_indexes, no.code) for topic in asked]
-        return Rest(OffsetFetchResponse(topics=answers))
+        return Rest(_no_group(request, exchange, no.code))
     answers = _without(request, _ONE, refused)
     return Rest(add=lambda response: response.topics.extend(answers))
 
@@ -178,7 +183,7 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
     if request.topics is None and await exchange.broker.groups.ready(group) is None:
         await exchange.reserve(await _size(exchange, group))
     topics, code = await _answer(exchange, request, _ONE)
-    return OffsetFetchResponse(topics=topics, error_code=code)
+    return _no_group(request, exchange, code) if code else OffsetFetchResponse(topics=topics)
 
 
 async def _many(request: OffsetFetchRequest, exchange: Exchange) -> list[Group]:
