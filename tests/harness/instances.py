@@ -28,7 +28,7 @@ from headrace.groups.balanced.events import (
 from headrace.groups.balanced.model import GroupCursor, Reservation, StartKind
 from headrace.groups.effects import SetTimer
 from headrace.groups.events import Event
-from headrace.groups.group import ConsumerGroup
+from headrace.groups.group import Group
 from headrace.groups.model import StoredStart, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -88,9 +88,9 @@ class InstanceContext(GroupContext):
         super().__init__(settings, name)
         self.logs: dict[str, list[Log]] = {TOPIC: [Log() for _ in range(partitions)]}
         self.retention_ms = RETENTION_MS
-        self._take_up(ConsumerGroup(name, self.settings))
+        self._take_up(Group(name, self.settings))
 
-    def _take_up(self, whole: ConsumerGroup) -> None:
+    def _take_up(self, whole: Group) -> None:
         self.whole = whole
         self.group = whole.classic
 
@@ -259,7 +259,7 @@ class InstanceContext(GroupContext):
         """Hand the group an event, carry out its effects, and check what must always hold."""
         if self.group.state is GroupState.DEAD:
             # The server has forgotten it, and makes a new one under its name.
-            self._take_up(ConsumerGroup(self.whole.name, self.settings))
+            self._take_up(Group(self.whole.name, self.settings))
         self.carry_out(self.whole.handle(event, self.now))
 
     def restart(self) -> None:
@@ -268,7 +268,7 @@ class InstanceContext(GroupContext):
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        whole, effects = ConsumerGroup.restore(self.stored, self.settings, self.now)
+        whole, effects = Group.restore(self.stored, self.settings, self.now)
         assert all(isinstance(effect, SetTimer) for effect in effects)
         self._take_up(whole)
         self.carry_out(effects)

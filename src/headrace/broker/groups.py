@@ -24,7 +24,7 @@ from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Join, Request, TimerFired
-from headrace.groups.group import ConsumerGroup
+from headrace.groups.group import Group
 from headrace.groups.model import (
     DropGroup,
     GroupChange,
@@ -68,7 +68,7 @@ class Runner:
         self._rewrite = False
         self._closed = False
         self._why_closed = GroupError.COORDINATOR_NOT_AVAILABLE
-        self.machine, effects = ConsumerGroup.restore(stored, table.settings, table.now())
+        self.machine, effects = Group.restore(stored, table.settings, table.now())
         self._teller = GroupTeller(stored.name, self.machine)
         self._carry_out(effects)
 
@@ -174,7 +174,7 @@ class Runner:
         # The write may have happened all the same: the next one says everything anew.
         self._rewrite = True
         self._writing = None
-        self.machine, effects = ConsumerGroup.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
         self._teller = GroupTeller(self.name, self.machine)
         self._carry_out(effects)
 

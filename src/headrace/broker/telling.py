@@ -6,7 +6,7 @@ from typing import Any, Final
 import structlog
 
 from headrace.groups.events import DropTopic, Event, Join, Leave, TimerFired
-from headrace.groups.group import ConsumerGroup
+from headrace.groups.group import Group
 from headrace.groups.timers import TimerKind
 
 _MOST_TOLD = 255
@@ -30,14 +30,14 @@ def tells_requests(log: Any) -> bool:
 class GroupTeller:
     """Looks at a group after each event: two numbers where nothing has changed, else who came and who went."""
 
-    def __init__(self, name: str, machine: ConsumerGroup) -> None:
+    def __init__(self, name: str, machine: Group) -> None:
         """From what is there now on."""
         self._name = name
         machine.classic.take_moved()
         self._instances = machine.instances()
         self._seen = machine.size, machine.generations
 
-    def look(self, machine: ConsumerGroup, event: Event) -> None:
+    def look(self, machine: Group, event: Event) -> None:
         """Tell what an event has changed. Kafka's own reasons (KIP-800) are the members' words."""
         seen = machine.size, machine.generations
         if seen == self._seen:
@@ -55,7 +55,7 @@ class GroupTeller:
             what, reason = _ending(event, member)
             self._tell(what, machine, member, client, host, reason)
 
-    def _tell(self, what: str, machine: ConsumerGroup, member: str, client: str, host: str, reason: str | None) -> None:
+    def _tell(self, what: str, machine: Group, member: str, client: str, host: str, reason: str | None) -> None:
         more = {} if reason is None else {"reason": reason[:_MOST_TOLD]}
         _log.info(
             what,

@@ -56,7 +56,7 @@ class Sections(dict[str, BalancedGroup]):
         return any(section.has_instances for section in self.values())
 
 
-class ConsumerGroup:
+class Group:
     """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist.
 
     A pure state machine: `handle(event, now)` returns effects in the order in which they must happen.
@@ -71,7 +71,7 @@ class ConsumerGroup:
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
 
     @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[ConsumerGroup, list[Effect]]":
+    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
         """The group as it was stored, and the timers it needs (no effect of another kind)."""
         group = cls(stored.name, settings, stored.positions)
         turn = Turn(now, group._deadlines)
