@@ -221,8 +221,8 @@ $(BIN)/python:
 	@$(PIP) --upgrade pip
 
 $(VENV)/.demo: $(BIN)/python $(SOURCES)
-	@echo "Installing Headrace and what the demo needs (about a minute, longer when pip's cache is cold)"
-	@$(PIP) --editable '.[demo]'
+	@echo "Installing Headrace and what the demo and the tutorial need (about a minute, longer when pip's cache is cold)"
+	@$(PIP) --editable '.[demo,pipelines]'
 	@touch $@
 
 # All at once, as `dev` holds `demo`: pip looks through everything that is installed. Compiled after that, by all cores,

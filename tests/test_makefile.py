@@ -1,6 +1,7 @@
 """What the Makefile gives to the programs that it starts."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -22,3 +23,13 @@ def test_a_jvm_is_given_the_classes_that_were_kept_and_no_empty_file(
     ended = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=60, check=True)
     assert "-XX:+UseSerialGC" in ended.stdout
     assert ("-XX:SharedArchiveFile=" in ended.stdout) is given
+
+
+def test_setup_installs_what_the_tutorial_runs() -> None:
+    """The tests' own environment has everything, so that the tutorial would run there without."""
+    command = ["make", "--dry-run", "--always-make", "setup"]
+    own = {name: text for name, text in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
+    told = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=60, check=True).stdout
+    asked = re.search(r"--editable '\.\[([a-z,]+)\]'", told)
+    assert asked is not None, told
+    assert {"demo", "pipelines"} <= set(asked[1].split(","))
