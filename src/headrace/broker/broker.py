@@ -16,7 +16,6 @@ from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
-from headrace.broker.log import LogPartition
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset, Opener
 from headrace.broker.opening import Openings
@@ -254,17 +253,18 @@ class Broker:
         that somebody has seen longer than it is known to be here, where storage has not answered yet. Where a plain
         stream ends is asked if it was heard to end before that offset.
         """
-        if not isinstance(partition, LogPartition):
+        log = partition.log
+        if log is None:
             if partition.beyond(offset):
                 await partition.ask_end()
             return partition
-        if partition.proved and (not self.ownership.shared or (partition.is_led and offset <= partition.log_end)):
-            return partition
+        if log.proved and (not self.ownership.shared or (log.is_led and offset <= log.log_end)):
+            return log
         live = self.topics.get(partition.topic)
-        if self._archives is not None and live.config.remote and not partition.is_led:
+        if self._archives is not None and live.config.remote and not log.is_led:
             # The archive may have begun after the topic was loaded here.
             await self._archives.attach([live])
-        return await FollowedLog.look_at(partition, self.storage.logs, offset)
+        return await FollowedLog.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""

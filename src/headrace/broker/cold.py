@@ -307,4 +307,4 @@ class Archives:
 
 
 def _logs(live: LiveTopic) -> list[LogPartition]:
-    return [partition for partition in live.partitions if isinstance(partition, LogPartition)]
+    return [partition.log for partition in live.partitions if partition.log is not None]

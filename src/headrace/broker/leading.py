@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from headrace.broker.log import LogPartition
-from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
@@ -124,8 +123,8 @@ class Leading:
         if not self._ownership.shared:
             return
         for partition in partitions:
-            if isinstance(partition, LogPartition):
-                self._assign(topic, partition)
+            if partition.log is not None:
+                self._assign(topic, partition.log)
             else:
                 self.point(partition)
 
@@ -147,8 +146,8 @@ class Leading:
 
     def tell_again(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
         """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""
-        for log in partitions:
-            if not isinstance(log, LogPartition) or log.leader is not None or not log.is_led:
+        for log in (partition.log for partition in partitions):
+            if log is None or log.leader is not None or not log.is_led:
                 continue
             if told.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
                 self._leaders.opened(log)
@@ -173,13 +172,13 @@ class Leading:
     def point(self, partition: Partition) -> None:
         """See to it that clients are told who leads a partition by now."""
         leader = self._ownership.leader_of(partition.stream)
-        if isinstance(partition, LogPartition):
-            self._name(partition, leader)
-        elif isinstance(partition, NativePartition):
-            partition.lead_to(leader)
-            # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under
-            # the epoch that it knows (its issue 4804).
-            partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
+        if partition.log is not None:
+            self._name(partition.log, leader)
+            return
+        partition.leader = leader
+        # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under the
+        # epoch that it knows (its issue 4804).
+        partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
 
     def _name(self, log: LogPartition, leader: int | None) -> None:
         told = self._leaders.known.get(log.stream, _UNTOLD)

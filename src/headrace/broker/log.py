@@ -78,8 +78,7 @@ class LogPartition:
         self.cold: ColdPartition | None = None
         """What the archive has of it, where it is read from there."""
         self.log_end = 0
-        """Where what can be read ends. Of a log that another broker leads: as far as it was known to have its copies.
-        """
+        """Where what can be read ends; of another broker's log, as far as it was known to have its copies."""
         self.copies = 1
         """How many servers are to have what can be read (`min.insync.replicas`); `want_copies` sets it."""
         self.proved = True
@@ -87,8 +86,7 @@ class LogPartition:
         self.leader_epoch = 0
         self.end_epoch = -1
         """The leader epoch by which `log_end` is known."""
-        self.deleted = False
-        self.paused = False
+        self.deleted = self.paused = False
         self.leader: int | None = None
         self.named = Leader(-1, -1)
         self.opened: Callable[[LogPartition], None] = lambda _: None
@@ -108,6 +106,7 @@ class LogPartition:
         # What else `Partition` wants: no call between.
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
+        self.size = partial(storage.size, stream)
         self._owner = LogOwner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
@@ -118,6 +117,11 @@ class LogPartition:
         self._copied: Copied | None = None
         """Batches that wait for copies, from the first on that had to."""
         self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def log(self) -> "LogPartition":
+        """Itself; see `Partition.log`."""
+        return self
 
     @property
     def log_start(self) -> int:
@@ -466,10 +470,6 @@ class LogPartition:
 
     def _trimmed(self, log_start: int) -> None:
         self.local_start = max(self.local_start, log_start)
-
-    async def size(self) -> int:
-        """Bytes of the record batches in the log."""
-        return await self._storage.size(self.stream)
 
     async def settle(self) -> None:
         """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""

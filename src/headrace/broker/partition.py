@@ -10,6 +10,7 @@ from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, Unknown
 from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
+    from headrace.broker.log import LogPartition
     from headrace.broker.offsets import FoundOffset, Opener
 
 Watcher = Callable[[int], None]
@@ -88,6 +89,10 @@ class Partition(Source, Protocol):
     """The node id of the broker that is to lead it, by the view; None: this server is."""
     named: Leader
     """Who leads it, as clients are told."""
+
+    @property
+    def log(self) -> "LogPartition | None":
+        """Itself where it is a log of batches, which one broker leads; None: a plain stream, which is open to all."""
 
     @property
     def leader_epoch(self) -> int:

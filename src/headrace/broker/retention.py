@@ -36,8 +36,8 @@ async def enforce(topics: TopicTable, clock: Clock, producer_expiry_ms: int, arc
             before = partition.log_start
             try:
                 partition.expire_producers(clock.now_ms() - producer_expiry_ms)
-                if isinstance(partition, LogPartition) and live.config.remote:
-                    await _enforce_local(live, partition, clock.now_ms(), archives, archive)
+                if partition.log is not None and live.config.remote:
+                    await _enforce_local(live, partition.log, clock.now_ms(), archives, archive)
                 else:
                     await _enforce(live, partition, clock.now_ms())
             except TopicError as error:
@@ -86,8 +86,8 @@ async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
     config = live.config
     before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
     max_bytes = None if config.retention_bytes < 0 else config.retention_bytes
-    if isinstance(partition, LogPartition):
-        partition.cold = None
+    if partition.log is not None:
+        partition.log.cold = None
     await partition.trim(before_ms, max_bytes)
 
 

@@ -153,9 +153,9 @@ def test_what_was_refused_is_over_where_clients_were_sent_elsewhere_meanwhile() 
     late, lost = OutOfOrderSequence("expected 9, found 12"), StorageUnavailable("lost")
     partition = answering(Stream(lost, late, late, lost, late))
     assert told_of(partition, (0, 3), (0, 12)) == [StorageUnavailable, BehindRefused]
-    partition.lead_to(2)
+    partition.leader = 2
     assert told_of(partition, (0, 12), (0, 3)) == [OutOfOrderSequence, StorageUnavailable]
-    partition.lead_to(None)
+    partition.leader = None
     assert told_of(partition, (0, 12)) == [OutOfOrderSequence]
 
 

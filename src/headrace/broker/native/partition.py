@@ -59,6 +59,7 @@ class _Sent(NamedTuple):
 class NativePartition:
     """A partition whose records are entries of a plain stream: `broker.partition.Partition`."""
 
+    log = None
     leader_epoch = 0
     """There is no owner whose batches could be told from another's."""
 
@@ -68,7 +69,7 @@ class NativePartition:
         self.stream = stream.key
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
-        self.leader: int | None = None
+        self._leader: int | None = None
         self.named = Leader(0, -1)
         self.paused = False
         self.native = native
@@ -96,11 +97,16 @@ class NativePartition:
     def check_led(self) -> None:
         """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
 
-    def lead_to(self, leader: int | None) -> None:
-        """Send clients there from now on; None: here. Their producers have gone on elsewhere, or will."""
-        if leader != self.leader:
-            self._refused.clear()
-        self.leader = leader
+    @property
+    def leader(self) -> int | None:
+        """Where clients are sent; None: here."""
+        return self._leader
+
+    @leader.setter
+    def leader(self, leader: int | None) -> None:
+        if leader != self._leader:
+            self._refused.clear()  # their producers have gone on elsewhere, or will
+        self._leader = leader
 
     # What is known of the log
 
