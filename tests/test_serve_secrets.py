@@ -118,6 +118,7 @@ def test_a_password_or_an_authority_that_cannot_be_used(tmp_path: Path, argument
         f"rediss://127.0.0.1:1?password={SECRET}",
         f"http://jane:{SECRET}@127.0.0.1",
         f"redis://jane:{SECRET}@[::1",
+        f"redis://{SECRET}@127.0.0.1:1",
         f"redis://jane:{SECRET}@127.0.0.1:port",
     ],
 )

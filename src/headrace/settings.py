@@ -23,7 +23,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.options import OPTIONS, PREFIX, may_be_secret
-from headrace.storage_urls import password_in, with_authority, with_password
+from headrace.storage_urls import lacks_password, password_in, with_authority, with_password
 from headrace.topics.config import resolve
 from headrace.topics.values import InvalidSetting, suggestion
 
@@ -367,6 +367,11 @@ def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
         raise SettingsError(f"{given[name].where}: {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(f"{given[name].where}: {error}") from None
+    if url is not None and lacks_password(url):
+        raise SettingsError(
+            f"{given['redis'].where}: there is a user without a password before the @: write :PASSWORD@ or "
+            f"USER:PASSWORD@, or put the password into a file for --redis-password-file"
+        )
     return url
 
 

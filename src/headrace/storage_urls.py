@@ -124,6 +124,13 @@ def has_password(url: str) -> bool:
     return without_password(url) != url and ("@" in url or "password=" in url)
 
 
+def lacks_password(url: str) -> bool:
+    """Whether a storage URL names a user and no password. It may be the password, whose colon was forgotten."""
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")[0]
+    return bool(login) and ":" not in login and not any(name == "password" for name, _ in parse_qsl(parts.query))
+
+
 def with_password(url: str, password: str) -> str:
     """The URL with a password in it, for the user that it names; raises ValueError where it has one already."""
     parts = urlsplit(url)

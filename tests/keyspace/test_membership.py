@@ -1,6 +1,7 @@
 """The view, heartbeats and changes: what the scripts keep, and what they refuse."""
 
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.membership.participant import Proposal
 from headrace.membership.view import Member, View, joined, without
 from headrace.store.fence import Fence
 from headrace.store.membership import RedisMembership
+from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
 
 KEYS = Keyspace()
@@ -97,3 +99,16 @@ async def test_who_led_a_deleted_topic_is_not_kept(open_storage: Any, client: An
     await beside.publish({stream: Leader(10, 2) for stream in (*streams, "headrace:other:0@b")})
     await storage.topics.delete(topic)
     assert await beside.leaders() == {"headrace:other:0@b": Leader(10, 2)}
+
+
+@pytest.mark.parametrize(("asked", "told"), [("writelines", StorageUnavailable), ("decode", AttributeError)])
+async def test_a_connection_closed_while_it_is_sent_by_is_no_fault_of_ours(asked: str, told: type[Exception]) -> None:
+    """redis-py takes its writer away then; any other attribute that is missing is a fault."""
+
+    class Closing:
+        async def evalsha(self, *_: Any) -> None:
+            attrgetter(asked)(None)
+
+    beside = RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0))
+    with pytest.raises(told):
+        await beside.beat(member(1), 1, None)

@@ -197,7 +197,7 @@ class Connection:
         for listener in self.on_lost:
             listener(self)
         if not self._closed:
-            _log.warning("connection to Redis lost", reason=str(reason or "closed by Redis"))
+            _log.warning("connection to Redis lost", server=self._target.name, reason=str(reason or "closed by Redis"))
 
     async def _reconnect(self) -> None:
         delay = _FIRST_RETRY_S
@@ -209,13 +209,13 @@ class Connection:
                 reason = str(error) or type(error).__name__
                 if reason != told:
                     told = reason
-                    _log.warning("cannot connect to Redis, trying again", reason=reason)
+                    _log.warning("cannot connect to Redis, trying again", server=self._target.name, reason=reason)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_S)
             else:
                 for listener in self.on_restored:
                     listener()
-                _log.info("connection to Redis restored")
+                _log.info("connection to Redis restored", server=self._target.name)
                 return
 
     def scripts_lost(self, link: Link) -> None:

@@ -17,6 +17,8 @@ from headrace.store.fence import Fence
 from headrace.topics.errors import StorageUnavailable
 
 _AT_ONCE = 1_000
+_SENDING = frozenset({"writelines", "drain"})
+"""What redis-py asks of nothing where it closes a connection while another task sends by it."""
 T = TypeVar("T")
 
 
@@ -104,6 +106,10 @@ class RedisMembership:
             return await ask()
         except ERRORS as error:
             raise StorageUnavailable(f"Redis does not answer: {error}") from error
+        except AttributeError as error:
+            if error.obj is not None or error.name not in _SENDING:
+                raise
+            raise StorageUnavailable("Redis does not answer: the connection was closed meanwhile") from error
 
 
 async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:

@@ -362,6 +362,10 @@ class Placer:
                 self._early.stored(entered)
 
 
+_BEHIND = "equal or smaller than the target stream top item"
+"""What Redis says of an entry whose id is before the last one: a later owner's term is higher than ours."""
+
+
 def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> Exception | None:
     """What is wrong with the answers to a call; None when nothing is."""
     if len(replies) == count + 1:
@@ -387,6 +391,8 @@ def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> E
     error = error_of(refusal) if isinstance(refusal, Exception) else None
     if isinstance(error, StorageFull | StorageUnavailable):
         return error
+    if _BEHIND in str(refusal):
+        return StorageUnavailable(f"{log.name} has entries of another broker that has opened it since, try again")
     return StorageUnavailable(f"Redis refused an append: {error or refusal}")
 
 

@@ -39,6 +39,12 @@ class Target:
             self.greeting.append(("SELECT", str(options["db"])))
 
     @property
+    def name(self) -> str:
+        """Where it was when it was last looked for, for people: a path, or host and port."""
+        host, port = self.place
+        return self._path or (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    @property
     def moves(self) -> bool:
         """Whether another server may be found there next time."""
         return self._finder is not None

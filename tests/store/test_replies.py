@@ -1,0 +1,21 @@
+"""What the texts of Redis' errors mean, and what clients read of them."""
+
+import pytest
+
+from headrace.store.replies import error_of_text
+from headrace.topics.errors import StorageMoving, StorageUnavailable
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("MOVED 449 10.0.0.1:6379", StorageUnavailable),
+        ("ASK 449 10.0.0.1:6379", StorageMoving),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", StorageMoving),
+    ],
+)
+def test_a_slot_that_moves_is_told_as_one(reply: str, kind: type[Exception]) -> None:
+    error = error_of_text(reply)
+    assert type(error) is kind
+    assert "its slot is being moved" in str(error)
+    assert reply in str(error)
