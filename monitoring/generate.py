@@ -158,6 +158,7 @@ _STORAGE = (
         ),
     ),
     _one("Replicas", "short", _each("headrace_store_replicas"), _SERVER),
+    _one("Brokers alive", "short", _each("headrace_brokers"), _SERVER),
 )
 _MACHINE = (
     _one("CPU", "short", f"rate({_process('process_cpu_seconds_total')}[$__rate_interval])", _SERVER, _WITHOUT),

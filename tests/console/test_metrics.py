@@ -15,10 +15,12 @@ from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
+from headrace.broker.ownership import Ownership
 from headrace.console import metrics
 from headrace.console.metrics import MetricsPage, in_pieces
 from headrace.kafka.codec.messages import OffsetCommitRequest
 from headrace.kafka.errors import Code, error_name
+from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
 from headrace.metrics.facts import StoreFacts
 from headrace.testing import Server, server
@@ -207,19 +209,22 @@ class NoClusters:
 
     access = SimpleNamespace(grants=lambda *_: None)
     quotas = SimpleNamespace(throttled={})
+    ownership = Ownership(1)
 
     def __iter__(self) -> Iterator[tuple[str, Broker]]:
         return iter(())
 
 
-def page_of(counters: Counters, *, store_answers: bool = True, most_series: int = 20_000) -> MetricsPage:
+def page_of(
+    counters: Counters, *, store_answers: bool = True, most_series: int = 20_000, clusters: NoClusters | None = None
+) -> MetricsPage:
     async def facts() -> StoreFacts:
         if not store_answers:
             raise ConnectionError("gone")
         return StoreFacts(memory_bytes=1, memory_max_bytes=2, replicas=3, append_file_bytes=4, append_file_ok=False)
 
     return MetricsPage(
-        cast("Clusters", NoClusters()),
+        cast("Clusters", clusters or NoClusters()),
         counters,
         connections={},
         store=facts,
@@ -244,6 +249,18 @@ async def test_without_storage_the_page_says_so_and_tells_the_rest() -> None:
         3,
         0,
     ]
+
+
+async def test_brokers_that_are_alive_are_counted_and_none_once_the_others_have_declared_this_one_dead() -> None:
+    clusters = NoClusters()
+    clusters.ownership = Ownership(1)
+    page = page_of(Counters(), clusters=clusters)
+    alone = value(read(await page.render()), "brokers")
+    both = tuple(Member(node_id=node, incarnation="a", process="p", host="h", port=1) for node in (1, 2))
+    clusters.ownership.adopt(View(1, both), inside=True)
+    together = value(read(await page.render()), "brokers")
+    clusters.ownership.adopt(View(2, both[1:]), inside=False)
+    assert (alone, together, value(read(await page.render()), "brokers")) == (1, 2, 0)
 
 
 async def test_what_is_over_the_limit_is_counted() -> None:

@@ -45,6 +45,11 @@ class Ownership:
         """The other brokers that are alive."""
         return [] if self.view is None else [each for each in self.view.members if each.node_id != self.node_id]
 
+    @property
+    def brokers(self) -> int:
+        """How many brokers are alive, this one included; 0: the others have declared this one dead."""
+        return len(self._alive) if self.inside else 0
+
     def adopt(self, view: View, *, inside: bool) -> None:
         """Go by a view from now on; `inside`: whether this very server is in it."""
         self.unbroken = view.follows(self.view)

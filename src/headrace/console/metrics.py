@@ -130,6 +130,7 @@ class MetricsPage:
         page.histogram(families.STORE_APPEND_DURATION, counted.append_durations)
         page.sample(families.STORE_RECONNECTS, counted.reconnects)
         page.sample(families.STORE_OPENINGS, counted.openings)
+        page.sample(families.BROKERS, self._clusters.ownership.brokers)
         page.sample(families.JOURNAL, counted.journal_bytes)
         page.sample(families.JOURNAL_WAITING, counted.journal_waiting)
         page.histogram(families.LOOP_DELAY, self._counters.loop_delays)

@@ -132,6 +132,12 @@ STORE_RECONNECTS = Family(
 STORE_OPENINGS = Family(
     "headrace_store_openings_total", Kind.COUNTER, (), "Partitions opened, at the start or after a doubt."
 )
+BROKERS = Family(
+    "headrace_brokers",
+    Kind.GAUGE,
+    (),
+    "Brokers alive as far as this one knows, itself included; 0 while the others have declared it dead.",
+)
 JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
 JOURNAL_WAITING = Family(
     "headrace_store_journal_waiting_bytes",
