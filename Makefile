@@ -20,6 +20,7 @@ PYTHON_ONLY := not long and not matrix and not apt and not npm and not maven and
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores > 3 ? 8 : cores * 2 )))
 # What measures how long others wait comes after, with the machine to itself. PARTS=together, PARTS=alone: one of the two.
 PARTS ?= together alone
+$(if $(PARTS),$(if $(filter-out together alone,$(PARTS)),$(error PARTS is together, alone or both)),$(error PARTS is empty))
 # Status 5: none was chosen by ARGS.
 define run_tests
 $(if $(filter together,$(PARTS)),$(1) $(PYTEST) $(2) -n $(WORKERS) -m "$(PYTHON_ONLY) and not alone" $(ARGS) || test $$? = 5)
@@ -30,7 +31,7 @@ debian = for program in $(1); do command -v $$program >/dev/null && continue; \
   echo "Installing $(2) with apt-get"; \
   if [ "$$(id -u)" = 0 ]; then root=; else root=sudo; fi; \
   $$root apt-get update -o Acquire::Retries=5 --quiet --quiet && \
-  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 --yes --quiet --quiet --no-install-recommends $(2); \
+  $$root env DEBIAN_FRONTEND=noninteractive apt-get install -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 --yes --quiet --quiet --no-install-recommends $(2); \
   exit $$?; done
 FOR_APT := $(call debian,kcat redis-server promtool faketime zsh fish chromium,kcat redis-server prometheus faketime zsh fish chromium)
 FOR_CONTAINER := $(call debian,buildah mmdebstrap,buildah mmdebstrap)
@@ -139,7 +140,7 @@ ON_SPARK43 := tests/spark/test_sink.py tests/spark/test_delta_sink.py tests/spar
 test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and sinks with Spark 4.3
 	env PYTHONPATH=$(CURDIR)/$(SPARK43) $(PYTEST) -m "spark and not crash" $(ON_SPARK43) $(ARGS)
 
-$(SPARK43)/pyspark:
+$(SPARK43)/pyspark: | $(BIN)/python
 	@echo "Installing PySpark 4.3 (450 MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SPARK43) pyspark==4.3.0
 	@$(BIN)/python -m tests.harness.compiled_zip $(SPARK43)/pyspark/python/lib/*.zip

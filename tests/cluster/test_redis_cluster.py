@@ -152,7 +152,9 @@ def test_nothing_is_lost_doubled_or_out_of_order(
 def test_a_group_of_oci_instances_keeps_its_cursor(cluster: RedisCluster, three: Brokers) -> None:
     client = Balanced(three)
     stream = str(OciClients(three.servers[1].http).create_stream(f"stream-{uuid4().hex[:8]}", PARTITIONS).id)
-    details = CreateGroupCursorDetails(group_name="group", instance_name="one", type="TRIM_HORIZON")
+    details = CreateGroupCursorDetails(
+        group_name="group", instance_name="one", type="TRIM_HORIZON", timeout_in_ms=150_000
+    )
     cursor = client.create_group_cursor(stream, details).data.value
     sent: list[str] = []
     seen: set[str] = set()

@@ -189,8 +189,10 @@ class RedisCluster:
     def missing_after(self, silence_ms: int) -> Iterator[None]:
         """Meanwhile a primary is replaced after so long a silence, and voted on as often; all of `running` answer."""
         self._miss_after(silence_ms)
-        yield
-        self._miss_after(self._silence_ms)
+        try:
+            yield
+        finally:
+            self._miss_after(self._silence_ms)
 
     def _miss_after(self, silence_ms: int) -> None:
         for node in self.running:
@@ -260,8 +262,9 @@ class RedisCluster:
         with self.missing_after(NODE_TIMEOUT_MS):
             primary.kill()
             wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
-            primary.start()
-            wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        primary.start()
+        wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        self._miss_after(self._silence_ms)  # it has started with another
         return replica
 
     def drain(self, primary: Node) -> Node:
