@@ -7,6 +7,7 @@ import pytest
 
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
+from headrace.groups.errors import GroupError
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.apis.offset_fetch import handle
 from headrace.kafka.codec.messages import OffsetFetchRequest
@@ -21,10 +22,12 @@ class Groups:
 
     def __init__(self) -> None:
         self.loaded = False
+        self.refused: GroupError | None = None
         self.stored = {PLACE: Position(offset=5, metadata="m" * 1_000)}
 
-    async def ready(self, _: str) -> None:
+    async def ready(self, _: str) -> GroupError | None:
         self.loaded = True
+        return self.refused
 
     def positions(self, _: str) -> dict[TopicPartition, Position]:
         return self.stored if self.loaded else {}
@@ -75,7 +78,7 @@ class Site:
         return await later
 
 
-@pytest.fixture(params=[7, 8])
+@pytest.fixture(params=[3, 7, 8])
 def site(request: pytest.FixtureRequest) -> Site:
     return Site(request.param)
 
@@ -86,19 +89,28 @@ async def test_a_position_is_told(site: Site) -> None:
 
 
 async def test_a_group_that_is_handed_over_meanwhile_is_not_one_without_positions(site: Site) -> None:
-    """Its members would begin where `auto.offset.reset` says."""
+    """Its members would begin where `auto.offset.reset` says. All of them ask again for this code."""
     site.handed_over = True
     answer = await site.fetch()
-    assert (answer.error_code, answer.topics) == (Code.COORDINATOR_NOT_AVAILABLE, [])
+    assert answer.error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert [partition.committed_offset for topic in answer.topics for partition in topic.partitions] in ([], [-1])
 
 
-async def test_the_first_version_is_told_for_each_partition() -> None:
-    """It has no field for an error of the whole group: an answer without topics says that nothing is committed."""
-    site = Site(1)
-    site.handed_over = True
-    [topic] = (await site.fetch()).topics
+@pytest.mark.parametrize("version", [1, 2, 3, 7])
+async def test_a_refusal_of_one_group_is_told_for_each_partition(version: int) -> None:
+    """To aiokafka an answer without partitions says that nothing is committed; version 1 has no other error."""
+    site = Site(version)
+    site.groups.refused = GroupError.NOT_COORDINATOR
+    answer = await site.fetch()
+    [topic] = answer.topics
     [partition] = topic.partitions
-    assert (partition.error_code, partition.committed_offset) == (Code.COORDINATOR_NOT_AVAILABLE, -1)
+    assert (partition.error_code, partition.committed_offset) == (Code.NOT_COORDINATOR, -1)
+    assert answer.error_code == (Code.NOT_COORDINATOR if version >= 2 else Code.NONE)
+
+
+async def test_a_group_in_doubt_is_asked_for_again(site: Site) -> None:
+    site.groups.refused = GroupError.COORDINATOR_NOT_AVAILABLE
+    assert (await site.fetch()).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_memory_is_reserved_for_a_group_that_has_just_been_taken_over(site: Site) -> None:

@@ -138,7 +138,8 @@ class Connection:
         async with contextlib.aclosing(self._target.names()) as names:
             async for named in names:
                 if named == self._target.place:
-                    tries.is_there(named, loop.time())
+                    if self.connected:
+                        tries.is_there(named, loop.time())
                 elif self.connected and tries.may(named, loop.time()):
                     self._target.next = named
                     self.give_up("the Sentinels name another primary, {}:{}".format(*named))

@@ -9,7 +9,8 @@ Behavior
 - In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
 
 Version notes
-- 2: null topics, and an error for the whole group, told for each partition before.
+- 2: null topics, and an error for the whole group. Up to version 7 each partition has it, too: aiokafka looks there
+  only, and would take an answer without partitions for a group that has committed nothing.
 - 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
 - 8: many groups at once (KIP-709).
 """
@@ -35,6 +36,8 @@ _NOTHING = Position(offset=-1)
 _POSITION_BYTES = 250
 """What a position takes while the answer is made, without its metadata."""
 _AT_ONCE = 500
+_AGAIN = Code.COORDINATOR_LOAD_IN_PROGRESS
+"""What every client asks again for: COORDINATOR_NOT_AVAILABLE ends Java's consumers before 3.9, and aiokafka's."""
 
 Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
@@ -93,24 +96,19 @@ NEEDS = (groups(Operation.DESCRIBE, _groups), topics(Operation.DESCRIBE, _topics
 
 
 def _no_topic(structures: Any, name: str, indexes: Iterable[int], code: Code) -> Any:
-    topic, partition = structures
-    refused = [
-        partition(partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code)
-        for index in indexes
-    ]
-    return topic(name=name, partitions=refused)
+    topic, _ = structures
+    return topic(name=name, partitions=[_no_partition(structures, index, code) for index in indexes])
+
+
+def _no_partition(structures: Any, index: int, code: Code) -> Any:
+    _, partition = structures
+    return partition(
+        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
+    )
 
 
 _ONE = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition
 _MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
-
-
-def _no_group(request: OffsetFetchRequest, exchange: Exchange, code: Code) -> OffsetFetchResponse:
-    """What a request for one group is refused with."""
-    if exchange.version >= 2:
-        return OffsetFetchResponse(topics=[], error_code=code)
-    asked = request.topics or ()
-    return OffsetFetchResponse(topics=[_no_topic(_ONE, topic.name, topic.partition_indexes, code) for topic in asked])
 
 
 def _without(asked: Any, structures: Any, refused: Refused) -> Any:
@@ -134,7 +132,11 @@ def _take_out(request: OffsetFetchRequest, exchange: Exchange, refused: Refused)
     yield
     no = refused.get((ResourceType.GROUP, request.group_id))
     if no is not None:
-        return Rest(_no_group(request, exchange, no.code))
+        refusals = []
+        for topic in request.topics or ():
+            yield
+            refusals.append(_no_topic(_ONE, topic.name, topic.partition_indexes, no.code))
+        return Rest(_refused(exchange, refusals, no.code))
     answers = _without(request, _ONE, refused)
     return Rest(add=lambda response: response.topics.extend(answers))
 
@@ -183,7 +185,21 @@ async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetch
     if request.topics is None and await exchange.broker.groups.ready(group) is None:
         await exchange.reserve(await _size(exchange, group))
     topics, code = await _answer(exchange, request, _ONE)
-    return _no_group(request, exchange, code) if code else OffsetFetchResponse(topics=topics)
+    if not code:
+        return OffsetFetchResponse(topics=topics)
+    pace = exchange.pace()
+    async for topic in pace.each(request.topics or ()):
+        refused = _no_topic(_ONE, topic.name, (), code)
+        async for index in pace.each(topic.partition_indexes):
+            refused.partitions.append(_no_partition(_ONE, index, code))
+        topics.append(refused)
+    return _refused(exchange, topics, code)
+
+
+def _refused(exchange: Exchange, topics: list[Any], code: Code) -> OffsetFetchResponse:
+    if exchange.version < 2:
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(topics=topics, error_code=code)
 
 
 async def _many(request: OffsetFetchRequest, exchange: Exchange) -> list[Group]:
@@ -224,16 +240,17 @@ async def _answer(exchange: Exchange, wanted: Any, structures: Any) -> tuple[lis
     broker = exchange.broker
     refused = await broker.groups.ready(wanted.group_id)
     if refused is not None:
-        return [], code_of(refused)
+        code = code_of(refused)
+        return [], _AGAIN if code is Code.COORDINATOR_NOT_AVAILABLE else code
     view = broker.ownership.number
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
         found = await _positions(exchange, wanted.group_id, asked)
     except StorageUnavailable:
-        return [], Code.COORDINATOR_NOT_AVAILABLE
+        return [], _AGAIN
     if broker.ownership.number != view:
         # A group that was handed over meanwhile has no positions here; its members would begin somewhere else.
-        return [], Code.COORDINATOR_NOT_AVAILABLE
+        return [], _AGAIN
     topic_of, partition_of = structures
     topics = [
         topic_of(
