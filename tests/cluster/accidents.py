@@ -88,7 +88,9 @@ class OfBrokers:
         try:
             self._over.start(node)
         except ServerFailed as error:
-            if "does not answer" in str(error) or "no primary serves" in str(error):
+            if any(
+                each in str(error) for each in ("does not answer", "no primary serves", "is still loading its data")
+            ):
                 return False
             raise
         return True

@@ -23,11 +23,15 @@ class Groups:
     def __init__(self) -> None:
         self.loaded = False
         self.refused: GroupError | None = None
+        self.moved = False
         self.stored = {PLACE: Position(offset=5, metadata="m" * 1_000)}
 
     async def ready(self, _: str) -> GroupError | None:
         self.loaded = True
         return self.refused
+
+    def moved_lately(self) -> bool:
+        return self.moved
 
     def positions(self, _: str) -> dict[TopicPartition, Position]:
         return self.stored if self.loaded else {}
@@ -106,6 +110,12 @@ async def test_a_refusal_of_one_group_is_told_for_each_partition(version: int) -
     [partition] = topic.partitions
     assert (partition.error_code, partition.committed_offset) == (Code.NOT_COORDINATOR, -1)
     assert answer.error_code == (Code.NOT_COORDINATOR if version >= 2 else Code.NONE)
+
+
+async def test_a_group_that_has_just_moved_is_asked_for_again(site: Site) -> None:
+    """librdkafka reads nothing of its partitions until the next rebalance after NOT_COORDINATOR."""
+    site.groups.refused, site.groups.moved = GroupError.NOT_COORDINATOR, True
+    assert (await site.fetch()).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_a_group_in_doubt_is_asked_for_again(site: Site) -> None:

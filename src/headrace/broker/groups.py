@@ -49,6 +49,8 @@ _UNCERTAIN_MS = 250
 """How long a timer is put off where this server may coordinate the group no more."""
 _MOST_GRACE_MS = 60_000
 """How long it waits at most when that is over: by default clients give a sign of life every 15 seconds or sooner."""
+_LATELY_MS = 10_000
+"""Within that a member's heartbeat has told it to look for the coordinator anew: Kafka's default is one in 3 s."""
 
 
 class Runner:
@@ -273,6 +275,8 @@ class GroupTable:
         self._refusing = False
         self.doubted_ms: int | None = None
         """When somebody was last refused, or a timer put off, for that (ticks)."""
+        self._adopted_ms: int | None = None
+        """When the present view was adopted (ticks)."""
 
     def now(self) -> Now:
         """The time, as groups' machines are told it."""
@@ -305,11 +309,17 @@ class GroupTable:
             self.doubted_ms = self.clock.ticks_ms()
         return doubted
 
+    def moved_lately(self) -> bool:
+        """Whether a group that is not here may have been until a moment ago, so that its members do not know yet."""
+        now_ms = self.clock.ticks_ms()
+        return self.in_doubt() or (self._adopted_ms is not None and now_ms < self._adopted_ms + _LATELY_MS)
+
     def adopt(self) -> None:
         """Go by another view from now on: give up the groups that are others' now, take over those that are ours.
 
         Where this server has missed a view, others may have had any of them: what they stored is loaded.
         """
+        self._adopted_ms = self.clock.ticks_ms()
         number, unbroken = self.coordination.number, self.coordination.unbroken
         for name, runner in tuple(self._runners.items()):
             if unbroken and self.coordination.owns(name):

@@ -21,6 +21,7 @@ from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.authorizing import Grants
+from headrace.groups.errors import GroupError
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.kafka.errors import Code, code_of
@@ -37,7 +38,12 @@ _POSITION_BYTES = 250
 """What a position takes while the answer is made, without its metadata."""
 _AT_ONCE = 500
 _AGAIN = Code.COORDINATOR_LOAD_IN_PROGRESS
-"""What every client asks again for: COORDINATOR_NOT_AVAILABLE ends Java's consumers before 3.9, and aiokafka's."""
+"""What every client asks again for, of whoever is the coordinator by then.
+
+COORDINATOR_NOT_AVAILABLE ends Java's consumers before 3.9, and aiokafka's. After NOT_COORDINATOR librdkafka reads
+nothing of these partitions until the next rebalance (its issue 5586). So whose group has been moved a moment ago asks
+again, until a heartbeat's answer sends it to the other broker.
+"""
 
 Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
@@ -240,8 +246,8 @@ async def _answer(exchange: Exchange, wanted: Any, structures: Any) -> tuple[lis
     broker = exchange.broker
     refused = await broker.groups.ready(wanted.group_id)
     if refused is not None:
-        code = code_of(refused)
-        return [], _AGAIN if code is Code.COORDINATOR_NOT_AVAILABLE else code
+        again = refused is GroupError.COORDINATOR_NOT_AVAILABLE or broker.groups.moved_lately()
+        return [], _AGAIN if again else code_of(refused)
     view = broker.ownership.number
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
