@@ -28,6 +28,7 @@ from bench.table import Cell, table
 from headrace.broker.broker import Broker
 from headrace.broker.clock import SystemClock
 from headrace.broker.clusters import Clusters
+from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
 from headrace.console.metrics import MetricsPage
 from headrace.kafka.codec.headers import encode_request_header
@@ -60,6 +61,7 @@ class _Full:
         ]
         self.groups = SimpleNamespace(runners=tuple)
         self.quotas = SimpleNamespace(throttled={})
+        self.ownership = Ownership(0)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter([("default", self)])
