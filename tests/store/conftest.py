@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,8 +12,10 @@ from typing import Any
 import hiredis
 import pytest
 import redis.asyncio
+from tests.harness.redis import RedisServer
 from tests.harness.valkey import valkey
 
+from headrace.store.connection import Connection
 from headrace.store.link import encode
 from headrace.store.process import valkeys_in
 from headrace.topics.errors import StorageUnavailable
@@ -141,3 +144,32 @@ def orphan() -> Callable[..., int]:
         return pid
 
     return leave
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, *prepare: bytes) -> AsyncIterator[Connection]:
+    connection = Connection(url, prepare)
+    await connection.open()
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def connection(any_redis: RedisServer) -> AsyncIterator[Connection]:
+    async with connected(any_redis.url) as made:
+        yield made
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the event loop run until something holds."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
