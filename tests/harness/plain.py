@@ -1,4 +1,6 @@
-"""Appends to a native partition without a broker: straight to the storage."""
+"""Appends to a native partition without a broker, straight to the storage, and what a Redis program sees of it."""
+
+from typing import Any
 
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
@@ -33,3 +35,8 @@ async def base(storage: RedisStorage, made: Append, stream: NativeStream = STREA
     [answer] = await append(storage, made, stream=stream)
     assert isinstance(answer, Appended), answer
     return answer.base_offset
+
+
+def ids(raw: Any) -> list[str]:
+    """The ids of its entries, asked by a Redis program."""
+    return [entry for entry, _ in raw.xrange(KEY)]

@@ -163,6 +163,13 @@ async def connected(url: str, *prepare: bytes) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
+def raw(any_redis: RedisServer) -> Iterator[Any]:
+    """A Redis program."""
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        yield link
+
+
+@pytest.fixture
 async def connection(any_redis: RedisServer) -> AsyncIterator[Connection]:
     async with connected(any_redis.url) as made:
         yield made

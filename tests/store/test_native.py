@@ -1,14 +1,13 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
-import redis
 from tests.harness.logs import appended, opened
-from tests.harness.plain import KEY, STREAM, append, base, batch
+from tests.harness.plain import KEY, STREAM, append, base, batch, ids
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
@@ -30,22 +29,11 @@ OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
 
 @pytest.fixture
-def raw(any_redis: RedisServer) -> Iterator[Any]:
-    """A Redis program."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
-
-
-@pytest.fixture
 async def storage(open_storage: OpenStorage) -> RedisStorage:
     """A storage with one open native partition."""
     opened = await open_storage()
     await opened.native.open(STREAM)
     return opened
-
-
-def ids(raw: Any) -> list[str]:
-    return [entry for entry, _ in raw.xrange(KEY)]
 
 
 def offsets(read: NativeRead) -> list[int]:

@@ -1,13 +1,13 @@
 """Who may append to a native partition: producers by their sequences, and a server whose appends come late."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import pytest
 import redis
 import redis.asyncio
-from tests.harness.plain import KEY, STREAM, append, base, batch
+from tests.harness.plain import KEY, STREAM, append, base, batch, ids
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import state_of
@@ -20,22 +20,11 @@ OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
 
 @pytest.fixture
-def raw(any_redis: RedisServer) -> Iterator[Any]:
-    """A Redis program."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
-
-
-@pytest.fixture
 async def storage(open_storage: OpenStorage) -> RedisStorage:
     """A storage with one open native partition."""
     opened = await open_storage()
     await opened.native.open(STREAM)
     return opened
-
-
-def ids(raw: Any) -> list[str]:
-    return [entry for entry, _ in raw.xrange(KEY)]
 
 
 # Producers
