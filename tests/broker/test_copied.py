@@ -7,11 +7,11 @@ from tests.broker.test_log import batch, sent
 from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.copied import confirmed
 from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.opening import Openings
+from headrace.broker.replication import confirmed
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
@@ -232,7 +232,7 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
     partition.lead(8)
     await partition.open()
 
-    assert (partition.log_end, partition.proved) == (3, False)
+    assert (partition.log_end, partition.replication.high_watermark_known) == (3, False)
 
 
 async def test_whoever_has_just_started_knows_what_readers_were_shown(
@@ -253,7 +253,7 @@ async def test_whoever_has_just_started_knows_what_readers_were_shown(
 
     await other.open()
 
-    assert (other.log_end, other.proved) == (3, False)
+    assert (other.log_end, other.replication.high_watermark_known) == (3, False)
     storage.logs.copies.come()
     assert other.log_end == 6
 

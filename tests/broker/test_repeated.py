@@ -40,10 +40,10 @@ def test_they_are_answered_in_order_as_far_as_storage_has_them() -> None:
     waiting = Waiting(5)
     waiting.repeated.answer(3)
     assert waiting.told == [(0, True), (1, True), (2, True)]
-    assert waiting.repeated
+    assert waiting.repeated.waiting is not None
     waiting.repeated.fail(AWAY)
     assert waiting.told[3:] == [(3, False), (4, False)]
-    assert not waiting.repeated
+    assert waiting.repeated.waiting is None
     waiting.add(5)
     waiting.repeated.answer(6)
     assert waiting.told[5:] == [(5, True)]

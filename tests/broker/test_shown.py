@@ -43,7 +43,7 @@ async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
         clock.advance(100)
         await asyncio.sleep(0)
     await snapshots.save()
-    assert (partition.log_end, partition.proved) == (3, False)
+    assert (partition.log_end, partition.replication.high_watermark_known) == (3, False)
     assert storage.logs.logs[partition.stream].shown == 3
 
 
@@ -91,7 +91,7 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
 
     partition.lead(8)
     await partition.open()
-    assert (partition.log_end, partition.proved) == (0, False)
+    assert (partition.log_end, partition.replication.high_watermark_known) == (0, False)
     storage.logs.copies.come()
     assert partition.log_end == 5
 

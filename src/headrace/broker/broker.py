@@ -258,7 +258,9 @@ class Broker:
             if partition.beyond(offset):
                 await partition.ask_end()
             return partition
-        if log.proved and (not self.ownership.shared or (log.is_led and offset <= log.log_end)):
+        if log.replication.high_watermark_known and (
+            not self.ownership.shared or (log.is_led and offset <= log.log_end)
+        ):
             return log
         live = self.topics.get(partition.topic)
         if self._archives is not None and live.config.remote and not log.is_led:

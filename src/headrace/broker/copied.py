@@ -4,23 +4,14 @@ As in Kafka, the high watermark waits with it, for as long as it takes: what nob
 a replica takes over that has not got it. Whoever appended a batch waits for `replica.lag.time.max.ms` at most.
 """
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.ports import AppendDone, Copies, LogLook, Lost
-from headrace.topics.config import MIN_INSYNC, TopicConfig
-from headrace.topics.epochs import LeaderEpochs
-from headrace.topics.errors import (
-    InvalidConfig,
-    NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
-    NotLeader,
-    StorageUnavailable,
-)
-from headrace.topics.model import Append, Appended, OpenedLog
+from headrace.broker.ports import AppendDone, Copies, Lost
+from headrace.topics.errors import StorageUnavailable
+from headrace.topics.model import Append, Appended
 
 Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
 
@@ -208,8 +199,6 @@ def _size(held: _Held) -> int:
 
 _HELD_OVERHEAD = 1_024
 """Bytes charged for each batch beside its own: Python objects of the batch, and of whoever waits for it."""
-_READER_MS = 500
-"""How long a reader waits for copies before it is shown what is known to have them."""
 _LONGEST_MS = 2**31 - 1
 """`replica.lag.time.max.ms` bounds it."""
 
@@ -218,97 +207,3 @@ def _tell(done: AppendDone | None, result: Appended | Exception | None, _placed:
     if done is not None:
         assert result is not None
         done(result)
-
-
-def check_possible(
-    copies: Copies, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
-) -> None:
-    """Raise InvalidConfig where a topic's own configuration asks for copies that there can never be.
-
-    `before`: the configuration that it has; what does not change is not asked about.
-    """
-    wanted = resolved.min_insync_replicas
-    asked = config.get(MIN_INSYNC) != (before or {}).get(MIN_INSYNC)
-    if asked and wanted > 1 and not copies.possible:
-        raise InvalidConfig(
-            f"{MIN_INSYNC}={wanted}: the embedded Valkey has no replicas, so 1 is all there is; "
-            "start the server over a Redis with replicas (--redis URL)"
-        )
-
-
-def check_copies(copies: Copies, stream: str, wanted: int) -> None:
-    """Raise NotEnoughReplicas where it is known that too few servers would have what is appended."""
-    why = copies.short(stream, wanted)
-    if why:
-        raise NotEnoughReplicas(why)
-
-
-def check_held(budget: CacheBudget) -> None:
-    """Raise NotEnoughReplicas where as many batches as there is memory for wait for replicas already.
-
-    Also for those who do not wait themselves and those whose clients are gone: what they sent is held all the same.
-    """
-    if budget.held >= budget.most_held:
-        raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
-
-
-def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
-    """Tells `done` of a batch that is there once so many servers have it, and of an error at once.
-
-    Use it before the batch is sent: a primary that was promoted meanwhile would answer for replicas of its own.
-    """
-    way = copies.way(stream)
-
-    def placed(result: Appended | Exception) -> None:
-        if isinstance(result, Exception):
-            done(result)
-        elif copies.way(stream) != way:
-            done(StorageUnavailable("another primary may have taken over since the records were acknowledged"))
-        else:
-            copies.confirm(stream, wanted, wait_ms, lambda error: done(error or result))
-
-    return placed
-
-
-async def have_come(copies: Copies, stream: str, wanted: int) -> bool:
-    """Whether so many servers have all that a stream's primary has; waits for it for a moment.
-
-    Raises:
-        StorageUnavailable: another primary may have taken over meanwhile.
-    """
-    if copies.short(stream, wanted):
-        return False
-    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-    def done(error: Exception | None) -> None:
-        if not told.done():
-            told.set_result(error)
-
-    copies.confirm(stream, wanted, _READER_MS, done)
-    error = await told
-    if isinstance(error, NotEnoughReplicasAfterAppend):
-        return False
-    if error is not None:
-        raise error
-    return True
-
-
-def shown_of(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
-    """Up to where readers were shown a log that is there now, as far as is known.
-
-    Args:
-        end: up to where this server has known it to be shown.
-        epoch: the leader epoch that it had then.
-        log: as Redis has it.
-        epochs: its leader epochs.
-    """
-    # What was trimmed was shown, too.
-    return min(max(epochs.kept(end, epoch), log.log_start, log.shown), log.next_offset)
-
-
-def not_known(partition: str) -> NotLeader:
-    """Said to those who ask how far a partition can be read, before its copies have told (KIP-207).
-
-    Not OFFSET_NOT_AVAILABLE: not every client takes that for a reason to ask again.
-    """
-    return NotLeader(f"{partition}: how far it can be read is known when its replicas have what is in it")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.broker import offsets
 from headrace.broker.cache import Buffer
-from headrace.broker.copied import have_come, not_known, shown_of
 from headrace.broker.log import LogPartition
 from headrace.broker.partition import Watcher, gone, outside
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.broker.reading import first_readable, fitting
+from headrace.broker.replication import have_come, not_known, shown_of
 from headrace.topics.errors import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -53,20 +53,20 @@ class FollowedLog:
         stream, copies = partition.stream, storage.copies
         way = copies.way(stream)
         look = await storage.look(stream)
-        if offset > look.next_offset and partition.copies == 1 and copies.possible:
+        if offset > look.next_offset and partition.replication.wanted == 1 and copies.possible:
             await asyncio.sleep(_WOKEN_S)
             way = copies.way(stream)
             look = await storage.look(stream)
         end, proved, epochs = look.next_offset, True, look.epochs
-        known = 0 if epochs is None else shown_of(partition.log_end, partition.end_epoch, look, epochs)
-        if partition.copies > 1 and copies.possible and (end != known or offset > end):
-            proved = await have_come(copies, stream, partition.copies)
+        known = 0 if epochs is None else shown_of(partition.log_end, partition.replication.known_by, look, epochs)
+        if partition.replication.wanted > 1 and copies.possible and (end != known or offset > end):
+            proved = await have_come(copies, stream, partition.replication.wanted)
             if copies.way(stream) != way:
                 raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
             if not proved:
                 end = known
             elif epochs is not None:
-                partition.learn_proved(end, epochs.rows[-1].epoch)
+                partition.replication.learn_end(end, epochs.rows[-1].epoch)
         return cls(partition, look, end, proved=proved)
 
     @property

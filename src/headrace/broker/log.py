@@ -11,13 +11,12 @@ from headrace.broker import offsets
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.copied import Copied, check_copies, check_held, confirmed, have_come, not_known, shown_of
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
-from headrace.broker.ports import AppendDone, LogStorage
+from headrace.broker.ports import AppendDone, LogStorage, PlaceDone
 from headrace.broker.reading import first_readable
-from headrace.broker.reopening import reopened
-from headrace.broker.repeated import Repeated
+from headrace.broker.reopening import reopened, tell_lost
+from headrace.broker.replication import Replication
 from headrace.broker.snapshots import Snapshots
 from headrace.membership.leader import Leader
 from headrace.records.compiled import stamp
@@ -79,13 +78,7 @@ class LogPartition:
         """What the archive has of it, where it is read from there."""
         self.log_end = 0
         """Where what can be read ends; of another broker's log, as far as it was known to have its copies."""
-        self.copies = 1
-        """How many servers are to have what can be read (`min.insync.replicas`); `want_copies` sets it."""
-        self.proved = True
-        """Whether what was in the log when it was opened is known to have its copies."""
         self.leader_epoch = 0
-        self.end_epoch = -1
-        """The leader epoch by which `log_end` is known."""
         self.deleted = self.paused = False
         self.leader: int | None = None
         self.named = Leader(-1, -1)
@@ -103,7 +96,9 @@ class LogPartition:
         self._reader = reader = LogReader(self, storage, budget, reads)
         self._tail, self._index = reader.tail, reader.index
         self._watchers = Watchers()
+        self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
         # What else `Partition` wants: no call between.
+        self.want_copies, self.check_end = replication.want, replication.check_end
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
@@ -113,9 +108,6 @@ class LogPartition:
         """Offset as of which the producers are written down, and up to where readers were shown the log then."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
-        self._repeated = Repeated()
-        self._copied: Copied | None = None
-        """Batches that wait for copies, from the first on that had to."""
         self._recovery: asyncio.Task[None] | None = None
 
     @property
@@ -137,14 +129,14 @@ class LogPartition:
             UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
         view = self._view
-        opened = await self._storage.open(self.stream, self._lost, create=create, view=view)
+        opened = await self._storage.open(self.stream, self.lost, create=create, view=view)
         # By a later view another broker may have opened it meanwhile: it is opened by that one.
         if self.leader is None and view == self._view:
             self._take_over(opened)
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
-        self._fail_waiting(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
         self._saved_to = 0, None
@@ -152,58 +144,15 @@ class LogPartition:
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
         if known and opened.next_offset < before:
-            _log.error(
-                "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",
-                topic=self.topic,
-                partition=self.index,
-                lost=before - opened.next_offset,
-                leader_epoch=self.leader_epoch,
-            )
-        self.local_start, self.log_end = opened.log_start, opened.next_offset
-        if self.copies > 1:
-            self.log_end = shown_of(before, self.end_epoch, opened, opened.epochs)
-            # Whoever opens it next is to know.
-            self._save_soon()
-        self.end_epoch = self.leader_epoch
+            tell_lost(self.topic, self.index, before - opened.next_offset, self.leader_epoch)
+        self.local_start = opened.log_start
+        self.log_end = self.replication.end_at_opening(before, opened)
         if not known or self.log_end != before:
             self._reader.clear(self.log_end)
         if known and self.log_end != before:
             self._watchers.tell(1 if self.log_end > before else 0)
-        self.proved = self.copies == 1
-        if not self.proved:
-            self._waiting().hold_opened(opened.next_offset)
+        self.replication.hold_opened(opened.next_offset)
         self.opened(self)
-
-    def want_copies(self, copies: int) -> None:
-        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
-        if copies != self.copies:
-            self.copies = copies
-            if self._copied is not None or copies > 1:
-                self._waiting().want(copies)
-            self._save_soon()  # up to where it has been shown
-
-    def _waiting(self) -> Copied:
-        """What waits for copies."""
-        if self._copied is None:
-            self._copied = Copied(
-                self._storage.copies, self.stream, self._budget, self._placed, self._prove, self._lost
-            )
-            self._copied.want(self.copies)
-        return self._copied
-
-    def _prove(self, end: int) -> None:
-        """What was in the log when it was opened, up to `end`, has its copies."""
-        self.proved = True
-        if end != self.log_end:
-            self.log_end = end
-            self._reader.clear(self.log_end)
-            self._save_soon()
-        self._watchers.tell(0)
-
-    def learn_proved(self, end: int, epoch: int) -> None:
-        """All up to an offset was seen to have its copies, by this leader epoch, in a log that is not led here."""
-        if not self.is_led:
-            self.log_end, self.end_epoch = end, epoch
 
     @property
     def is_open(self) -> bool:
@@ -218,7 +167,7 @@ class LogPartition:
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
             self._owner.refused.clear()  # their producers went on there
-            self._lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self.lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -230,10 +179,10 @@ class LogPartition:
             if self._recovery is not None:
                 self._recovery.cancel()
                 self._recovery = None
-            self._fail_waiting(self._doubt)
+            self.replication.fail(self._doubt)
             self._owner.refused.clear()
             self._snapshots.discard(self)
-            self._unsaved, self.proved = False, True
+            self._unsaved, self.replication.high_watermark_known = False, True
             self._reader.clear(self.log_end)
             self._watchers.tell(0)
         self.leader = leader
@@ -248,22 +197,17 @@ class LogPartition:
         if self._elsewhere is not None:
             raise NotLeader(str(self._elsewhere))
 
-    def _lost(self, error: Exception) -> None:
+    def lost(self, error: Exception) -> None:
         """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
         if self._doubt is not None or self.deleted:
             return
         self._doubt = error
-        self._fail_waiting(error)
+        self.replication.fail(error)
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
-
-    def _fail_waiting(self, error: Exception) -> None:
-        if self._copied is not None:
-            self._copied.fail(error)
-        self._repeated.fail(error)
 
     async def _recover(self, reason: Exception) -> None:
         def open_by(view: int | None) -> Awaitable[OpenedLog]:
-            return self._storage.open(self.stream, self._lost, view=view)
+            return self._storage.open(self.stream, self.lost, view=view)
 
         try:
             opened = await reopened(self.topic, self.index, open_by, lambda: self._view, reason, self._clock)
@@ -289,50 +233,32 @@ class LogPartition:
         if self._doubt is not None or self.paused or self.deleted:
             self._refuse(append)
             raise self._refusal()
-        if copies > 1 or (self._copied is not None and self._copied.holds):
-            self._check_copies(append, copies if wait_ms else 1)
+        replication = self.replication
+        queue = replication.queue
+        if copies > 1 or (queue is not None and queue.holds):
+            try:
+                replication.check(copies if wait_ms else 1)
+            except NotEnoughReplicas:
+                self._refuse(append)
+                raise
         placed = self._owner.place(append, self._clock.now_ms())
         base_offset = placed.base_offset
         if placed.duplicate:
-            end = base_offset + append.span
-            if copies > 1 and wait_ms:
-                # What can be read may still lack copies.
-                done = confirmed(self._storage.copies, self.stream, copies, wait_ms, done)
-            self._repeated.add(end, placed, done)
-            self._answer_repeated()
+            replication.repeat(base_offset + append.span, placed, done, copies, wait_ms)
             return
-        self._save_soon()
+        self.save_soon()
         stamp(append.batch, base_offset, self.leader_epoch)
-        if copies == 1 and self._copied is None:
-            then = partial(self._placed, append, placed, done)
+        if copies == 1 and queue is None:
+            then: PlaceDone = partial(self.finish_append, append, placed, done)
         else:
-            self._waiting()  # all that is placed from now on goes that way, in order
-            then = partial(self._hold, append, placed, done, copies, wait_ms)
+            then = replication.holding(append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
 
-    def _hold(
-        self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int, error: Exception | None
-    ) -> None:
-        self._waiting().hold(append, placed, done, copies, wait_ms, error)
-        self._answer_repeated()
-
-    def _answer_repeated(self) -> None:
-        """Answer those whose batches Redis has by now."""
-        self._repeated.answer(self._copied.end if self._copied is not None and self._copied.holds else self.log_end)
-
-    def _save_soon(self) -> None:
+    def save_soon(self) -> None:
+        """Have written down within a second what has changed: of the producers, and up to where it can be read."""
         if not self._unsaved:
             self._unsaved = True
             self._snapshots.add(self)
-
-    def _check_copies(self, append: Append, copies: int) -> None:
-        try:
-            check_held(self._budget)
-            if copies > 1:
-                check_copies(self._storage.copies, self.stream, copies)
-        except NotEnoughReplicas:
-            self._refuse(append)
-            raise
 
     def _refuse(self, append: Append) -> None:
         if self.leader is None:  # else its producer goes on there
@@ -347,7 +273,8 @@ class LogPartition:
         # A new one each time: what is raised keeps where it was raised.
         return type(self._doubt)(f"{self.topic}-{self.index}: {self._doubt}")
 
-    def _placed(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
+    def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
+        """Make a batch readable and tell whoever appended it; or only tell of an error."""
         if error is not None:
             self._refuse(append)
             done(error)
@@ -357,13 +284,14 @@ class LogPartition:
         self._index.append(placed.base_offset, size)
         self.log_end = log_end = placed.base_offset + append.span
         self._tail.append(log_end, batch)
-        if self._copied is not None:
-            self._save_soon()
+        replication = self.replication
+        if replication.queue is not None:
+            self.save_soon()
         if self._watchers:
             self._watchers.tell(size)
         done(placed)
-        if self._repeated:
-            self._answer_repeated()
+        if replication.repeated.waiting is not None:
+            replication.answer_repeated()
 
     # Producers
 
@@ -375,7 +303,7 @@ class LogPartition:
         """
         owner, offset = self._owner, self._owner.next_offset
         self._unsaved = False
-        shown = self.log_end if self.copies > 1 else None
+        shown = self.log_end if self.replication.wanted > 1 else None
         if self._doubt is not None or self.deleted or ((offset, shown) == self._saved_to and not owner.unsaved):
             return
         changes = owner.take_changes()
@@ -384,7 +312,7 @@ class LogPartition:
         except TopicError as error:
             owner.keep_changes(changes)
             if isinstance(error, Fenced):
-                self._lost(StorageUnavailable(str(error)))
+                self.lost(StorageUnavailable(str(error)))
             raise
         if owner is self._owner:
             self._saved_to = offset, shown
@@ -410,12 +338,9 @@ class LogPartition:
 
         Between the log end and that, readers wait: others may have been shown more before this server led the log.
         """
-        return offset > self.log_end and self.proved and (self._copied is None or offset > self._owner.next_offset)
-
-    def check_end(self) -> None:
-        """Raise NotLeader where it is not known yet how far the log can be read."""
-        if not self.proved:
-            raise not_known(f"{self.topic}-{self.index}")
+        replication = self.replication
+        end = self.log_end if replication.queue is None else max(self.log_end, self._owner.next_offset)
+        return replication.high_watermark_known and offset > end
 
     def at_end(self, offset: int) -> bool:
         """Whether a read at `offset` would find nothing."""
@@ -452,7 +377,7 @@ class LogPartition:
         if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
             return
         await self.save_producers()
-        if self._copied is not None:
+        if self.replication.queue is not None:
             up_to = self.log_end if up_to is None else min(up_to, self.log_end)
         trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
         self._trimmed(trimmed)
@@ -475,10 +400,7 @@ class LogPartition:
         """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""
         await self.save_producers()
         await self._storage.settle(self.stream)
-        if self._copied is not None and self._copied.holds:
-            await have_come(self._storage.copies, self.stream, self.copies)
-            if self._copied.holds:
-                raise StorageUnavailable(f"{self.topic}-{self.index}: the replicas of Redis have not got all yet")
+        await self.replication.settle()
         if self._doubt is not None:
             # What waited was given up: the opening tells what there is.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._doubt}")
@@ -492,7 +414,7 @@ class LogPartition:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
         self._reader.clear(self.log_end)
-        self._fail_waiting(gone(self))
+        self.replication.fail(gone(self))
         self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()

@@ -68,3 +68,14 @@ async def reopened(
                 told = str(error)
                 _log.exception("partition cannot be opened", topic=topic, partition=index)
             await tries.pause()
+
+
+def tell_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
+    """Tell in our log that so many records are gone."""
+    _log.error(
+        "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",
+        topic=topic,
+        partition=index,
+        lost=lost,
+        leader_epoch=leader_epoch,
+    )

@@ -20,34 +20,32 @@ class _Waiting(NamedTuple):
 class Repeated:
     """Those of one partition, in order."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         # Seldom more than a few, though a log whose storage is slow may have 100,000. An empty deque takes 700 bytes of
         # each partition.
-        self._waiting: deque[_Waiting] | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: deque[_Waiting] | None = None
+        """None: nobody waits."""
 
     def add(self, end: int, appended: Appended, done: AppendDone) -> None:
         """Tell `done` where the batch is, which ends before offset `end`, once storage has it."""
-        if self._waiting is None:
-            self._waiting = deque()
-        self._waiting.append(_Waiting(end, appended, done))
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(_Waiting(end, appended, done))
 
     def answer(self, stored_end: int) -> None:
         """Storage has everything before this offset."""
         # Whoever is told may have more added, answered, or all the others fail.
-        while self._waiting and self._waiting[0].end <= stored_end:
-            first = self._waiting.popleft()
+        while self.waiting and self.waiting[0].end <= stored_end:
+            first = self.waiting.popleft()
             _tell(first.done, first.appended)
-        if not self._waiting:
-            self._waiting = None
+        if not self.waiting:
+            self.waiting = None
 
     def fail(self, error: Exception) -> None:
         """It is in doubt what storage has."""
-        waiting, self._waiting = self._waiting or (), None
+        waiting, self.waiting = self.waiting or (), None
         for each in waiting:
             _tell(each.done, error)
 

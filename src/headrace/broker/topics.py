@@ -11,7 +11,6 @@ import structlog
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.copied import check_possible
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
@@ -22,6 +21,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import Storage
+from headrace.broker.replication import check_possible
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.whole import to_the_end
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.cache import Buffer
-from headrace.broker.copied import check_copies, confirmed
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
+from headrace.broker.replication import check_copies, confirmed
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
