@@ -39,6 +39,17 @@ def test_every_file_is_a_script() -> None:
     assert list(scripts()) == NAMES
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_has_the_parts_it_takes_each_once(name: str) -> None:
+    """A function that it calls and does not have Redis would miss only when the call comes."""
+    text = script(name).text
+    assert "-- Parts: " not in text
+    defined = re.findall(r"^ *local function (\w+)", text, re.MULTILINE)
+    assert len(defined) == len(set(defined))
+    called = set(re.findall(r"(?<![\w.'-])([a-z_]\w+)\(", re.sub("--.*", "", text)))
+    assert called - {"ipairs", "tonumber", "type", "unpack"} <= set(defined)
+
+
 def test_there_is_no_other_script() -> None:
     with pytest.raises(KeyError):
         script("nothing")

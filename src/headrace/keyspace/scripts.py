@@ -1,10 +1,18 @@
-"""The server-side scripts, as text with their names and SHA-1 digests: every file of `lua/`."""
+"""The server-side scripts, as text with their names and SHA-1 digests: every file of `lua/`.
 
+What several scripts need stands once, in `lua/parts/`. A script or part names what it takes in a line such as
+`-- Parts: ids, size`, and their text takes the place of that line: to Redis a script is one text.
+"""
+
+import re
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from typing import Final
 
 import msgspec
+
+_PARTS: Final = re.compile(r"^-- Parts: (.+)$", re.MULTILINE)
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -23,14 +31,29 @@ class Script(msgspec.Struct, frozen=True):
 @cache
 def scripts() -> dict[str, Script]:
     """Every script by name."""
-    folder = files("headrace.keyspace") / "lua"
-    found = {}
-    for file in sorted(folder.iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".lua"):
-            name, text = file.name.removesuffix(".lua"), file.read_text("utf-8")
-            # Redis names a script by this digest; it protects nothing.
-            found[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    parts, found = _texts("lua/parts"), {}
+    for name, written in _texts("lua").items():
+        text = _with_parts(written, parts, set())
+        # Redis names a script by this digest; it protects nothing.
+        found[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return found
+
+
+def _texts(folder: str) -> dict[str, str]:
+    """The Lua files of a folder by name, without what lies in folders below it."""
+    entries = sorted((files("headrace.keyspace") / folder).iterdir(), key=lambda each: each.name)
+    return {each.name.removesuffix(".lua"): each.read_text("utf-8") for each in entries if each.name.endswith(".lua")}
+
+
+def _with_parts(text: str, parts: dict[str, str], placed: set[str]) -> str:
+    """The text with its parts, and theirs, each of them once. Raises KeyError for a part that there is not."""
+
+    def place(line: re.Match[str]) -> str:
+        taken = [name for name in line[1].split(", ") if name not in placed]
+        placed.update(taken)
+        return "\n".join(_with_parts(parts[name], parts, placed) for name in taken)
+
+    return _PARTS.sub(place, text)
 
 
 def script(name: str) -> Script:

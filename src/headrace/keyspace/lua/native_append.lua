@@ -6,6 +6,7 @@
 --       values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
+-- Parts: facts
 --
 -- A server gives up the appends of a connection that is lost, and they may still be on their way. Once one that it sent
 -- later is there they are refused: their records would lie behind newer ones.
@@ -78,15 +79,11 @@ if type(added) == 'table' and added.err then
     return redis.error_reply(added.err)
   end
   -- Somebody else's id lies ahead of the clock.
-  local info = redis.call('XINFO', 'STREAM', stream)
-  for fact = 1, #info, 2 do
-    if info[fact] == 'last-generated-id' then
-      local last_ms, last_sequence = string.match(info[fact + 1], '^(%d+)-(%d+)$')
-      ms, sequence = tonumber(last_ms), tonumber(last_sequence) + 1
-      if sequence >= per then
-        ms, sequence = ms + 1, 0
-      end
-    end
+  local last = facts_of(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
+  local last_ms, last_sequence = string.match(last, '^(%d+)-(%d+)$')
+  ms, sequence = tonumber(last_ms), tonumber(last_sequence) + 1
+  if sequence >= per then
+    ms, sequence = ms + 1, 0
   end
   base = ms * per + sequence
   if base + span > 9007199254740991 then

@@ -3,6 +3,7 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, id to create the group at, most entries to take over in one go
 -- Answer: last delivered id, pending entries of the group, 1 if there is more to take over. Errors: FENCED, GONE.
+-- Parts: group, members
 --
 -- A partition has one owner: whatever other member has entries pending here is not it any more. A Redis program's
 -- consumers are not in the groups hash, so theirs stay theirs.
@@ -15,34 +16,17 @@ if tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 
-local function find_group()
-  if redis.call('EXISTS', stream) == 0 then
-    return nil
-  end
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for place = 1, #info, 2 do
-      facts[info[place]] = info[place + 1]
-    end
-    if facts['name'] == group then
-      return facts
-    end
-  end
-  return nil
-end
-
-local facts = find_group()
+local facts = group_facts(stream, group)
 if not facts then
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[4], 'MKSTREAM')
   if type(made) == 'table' and made.err then
     return redis.error_reply(made.err)
   end
-  facts = find_group()
+  facts = group_facts(stream, group)
 end
 
 local left, members, mine = tonumber(ARGV[5]), {}, false
-local known = redis.call('HGET', KEYS[3], group)
-for _, other in ipairs(known and cjson.decode(known) or {}) do
+for _, other in ipairs(members_of(KEYS[3], group)) do
   if other == member then
     mine = true
     members[#members + 1] = other

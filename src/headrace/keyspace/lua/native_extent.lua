@@ -3,13 +3,11 @@
 -- KEYS: stream, state
 -- Answer: length, last generated id, first id, entries ever added, then fields n, b, d and x of the state (texts). A
 --         stream that is not there is empty. Error: WRONGTYPE.
+-- Parts: facts
 local state = redis.call('HMGET', KEYS[2], 'n', 'b', 'd', 'x')
 local facts = {length = 0}
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  local info = redis.call('XINFO', 'STREAM', KEYS[1])
-  for place = 1, #info, 2 do
-    facts[info[place]] = info[place + 1]
-  end
+  facts = facts_of(redis.call('XINFO', 'STREAM', KEYS[1]))
 end
 return {
   string.format('%.0f', facts['length']), facts['last-generated-id'] or '0-0',

@@ -3,26 +3,16 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group
 -- Answer: 1 if the group went. Errors: FENCED.
+-- Parts: members
 local stream, group = KEYS[1], ARGV[2]
 local epoch = redis.call('HGET', KEYS[2], 'e')
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-local known = redis.call('HGET', KEYS[3], group)
+local members = members_of(KEYS[3], group)
 redis.call('HDEL', KEYS[3], group)
 local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, group)
-if consumers.err then
+if consumers.err or has_others(consumers, members) then
   return 0
-end
-local ours = {}
-for _, member in ipairs(known and cjson.decode(known) or {}) do
-  ours[member] = true
-end
-for _, info in ipairs(consumers) do
-  for place = 1, #info, 2 do
-    if info[place] == 'name' and not ours[info[place + 1]] then
-      return 0
-    end
-  end
 end
 return redis.call('XGROUP', 'DESTROY', stream, group)

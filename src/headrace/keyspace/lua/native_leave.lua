@@ -3,17 +3,14 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member
 -- Answer: 1 if the consumer went; 0 if its entries wait for the partition's next owner. Errors: FENCED.
+-- Parts: members
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
 local epoch = redis.call('HGET', KEYS[2], 'e')
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-local known = redis.call('HGET', KEYS[3], group)
-if not known then
-  return 0
-end
 local members, found = {}, false
-for _, other in ipairs(cjson.decode(known)) do
+for _, other in ipairs(members_of(KEYS[3], group)) do
   if other == member then
     found = true
   else

@@ -4,40 +4,21 @@
 -- ARGV: group, id just before the committed offset or '' when there was no commit
 -- Answer: 'none' (no commit and no group, or one that has not begun), 'commit' (the committed offset), 'at' and the id
 --         of the lowest pending entry, or 'after' and the last delivered id.
+-- Parts: group, ids
 local stream, group, before = KEYS[1], ARGV[1], ARGV[2]
 local nothing = before == '' and {'none'} or {'commit'}
 if redis.call('TYPE', stream)['ok'] ~= 'stream' then
   return nothing
 end
-local last, pending
-for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local facts = {}
-  for place = 1, #info, 2 do
-    facts[info[place]] = info[place + 1]
-  end
-  if facts['name'] == group then
-    last, pending = facts['last-delivered-id'], facts['pending']
-  end
-end
-if not last then
+local facts = group_facts(stream, group)
+if not facts then
   return nothing
 end
-
-local function less(one, other)
-  local ms, sequence = string.match(one, '^(%d+)-(%d+)$')
-  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
-  if ms ~= other_ms then
-    return #ms < #other_ms or (#ms == #other_ms and ms < other_ms)
-  end
-  if #sequence ~= #other_sequence then
-    return #sequence < #other_sequence
-  end
-  return sequence < other_sequence
-end
+local last = facts['last-delivered-id']
 
 -- The lowest pending entry that is still there: what was trimmed or deleted must not pin the group.
 local lowest
-if pending > 0 then
+if facts['pending'] > 0 then
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
   local from = first and first[1]
   while from and not lowest do

@@ -4,6 +4,7 @@
 -- KEYS: stream
 -- ARGV: XRANGE or XREVRANGE, id to begin at, id to end at, most entries, most bytes
 -- Answer: entries in the order read, the first however large it is; 1 if there may be more. Error: WRONGTYPE.
+-- Parts: size
 local at, most, room = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local found, step, largest = {}, 1, 1
 while #found < most do
@@ -13,10 +14,7 @@ while #found < most do
     return redis.error_reply(entries.err)
   end
   for _, entry in ipairs(entries) do
-    local size = 0
-    for _, part in ipairs(entry[2]) do
-      size = size + #part
-    end
+    local size = size_of(entry)
     if size > room and #found > 0 then
       return {found, 1}
     end

@@ -6,6 +6,7 @@
 --       left it, and the id just before the first entry that the member was not given
 -- Answer: entries (without fields where they were removed), the last few may be too large; 1 if there may be more.
 --         Errors: FENCED, PASSED, NOGROUP, WRONGTYPE.
+-- Parts: group, members, size
 --
 -- PASSED: the member has to enter again, since another broker has read for the group: the member's place was taken, or
 -- entries were for a member that this caller has not been given. Both read for a moment while the partition and its
@@ -24,31 +25,18 @@ local function pending(each, to)
   return redis.pcall('XPENDING', KEYS[1], group, '(' .. ARGV[8], to, 1, each)
 end
 
--- XINFO tells of every group of the stream: it is asked only where something is pending, which a group that was set
--- back has behind its last delivered id as well.
-local function last_delivered()
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local facts = {}
-    for place = 1, #info, 2 do
-      facts[info[place]] = info[place + 1]
-    end
-    if facts['name'] == group then
-      return facts['last-delivered-id']
-    end
-  end
-end
-
 if after == '>' then
-  local known = redis.call('HGET', KEYS[3], group)
   local entered, last = false, nil
-  for _, each in ipairs(known and cjson.decode(known) or {}) do
+  for _, each in ipairs(members_of(KEYS[3], group)) do
     entered = entered or each == member
     local found = pending(each, '+')
     if found.err then
       return redis.error_reply(found.err)
     end
     if #found > 0 then
-      last = last or last_delivered()
+      -- XINFO tells of every group of the stream: it is asked only where something is pending, which a group that was
+      -- set back has behind its last delivered id as well.
+      last = last or group_facts(KEYS[1], group)['last-delivered-id']
       if last ~= ARGV[7] and #pending(each, last) > 0 then
         return redis.error_reply('PASSED entries behind ' .. ARGV[8] .. ' were taken for ' .. each)
       end
@@ -68,10 +56,7 @@ while #found < most and room > 0 do
   end
   local entries = reply and reply[1][2] or {}
   for _, entry in ipairs(entries) do
-    local size = 0
-    for _, part in ipairs(entry[2] or {}) do
-      size = size + #part
-    end
+    local size = size_of(entry)
     found[#found + 1], room, largest = entry, room - size, math.max(largest, size)
   end
   if #entries < asked then

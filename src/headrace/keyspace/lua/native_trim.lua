@@ -3,6 +3,7 @@
 -- KEYS: stream, state
 -- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
 -- Answer: how many entries went. Errors: FENCED, GONE.
+-- Parts: facts, size
 --
 -- allow-oom: this is what makes room again.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b')
@@ -28,14 +29,6 @@ local function trim_to(first, least)
     log_start = math.max(log_start, after)
   end
   log_start = math.max(log_start, least)
-end
-
-local function size_of(entry)
-  local size = 0
-  for _, part in ipairs(entry[2]) do
-    size = size + #part
-  end
-  return size
 end
 
 if ARGV[3] ~= '' and length > 0 and tonumber(ARGV[3]) > 0 then
@@ -87,10 +80,7 @@ end
 if log_start > tonumber(state[2]) or went > 0 then
   local removed = 0
   if redis.call('EXISTS', stream) == 1 then
-    local info, facts = redis.call('XINFO', 'STREAM', stream), {}
-    for place = 1, #info, 2 do
-      facts[info[place]] = info[place + 1]
-    end
+    local facts = facts_of(redis.call('XINFO', 'STREAM', stream))
     removed = (facts['entries-added'] or facts['length']) - facts['length']
   end
   redis.call('HSET', KEYS[2], 'e', ARGV[1], 'b', string.format('%.0f', log_start), 'd', string.format('%.0f', removed))

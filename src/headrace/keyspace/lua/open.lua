@@ -6,6 +6,7 @@
 -- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
 --         records missing at the end, up to where it has been shown to readers who wait for copies}, all texts but the
 --         numbers of entries. Errors: FENCED, GONE, FOREIGN.
+-- Parts: facts
 --
 -- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
 -- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
@@ -50,13 +51,7 @@ local function first_of_ours(from)
   return entry
 end
 
-local info = {}
-if kind == 'stream' then
-  local found = redis.call('XINFO', 'STREAM', stream)
-  for place = 1, #found, 2 do
-    info[found[place]] = found[place + 1]
-  end
-end
+local info = kind == 'stream' and facts_of(redis.call('XINFO', 'STREAM', stream)) or {}
 
 if not state[1] then
   local first = kind == 'stream' and first_of_ours('-')

@@ -1,0 +1,21 @@
+-- Parts: facts
+-- The members that the groups hash has for a group. Every other consumer of the Redis group is a Redis program's.
+local function members_of(groups, group)
+  local known = redis.call('HGET', groups, group)
+  return known and cjson.decode(known) or {}
+end
+
+-- Whether a Redis program is in the group.
+-- consumers: what XINFO CONSUMERS answers for it.
+local function has_others(consumers, members)
+  local ours = {}
+  for _, member in ipairs(members) do
+    ours[member] = true
+  end
+  for _, info in ipairs(consumers) do
+    if not ours[facts_of(info)['name']] then
+      return true
+    end
+  end
+  return false
+end
