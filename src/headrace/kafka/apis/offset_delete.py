@@ -9,28 +9,16 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
-from headrace.groups.model import TopicPartition
 from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, groups, its_group, topics
-from headrace.kafka.refusing import No, Refused, Rest, Steps, parts, topic_named
+from headrace.kafka.positions import Answers, find_partitions, in_steps
+from headrace.kafka.refusing import Refused, Rest, Steps, parts, topic_named
 from headrace.kafka.registry import register
-from headrace.topics.errors import UnknownTopic
 
-_AT_ONCE = 500
-"""Positions that are deleted in one step: more would hold up other groups."""
-
-Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
-Partition = OffsetDeleteResponse.OffsetDeleteResponsePartition
-
-
-def _no(topic: OffsetDeleteRequest.OffsetDeleteRequestTopic, no: No, _: Exchange) -> Topic:
-    refused = [Partition(partition_index=asked.partition_index, error_code=no.code) for asked in topic.partitions]
-    return Topic(name=topic.name, partitions=refused)
-
-
-_TOPICS = parts("topics", topic_named, _no, "topics")
+_ANSWERS = Answers(OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteResponse.OffsetDeleteResponsePartition)
+_TOPICS = parts("topics", topic_named, _ANSWERS.refused, "topics")
 
 
 def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused) -> Steps:
@@ -55,23 +43,11 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
         return OffsetDeleteResponse(error_code=code_of(refused), topics=[])
     if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
-    errors: dict[TopicPartition, GroupError | None] = {}
-    known: dict[TopicPartition, None] = {}
     pace = exchange.pace()
-    async for topic in pace.each(request.topics):
-        async for asked in pace.each(topic.partitions):
-            place = TopicPartition(topic.name, asked.partition_index)
-            try:
-                broker.topics.partition(topic.name, asked.partition_index)
-            except UnknownTopic:
-                errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                known[place] = None
-    places = list(known)
-    for start in range(0, max(1, len(places)), _AT_ONCE):
-        some = tuple(places[start : start + _AT_ONCE])
+    found, errors = await find_partitions(request.topics, exchange, pace)
+    for number, some in enumerate(in_steps(found)):
         result = await broker.groups.request(
-            request.group_id, DeletePositions(token=(exchange, start), partitions=some)
+            request.group_id, DeletePositions(token=(exchange, number), partitions=tuple(some))
         )
         assert isinstance(result, DeletePositionsResult)
         if result.error is not None:
@@ -79,19 +55,5 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
         errors.update(result.partitions)
         if pace.over:
             await pace.rest()
-    exchange.changed(f"positions of group {request.group_id} deleted: {len(places)} partitions")
-    return OffsetDeleteResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                partitions=[
-                    Partition(
-                        partition_index=asked.partition_index,
-                        error_code=code_of(errors[TopicPartition(topic.name, asked.partition_index)]),
-                    )
-                    async for asked in pace.each(topic.partitions)
-                ],
-            )
-            async for topic in pace.each(request.topics)
-        ]
-    )
+    exchange.changed(f"positions of group {request.group_id} deleted: {len(found)} partitions")
+    return OffsetDeleteResponse(topics=await _ANSWERS.made(request.topics, errors, pace))
