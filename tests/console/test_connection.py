@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import structlog
 from starlette.types import Receive, Scope, Send
+from tests.harness.waiting import until
 
 from headrace.broker.connections import ConnectionLimits
 from headrace.console.connection import BODY_MS, HEAD_MS, IDLE_MS, MOST_FIELDS, PRESSED_MS, UNTAKEN_MS
@@ -69,12 +70,6 @@ class Served:
     def pass_ms(self, ms: int) -> None:
         """Let time pass."""
         self.clock.advance(ms)
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 @asynccontextmanager

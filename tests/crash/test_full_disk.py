@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.crash.test_produce import Strike
 from tests.harness.ledger import Ledger
@@ -29,9 +30,12 @@ DISK_BYTES = 400 << 20
 PATIENCE_S = 120
 REQUESTS = ("nothing", "create", "delete", "commit", "retention", "expiry", "stop")
 SAMPLE = {("create", "journal"), ("retention", "no journal")}
+EXPIRY_MS = 5_000
 SETTINGS = {
-    "log.retention.check.interval.ms": 100, "producer.id.expiration.ms": 5_000, "num.partitions": 1,
+    "log.retention.check.interval.ms": 100, "producer.id.expiration.ms": EXPIRY_MS, "num.partitions": 1,
 }  # fmt: skip
+OLD_AFTER_MS = 3_000
+"""The disk is full by then."""
 
 
 def _mounts(unshare: str) -> bool:
@@ -77,6 +81,8 @@ def scenario(disk: Path, request: str, journal: bool) -> None:
             ledger.settle()
         for done in admin.create_topics([NewTopic("made", 1)]).values():
             done.result(PATIENCE_S)
+        if request == "retention":
+            put_aging(admin, running.kafka)
         fill(disk)
         deadline = time.monotonic() + PATIENCE_S
         for ledger in (small, large):
@@ -114,12 +120,33 @@ def ask(admin: AdminClient, running: Server, request: str) -> None:
             place = ConsumerGroupTopicPartitions("g", [TopicPartition("small", 0, 1)])
             for done in admin.alter_consumer_group_offsets([place]).values():
                 done.result(5)
-    if request in ("retention", "expiry"):
-        # Several ticks of the one, and as long as the other lets a producer be silent.
-        time.sleep(0.5 if request == "retention" else 6)
+    if request == "retention":
+        await_retention(running)
+    if request == "expiry":
+        # Nothing tells that a producer is forgotten: it is silence for so long that makes it due.
+        time.sleep((EXPIRY_MS + 1_000) / 1000)
     if request == "stop":
         with contextlib.suppress(Exception):
             running.stop()
+
+
+def put_aging(admin: AdminClient, kafka: str) -> None:
+    """Put a record in topic `aging` that retention is to take before long."""
+    for done in admin.create_topics([NewTopic("aging", 1, config={"retention.ms": "1"})]).values():
+        done.result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce("aging", b"x", timestamp=int(time.time() * 1000) + OLD_AFTER_MS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def await_retention(running: Server) -> None:
+    """Wait until retention has come to that record, whether it could take it or not, or until the server is gone."""
+    deadline = time.monotonic() + PATIENCE_S
+    while running.running and not re.search(
+        r'^.*"topic": "aging".*"event": "(log trimmed|retention not enforced)"', running.log(), re.MULTILINE
+    ):
+        assert time.monotonic() < deadline, "retention never came to the record"
+        time.sleep(0.01)
 
 
 def fill(disk: Path) -> None:

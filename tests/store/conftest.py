@@ -173,10 +173,3 @@ def raw(any_redis: RedisServer) -> Iterator[Any]:
 async def connection(any_redis: RedisServer) -> AsyncIterator[Connection]:
     async with connected(any_redis.url) as made:
         yield made
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the event loop run until something holds."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)

@@ -10,7 +10,8 @@ import pytest
 import redis
 import structlog
 from tests.harness.redis import RedisServer
-from tests.store.conftest import connected, until
+from tests.harness.waiting import until
+from tests.store.conftest import connected
 
 from headrace.store.connection import Connection
 from headrace.store.errors import Unreachable

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import pytest
 from tests.harness.ports import free_ports
 from tests.harness.redis import RedisServer
-from tests.store.conftest import connected, until
+from tests.harness.waiting import until
+from tests.store.conftest import connected
 
 from headrace.store import finding, target
 from headrace.store.connection import Connection

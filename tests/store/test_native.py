@@ -1,6 +1,5 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -9,6 +8,7 @@ import pytest
 from tests.harness.logs import appended, opened
 from tests.harness.plain import KEY, STREAM, append, base, batch, ids
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
 
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import groups_of, id_of, offset_of
@@ -328,13 +328,18 @@ async def test_a_deletion_cut_short_is_finished_by_the_next_server(open_storage:
 # Waiting
 
 
+async def until_it_waits(raw: Any) -> None:
+    """Until Redis holds back its answer to XREAD."""
+    await until(lambda: any(each["cmd"] == "xread" and "b" in each["flags"] for each in raw.client_list()))
+
+
 async def test_anybodys_xadd_wakes_who_waits(storage: RedisStorage, raw: Any) -> None:
     woken: list[int | None] = []
     storage.native.watch(STREAM, 0, woken.append)
-    await asyncio.sleep(0.05)
+    await until_it_waits(raw)
     assert woken == []
     raw.xadd(KEY, {"a": "b"}, id="5-0")
-    await _until(lambda: bool(woken))
+    await until(lambda: bool(woken))
     assert woken == [(5 << 10) + 1]
 
 
@@ -342,10 +347,10 @@ async def test_a_watch_from_before_an_entry_wakes_at_once(storage: RedisStorage,
     raw.xadd(KEY, {"a": "b"}, id="5-0")
     first: list[int | None] = []
     storage.native.watch(STREAM, 0, first.append)
-    await _until(lambda: bool(first))
+    await until(lambda: bool(first))
     second: list[int | None] = []
     storage.native.watch(STREAM, 0, second.append)
-    await _until(lambda: bool(second))
+    await until(lambda: bool(second))
 
 
 async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage, raw: Any) -> None:
@@ -353,11 +358,11 @@ async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage,
     woken: list[int | None] = []
     for number in range(50):
         storage.native.watch(NativeStream(f"stream-{number}", 10), 0, woken.append)
-    await asyncio.sleep(0.05)
+    await until_it_waits(raw)
     assert raw.info("clients")["connected_clients"] <= before + 1
     for number in range(50):
         raw.xadd(f"stream-{number}", {"a": "b"})
-    await _until(lambda: len(woken) == 50)
+    await until(lambda: len(woken) == 50)
 
 
 async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: Any) -> None:
@@ -368,18 +373,12 @@ async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: 
         waiting = [client["id"] for client in raw.client_list() if client["cmd"] == "xread"]
         return any(raw.client_kill_filter(_id=number) for number in waiting)
 
-    await _until(killed)
-    await _until(lambda: bool(woken))
+    await until(killed)
+    await until(lambda: bool(woken))
     assert woken == [None], "whoever waits looks again"
     storage.native.watch(STREAM, 0, woken.append)
     raw.xadd(KEY, {"a": "b"}, id="5-0")
-    await _until(lambda: len(woken) > 1)
-
-
-async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.002)
+    await until(lambda: len(woken) > 1)
 
 
 async def test_a_key_that_is_no_stream_spoils_the_waiting_for_no_other(storage: RedisStorage, raw: Any) -> None:
@@ -388,14 +387,14 @@ async def test_a_key_that_is_no_stream_spoils_the_waiting_for_no_other(storage: 
     fine: list[int | None] = []
     storage.native.watch(NativeStream("odd", 10), 0, odd.append)
     storage.native.watch(STREAM, 0, fine.append)
-    await asyncio.sleep(0.1)
+    await until_it_waits(raw)
     assert fine == []
     raw.xadd(KEY, {"a": "b"}, id="5-0")
-    await _until(lambda: bool(fine))
+    await until(lambda: bool(fine))
     assert fine == [(5 << 10) + 1]
     raw.delete("odd")
     raw.xadd("odd", {"a": "b"}, id="7-0")
-    await _until(lambda: bool(odd))
+    await until(lambda: bool(odd))
     assert odd == [(7 << 10) + 1]
 
 
@@ -404,11 +403,13 @@ async def test_what_is_not_watched_any_more_is_not_asked_for(storage: RedisStora
         storage.native.watch(NativeStream(f"gone-{number}", 10), 0, lambda _: None)
         storage.native.unwatch(NativeStream(f"gone-{number}", 10))
     woken: list[int | None] = []
-    storage.native.watch(STREAM, 0, woken.append)
     raw.xadd(KEY, {"a": "b"}, id="5-0")
-    await _until(lambda: bool(woken))
-    watcher: Any = storage.native._watcher
-    assert list(watcher._after) == [KEY]
+    with raw.monitor() as monitor:
+        storage.native.watch(STREAM, 0, woken.append)
+        await until(lambda: woken)
+        asked = next(each["command"] for each in monitor.listen() if each["command"].startswith("XREAD"))
+    assert KEY in asked
+    assert "gone" not in asked
 
 
 async def test_waiting_goes_on_where_client_unblock_is_not_allowed(
@@ -419,12 +420,11 @@ async def test_waiting_goes_on_where_client_unblock_is_not_allowed(
         storage = await open_storage()
         woken: list[str] = []
         storage.native.watch(STREAM, 0, lambda _: woken.append(KEY))
-        await asyncio.sleep(0.05)
+        await until_it_waits(raw)
         storage.native.watch(NativeStream("later", 10), 0, lambda _: woken.append("later"))
-        await asyncio.sleep(0.05)
         raw.xadd("later", {"a": "b"})
-        await _until(lambda: "later" in woken)
+        await until(lambda: "later" in woken)
         raw.xadd(KEY, {"a": "b"})
-        await _until(lambda: KEY in woken)
+        await until(lambda: KEY in woken)
     finally:
         raw.execute_command("ACL", "SETUSER", "default", "+client|unblock")

@@ -1,12 +1,13 @@
 """The router over a cluster: which connection a key gets, and what becomes of redirections. Its nodes are scripted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import hiredis
 import pytest
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
+from tests.harness.waiting import until
 
 from headrace.records.build import build
 from headrace.storage_urls import StorageUrl
@@ -103,11 +104,6 @@ class Cluster:
         """One that is the first node's."""
         return next(key for key in map(str, range(99)) if slot_of(key) < REDIS_CLUSTER_HASH_SLOTS // 2)
 
-    async def until(self, happened: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not happened():
-                await asyncio.sleep(0.001)
-
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
@@ -142,9 +138,9 @@ async def test_a_call_follows_what_has_moved_and_the_topology_is_asked_for(clust
     cluster.topology.halves[0] = cluster.two
     assert await connection.call("GET", cluster.key) == b"x"
     assert cluster.two.asked() == [b"AUTH", b"INFO", b"GET"]
-    await cluster.until(lambda: cluster.shards.at(cluster.key) is not connection)
+    await until(lambda: cluster.shards.at(cluster.key) is not connection)
     # Who had opened a log over it is told.
-    await cluster.until(lambda: cluster.lost == [connection])
+    await until(lambda: cluster.lost == [connection])
 
 
 async def test_a_key_on_its_way_is_asked_for_there_and_the_slot_stays(cluster: Cluster) -> None:
@@ -160,7 +156,7 @@ async def test_batches_are_not_sent_elsewhere(cluster: Cluster) -> None:
     cluster.one.answers[b"XADD"] = b"-MOVED 1 127.0.0.1:%d\r\n" % cluster.two.port
     answers: list[Any] = []
     cluster.shards.at(cluster.key).send([b"*1\r\n$4\r\nXADD\r\n"], answers.append)
-    await cluster.until(lambda: bool(answers))
+    await until(lambda: bool(answers))
     assert isinstance(answers[0], hiredis.ReplyError)
     assert b"XADD" not in cluster.two.asked()
 
@@ -171,7 +167,7 @@ async def test_an_append_to_a_native_stream_that_is_elsewhere_may_be_asked_again
     native = RedisNative(Scripts(cluster.shards), "", Fence(1), producer_expiry_ms=1)
     answers: list[Any] = []
     native.append(NativeStream(cluster.key, 10), Append(build([(None, b"x", 1, ())]), 1, 1), answers.append)
-    await cluster.until(lambda: bool(answers))
+    await until(lambda: bool(answers))
     assert [isinstance(answer, StorageUnavailable) for answer in answers] == [True]
 
 
@@ -191,7 +187,7 @@ async def test_a_replica_that_has_just_become_the_primary_is_asked_at_once(clust
         assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
         cluster.topology.halves[0] = promoted
         assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
-        await cluster.until(lambda: cluster.lost != [])
+        await until(lambda: cluster.lost != [])
         assert await cluster.shards.at(cluster.key).call("GET", cluster.key) == b"x"
     finally:
         promoted.stop()
@@ -205,7 +201,7 @@ async def test_a_node_that_keys_were_on_for_a_while_is_let_go_when_it_is_gone(cl
     passing.stop()
     for client in passing.clients:
         client.transport.abort()
-    await cluster.until(lambda: cluster.lost != [])
+    await until(lambda: cluster.lost != [])
     with pytest.raises(StorageUnavailable, match="the storage is closed"):
         async with asyncio.timeout(60):
             await cluster.lost[0].ready()
@@ -218,12 +214,12 @@ async def test_a_node_that_is_met_while_all_is_closed_is_left_again(cluster: Clu
     cluster.one.answers[b"GET"] = b"-ASK 1 127.0.0.1:%d\r\n" % late.port
     asked = asyncio.create_task(cluster.shards.at(cluster.key).call("GET", cluster.key))
     try:
-        await cluster.until(lambda: late.asked()[:1] == [b"AUTH"])
+        await until(lambda: late.asked()[:1] == [b"AUTH"])
         await cluster.shards.close()
         late.clients[0].write(b"+OK\r\n")
         with pytest.raises(StorageUnavailable, match="the storage is closed"):
             await asked
-        await cluster.until(lambda: late.clients == [])
+        await until(lambda: late.clients == [])
     finally:
         late.stop()
 
@@ -233,7 +229,7 @@ async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> No
     cluster.one.answers[b"GET"] = told
     with pytest.raises(StorageUnavailable, match="has moved the key"):
         await cluster.shards.at(cluster.key).call("GET", cluster.key)
-    await cluster.until(lambda: cluster.topology.asked > 1)
+    await until(lambda: cluster.topology.asked > 1)
 
 
 async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
@@ -248,7 +244,7 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
     # What follows is to be answered, however busy the machine.
     connection.patience_s = patience_s
     assert cluster.lost == [connection]
-    await cluster.until(lambda: cluster.topology.asked > 1)
+    await until(lambda: cluster.topology.asked > 1)
     await connection.ready()
     assert await connection.call("GET", cluster.key) == b"OK"
 
@@ -262,9 +258,9 @@ async def test_a_silent_node_keeps_nobody_from_hearing_of_entries_on_another(clu
     try:
         watcher.watch(cluster.key, "0-0", woken.append)
         watcher.watch(other, "0-0", woken.append)
-        await cluster.until(lambda: cluster.two.asked().count(b"XREAD") > 1)
+        await until(lambda: cluster.two.asked().count(b"XREAD") > 1)
         cluster.two.answers[b"XREAD"] = b"*1\r\n*2\r\n$1\r\nx\r\n*1\r\n*2\r\n$3\r\n7-1\r\n*0\r\n"
-        await cluster.until(lambda: woken == ["7-1"])
+        await until(lambda: woken == ["7-1"])
         assert cluster.one.asked().count(b"XREAD") == 1
     finally:
         await watcher.close()
@@ -285,7 +281,7 @@ async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_l
     cluster.one.answers[b"SET"] = b"*0\r\n-READONLY You can't write against a read only replica.\r\n"
     lost: list[Exception] = []
     opening = asyncio.create_task(RedisLogs(cluster.shards, Fence(1)).open(cluster.key, lost.append))
-    await cluster.until(lambda: b"HGETALL" in cluster.one.asked())
+    await until(lambda: b"HGETALL" in cluster.one.asked())
     with pytest.raises(Exception, match="READONLY"):
         raise await cluster.shards.at(cluster.key).call("SET", "another", "x")
     with pytest.raises(StorageUnavailable, match="lost during an opening"):
@@ -297,5 +293,5 @@ async def test_one_that_has_become_a_replica_is_left(cluster: Cluster) -> None:
     connection = cluster.shards.at(cluster.key)
     with pytest.raises(Exception, match=r"READONLY|lost"):
         raise await connection.call("SET", cluster.key, "x")
-    await cluster.until(lambda: cluster.lost == [connection])
-    await cluster.until(lambda: cluster.topology.asked > 1)
+    await until(lambda: cluster.lost == [connection])
+    await until(lambda: cluster.topology.asked > 1)

@@ -15,6 +15,7 @@ import structlog
 from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog, made
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
 
 from headrace.broker import reopening
 from headrace.topics.errors import Fenced, StorageUnavailable
@@ -51,12 +52,6 @@ async def start(link: Any, any_redis: RedisServer) -> AsyncIterator[Start]:
 
 def process_of(link: Any) -> int:
     return int(link.info("server")["process_id"])
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0)
 
 
 # Requests that nobody has read yet
