@@ -1,14 +1,19 @@
 """Where the log of a plain stream ends, and who is told of it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import cast
 
 import msgspec
 import pytest
+import redis
+from tests.harness.redis import RedisServer
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import Copies, NativeStorage
+from headrace.keyspace.keys import producers_of
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
@@ -234,6 +239,69 @@ def test_nor_behind_what_is_still_under_way() -> None:
     stream.hold = None
     told_of(partition, (1, 2))
     assert stream.known[-1:] == [False], "all have their answers"
+
+
+def test_what_has_its_answer_is_not_ahead_of_anything_any_more() -> None:
+    """Not even where something of the producer is always under way, whatever is sent again out of its order."""
+    stream = Stream()
+    partition = answering(stream)
+    under_way: list[Callable[[Appended | Exception], None]] = []
+    stream.hold = under_way.append
+
+    def send(*sequences: int) -> list[bool]:
+        del stream.known[:]
+        told_of(partition, *((0, sequence) for sequence in sequences))
+        return stream.known
+
+    def answer(batches: int) -> None:
+        for _ in range(batches):
+            under_way.pop(0)(Appended(0))
+
+    assert send(2**31 - 1, 0, 1) == [False, True, True]
+    answer(2)
+    assert send(1, 2) == [False, True]
+    answer(1)
+    assert send(0) == [False], "it comes before all that are under way"
+    answer(2)
+    assert send(1, 0) == [True, False], "the first of those under way is the last that was sent"
+    answer(3)
+    assert send(5) == [False], "all have their answers"
+
+
+async def test_a_producer_whose_state_somebody_deletes_goes_on_though_it_never_pauses(
+    open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
+) -> None:
+    raw = redis.Redis.from_url(any_redis.url)
+    storage = await open_storage()
+    stream = NativeStream("plain", 10)
+    partition = NativePartition("t", 0, stream, await storage.native.open(stream), storage.native)
+    following, refused, over = 3, 0, asyncio.Event()
+
+    def send(sequence: int) -> None:
+        made = build([(None, b"v%d" % sequence, 1, ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        partition.append(Append(made, 1, 1, 7, 0, sequence), partial(told, sequence))
+
+    def told(sequence: int, result: Appended | Exception) -> None:
+        nonlocal following, refused
+        if isinstance(result, OutOfOrderSequence) and refused < 20:
+            refused += 1
+            send(sequence)
+        elif following == 20 or not isinstance(result, Appended):
+            over.set()
+        else:
+            if following == 10:
+                raw.delete(producers_of(stream.key))
+            send(following)
+            following += 1
+
+    for sequence in range(3):
+        send(sequence)
+    await over.wait()
+    await storage.native.settle(stream)
+    assert 0 < refused < 20, "at 20 it is told so for good"
+    assert raw.xlen(stream.key) == 20
+    raw.close()
+    partition.close()
 
 
 async def test_of_a_new_producer_the_second_batch_does_not_take_the_place_of_the_first(

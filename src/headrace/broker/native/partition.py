@@ -13,6 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.cache import Buffer
+from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
@@ -50,12 +51,6 @@ class _Mark(NamedTuple):
     added: int
 
 
-class _Sent(NamedTuple):
-    first: tuple[int, int]
-    """Epoch and sequence of the first since there were none."""
-    unanswered: int
-
-
 class NativePartition:
     """A partition whose records are entries of a plain stream: `broker.partition.Partition`."""
 
@@ -77,8 +72,7 @@ class NativePartition:
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self._refused: dict[int, tuple[int, int]] = {}
         """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was taken."""
-        self._under_way: dict[int, _Sent] = {}
-        """Producer id -> its batches that Redis has not answered, of the epoch that it has used last."""
+        self._under_way = UnderWay()
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -221,36 +215,18 @@ class NativePartition:
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
             done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
-        known = self._send(append)
+        number, behind = self._under_way.send(append)
+        known = behind or not may_begin(
+            self._refused.get(append.producer_id), append.producer_epoch, append.base_sequence
+        )
         try:
-            self.native.append(self.place, append, partial(self._stored_native, append, done), known=known)
+            self.native.append(self.place, append, partial(self._stored_native, append, number, done), known=known)
         except CorruptBatch:
-            self._came(append)
+            self._under_way.not_sent(append.producer_id, number)
             raise
 
-    def _send(self, append: Append) -> bool:
-        """A batch goes to Redis; whether its producer is known there, unless what is ahead of it is refused."""
-        producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
-        if producer < 0:
-            return False
-        sent = self._under_way.get(producer)
-        if sent is None or sent.first[0] != epoch:
-            sent = _Sent((epoch, sequence), 0)
-        self._under_way[producer] = sent._replace(unanswered=sent.unanswered + 1)
-        return is_behind(sent.first, epoch, sequence) or not may_begin(self._refused.get(producer), epoch, sequence)
-
-    def _came(self, append: Append) -> None:
-        """It has its answer."""
-        sent = self._under_way.get(append.producer_id)
-        if sent is None or sent.first[0] != append.producer_epoch:
-            return
-        if sent.unanswered > 1:
-            self._under_way[append.producer_id] = sent._replace(unanswered=sent.unanswered - 1)
-        else:
-            del self._under_way[append.producer_id]
-
-    def _stored_native(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        self._came(append)
+    def _stored_native(self, append: Append, number: int, done: AppendDone, result: Appended | Exception) -> None:
+        self._under_way.answered(append.producer_id, number)
         if isinstance(result, Appended):
             self._stored(append, repeated=result.duplicate)
             if not result.duplicate:
