@@ -139,7 +139,7 @@ class Broker:
     def view_changed(self) -> None:
         """Go by another view from now on: open what has become this server's, give up what is others' now."""
         for live in self.topics:
-            self.topics.leading.adopt(live.topic, live.partitions)
+            self.topics.leading.view_changed(live)
         self.groups.adopt()
 
     async def hand_over(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import msgspec
 import structlog
 
+from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
@@ -127,6 +128,16 @@ class Leading:
                 self._assign(topic, partition.log)
             else:
                 self.point(partition)
+
+    def view_changed(self, live: LiveTopic) -> None:
+        """Go by another view. In one that this server has missed another broker may have led any partition.
+
+        Who has led a log is told to all; of a plain stream nobody tells.
+        """
+        self.adopt(live.topic, live.partitions)
+        if not self._ownership.unbroken:
+            for native in live.natives:
+                native.led_elsewhere()
 
     def hear(self, topic: Topic, partition: Partition) -> None:
         """A broker has told that it leads a partition.

@@ -7,12 +7,20 @@ import pytest
 import redis
 from tests.harness.redis import RedisServer
 
+from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.ownership import Ownership
+from headrace.broker.settings import BrokerSettings
 from headrace.keyspace.native import offset_of
+from headrace.membership.view import Member, View
+from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import BehindRefused, StorageUnavailable
+from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeRead, NativeStream
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
@@ -118,3 +126,40 @@ async def test_a_group_that_is_set_back_meanwhile_gives_nothing_twice_in_one_ans
     seen = await reading.read(0)
     assert seen == first
     reading.close()
+
+
+@pytest.mark.parametrize("before", [7, 8])
+async def test_what_was_refused_is_over_where_another_broker_may_have_led_by_a_view_that_was_missed(
+    open_storage: OpenStorage, before: int
+) -> None:
+    """A producer that went on there comes back: whatever it says is ahead of it came again there."""
+    me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
+    ownership = Ownership(1)
+    ownership.adopt(View(7, (me,)), inside=True)
+    storage = await open_storage(7, alone=False)
+    broker = Broker(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda name, _, index: f"{name}:{index}",
+        ownership=ownership,
+    )
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    told: list[Appended | Exception] = []
+
+    def send(sequence: int) -> None:
+        made = build([(None, b"v", 5, ())], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        live.partitions[0].append(Append(made, 1, 5, 7, 0, sequence), told.append)
+
+    live.partitions[0].paused = True
+    with pytest.raises(StorageUnavailable):
+        send(3)
+    live.partitions[0].paused = False
+    ownership.adopt(View(9, (me,), before), inside=True)
+    storage.fence.number = 9
+    broker.view_changed()
+    send(5)
+    await storage.native.settle(live.natives[0].place)
+    assert [type(each) for each in told] == [BehindRefused if before == 7 else Appended]
+    await broker.stop()

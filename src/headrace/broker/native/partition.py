@@ -99,8 +99,12 @@ class NativePartition:
     @leader.setter
     def leader(self, leader: int | None) -> None:
         if leader != self._leader:
-            self._refused.clear()  # their producers have gone on elsewhere, or will
+            self.led_elsewhere()
         self._leader = leader
+
+    def led_elsewhere(self) -> None:
+        """Clients may have been sent to another broker: producers that were refused have gone on there, or will."""
+        self._refused.clear()
 
     # What is known of the log
 
