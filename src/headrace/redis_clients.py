@@ -106,6 +106,16 @@ def sentinels(found: StorageUrl) -> redis.asyncio.Sentinel:
     return _AsyncSentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
 
 
+class _AsyncCluster(redis.asyncio.RedisCluster):
+    """Finds the slot of XREAD by itself: redis-py asks one node for it, the same for ever, also once that is dead."""
+
+    async def _determine_slot(self, command: str, *args: Any) -> int:
+        if command.upper() == "XREAD":
+            streams = next(place for place, each in enumerate(args) if each in ("STREAMS", b"STREAMS"))
+            return int(self.keyslot(args[streams + 1]))
+        return int(await super()._determine_slot(command, *args))
+
+
 def asynchronous(url: str) -> redis.asyncio.Redis:
     """A client for use in an event loop, connected with the first command. Raises ValueError for a URL that is none."""
     found = StorageUrl.parse(url)
@@ -118,7 +128,7 @@ def asynchronous(url: str) -> redis.asyncio.Redis:
     # A primary that is gone without a word must not keep the others from being asked.
     options = {"socket_timeout": _NODE_S, "socket_connect_timeout": _NODE_CONNECT_S} | options
     nodes = [AsyncClusterNode(host, port) for host, port in found.nodes]
-    return cast("redis.asyncio.Redis", redis.asyncio.RedisCluster(startup_nodes=nodes, **options))
+    return cast("redis.asyncio.Redis", _AsyncCluster(startup_nodes=nodes, **options))
 
 
 def blocking(url: str, **options: Any) -> redis.Redis:
