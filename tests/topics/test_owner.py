@@ -339,6 +339,24 @@ def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: 
     assert owner.place(batch(1, 7, 4), 9) == Appended(11)
 
 
+def refused_at(owner: LogOwner, sequence: int, now_ms: int) -> type[OutOfOrderSequence]:
+    with pytest.raises(OutOfOrderSequence) as caught:
+        owner.place(batch(1, 7, sequence), now_ms)
+    return caught.type
+
+
+def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
+    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    owner = LogOwner(0, sent_up_to(2))
+    owner.refuse(batch(1, 7, 3))
+    assert [refused_at(owner, 4, now_ms) for now_ms in (1, owners.REFUSED_MS)] == [BehindRefused] * 2
+    owner.refuse(batch(1, 7, 3))  # it is sent still
+    late = owners.REFUSED_MS + 5
+    assert [refused_at(owner, 4, late + waited) for waited in (0, owners.REFUSED_MS - 1)] == [BehindRefused] * 2
+    assert refused_at(owner, 4, late + owners.REFUSED_MS) is OutOfOrderSequence
+    assert owner.place(batch(1, 7, 0, epoch=1), late + owners.REFUSED_MS) == Appended(0)
+
+
 def test_behind_what_was_stored_others_may_still_be_missing() -> None:
     first = LogOwner(0, sent_up_to(2))
     for sequence in (3, 4, 5):

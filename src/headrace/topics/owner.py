@@ -16,12 +16,14 @@ MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
 MOST_PRODUCERS = 100_000
 """Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
+REFUSED_MS = 10_000
+"""So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up."""
 
 
 class LogOwner:
     """Decides sequence and offset of every batch of one log."""
 
-    __slots__ = ("_changed", "_gone", "next_offset", "producers", "refused")
+    __slots__ = ("_changed", "_gone", "_waiting", "next_offset", "producers", "refused")
 
     def __init__(
         self,
@@ -47,6 +49,8 @@ class LogOwner:
 
         Where that one turns out to have been stored, the sequence behind it.
         """
+        self._waiting: dict[int, int] = {}
+        """Producer id -> since when (ms) batches behind that one come, and it does not."""
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
@@ -66,12 +70,12 @@ class LogOwner:
         if producer_id >= 0:
             known = self.producers.get(producer_id)
             if known is None:
-                self._check_first(append)
+                self._check_first(append, now_ms)
             else:
                 try:
                     repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
                 except OutOfOrderSequence as error:
-                    self._check_behind(append, known.expected_of(append.producer_epoch), error)
+                    self._check_behind(append, known.expected_of(append.producer_epoch), error, now_ms)
                     raise
                 if repeated >= 0:
                     if self.refused:
@@ -86,7 +90,7 @@ class LogOwner:
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
             self._changed.add(producer_id)
             if self.refused:
-                self.refused.pop(producer_id, None)
+                self._end_refusal(producer_id)
         self.next_offset = following
         return Appended(base_offset)
 
@@ -95,29 +99,40 @@ class LogOwner:
         if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
             known = self.refused.get(append.producer_id)
             self.refused[append.producer_id] = first_refused(known, append.producer_epoch, append.base_sequence)
+            self._waiting.pop(append.producer_id, None)
+
+    def _end_refusal(self, producer_id: int) -> tuple[int, int] | None:
+        self._waiting.pop(producer_id, None)
+        return self.refused.pop(producer_id, None)
 
     def _came_again(self, append: Append) -> None:
         """It had been stored, whoever was told that it may not have been: those behind it are still to come again."""
         producer, epoch = append.producer_id, append.producer_epoch
-        left = refused_after(self.refused.pop(producer, None), epoch, append.base_sequence, append.span, repeated=True)
+        left = refused_after(self._end_refusal(producer), epoch, append.base_sequence, append.span, repeated=True)
         if left is not None:
             self.refused[producer] = left
 
-    def _check_first(self, append: Append) -> None:
+    def _check_first(self, append: Append, now_ms: int) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
         refused = self.refused.get(append.producer_id)
         if refused is not None and not may_begin(refused, append.producer_epoch, append.base_sequence):
             first = refused[1]
             error = OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
-            self._check_behind(append, first, error)
+            self._check_behind(append, first, error, now_ms)
             raise error
 
-    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence) -> None:
-        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence, now_ms: int) -> None:
+        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again.
+
+        Unless its producer has given it up, as the Java client does after `delivery.timeout.ms`: it sends the next one
+        until it is told that something is missing, and begins a new epoch then.
+        """
         refused = self.refused.get(append.producer_id)
         if refused is None or not is_behind(refused, append.producer_epoch, append.base_sequence):
             return
-        if ahead(expected, refused[1]) < ahead(append.base_sequence, refused[1]):
+        if ahead(expected, refused[1]) >= ahead(append.base_sequence, refused[1]):
+            return
+        if now_ms - self._waiting.setdefault(append.producer_id, now_ms) < REFUSED_MS:
             raise BehindRefused(f"{error}: sent behind one that was refused") from None
 
     def _make_room(self) -> None:
@@ -130,7 +145,7 @@ class LogOwner:
         silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
         self._forget(silent)
         for producer_id in silent:
-            self.refused.pop(producer_id, None)
+            self._end_refusal(producer_id)
 
     def _forget(self, producers: list[int]) -> None:
         for producer_id in producers:
