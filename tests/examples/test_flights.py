@@ -4,12 +4,14 @@ import datetime as dt
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -80,6 +82,12 @@ def test_five_pipelines_on_the_flights(broker: Server, tmp_path: Path) -> None:
     whole = [flight for number, flight in sent if number % filling.CUT]
     twice = [flight for number, flight in sent if number % filling.TWICE == 1]
     bad = COUNT - len(whole)
+
+    # The console shows what the run did.
+    shown = " ".join(re.sub(r"<[^>]*>", " ", urlopen(f"{broker.http}/pipeline").read().decode()).split())
+    everything = counts["flights"]
+    run = rf"flights done Flow State .* flights_bronze completed {everything:,} {everything:,} \S+ s 0 "
+    assert re.search(run, shown), shown
 
     # Bronze, silver, gold, and bad rows beside.
     assert counts["flights"] == len(whole) + len(twice) + bad
