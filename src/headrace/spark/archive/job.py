@@ -6,11 +6,10 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,26 +21,21 @@ from headrace.archiving.telling import Teller, Told
 from headrace.metrics.archive import State
 from headrace.spark import session
 from headrace.spark.archive import ranges
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Fences, Step, Target
+from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Step
 from headrace.spark.archive.failures import from_spark
-from headrace.spark.archive.files import Destination
-from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
+from headrace.spark.archive.targets import OnNote, Targets
 from headrace.spark.errors import CorruptLog, DataLoss, OptionError, SparkError, TableError, TopicReplaced, UnknownTopic
 from headrace.spark.groups import GroupCommitter
 from headrace.spark.log import LogReader
-from headrace.spark.logs import Topics, check_id
-from headrace.spark.plan import Extent, TopicPartition
+from headrace.spark.plan import TopicPartition
 
 if TYPE_CHECKING:
     from headrace.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
-DEAD: Final = "_dlq"
-"""Behind a typed table's name: the table beside it."""
 _TASK_ROWS: Final = 500_000
 """A partition with more than this waiting is shared by several tasks, and becomes several files."""
 _POLL: Final = "50ms"
@@ -54,7 +48,6 @@ _TRIES: Final = 5
 """With `once`, and for what Spark says that we do not know: so often in a row without a batch between."""
 
 OnProgress = Callable[[Progress], None]
-OnNote = Callable[[str], None]
 
 
 class SparkGone(SparkError):
@@ -142,17 +135,7 @@ class Archive:
         self._query: StreamingQuery | None = None
         self.queries = 0
         """How many streaming queries have been started."""
-        self._targets: dict[str, Target] = {}
-        self._topics: Topics = {}
-        self._twins: dict[str, IcebergTwin] = {}
-        self._synced: dict[str, int] = {}
-        """The versions of the tables that their Iceberg tables have."""
-        self._decoding = settings.decoding()
-        self._registered: dict[str, dict[int, int]] = {}
         group = None if settings.group is None else GroupCommitter(settings.server(), settings.group)
-        self._archiver = BatchArchiver(
-            self._current, extents=self._extents, group=group, skip_lost=settings.skip_lost, step=step
-        )
         self.progress = Progress()
         self._tracing: Tracing | None = None
         self._figures = Figures()
@@ -161,8 +144,16 @@ class Archive:
             if settings.traces is not None:
                 self._tracing = _tracing(settings.traces)
                 held.callback(self._tracing.close)
-            self._log = held.enter_context(LogReader(settings.redis))
-            self._registrar = held.enter_context(contextlib.closing(Registrar(settings.redis)))
+            log = held.enter_context(LogReader(settings.redis))
+            registrar = held.enter_context(contextlib.closing(Registrar(settings.redis)))
+            self._targets = Targets(settings, log, registrar, on_note)
+            self._archiver = BatchArchiver(
+                self._targets.current,
+                extents=self._targets.extents,
+                group=group,
+                skip_lost=settings.skip_lost,
+                step=step,
+            )
             self._temporary = held.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
             self._begin()
             self.spark = session.create("headrace archive", master=_MASTER, optimize=False) if spark is None else spark
@@ -201,7 +192,7 @@ class Archive:
 
     def standing(self) -> dict[str, Standing]:
         """How far each table is just now. Raises SparkError when the storage does not answer."""
-        return self._standing({name: topic.fences for name, topic in self.progress.topics.items()})
+        return self._targets.standing({name: topic.fences for name, topic in self.progress.topics.items()})
 
     def _looked(self) -> dict[str, Standing]:
         try:
@@ -209,62 +200,14 @@ class Archive:
         except SparkError:
             return {}  # the storage is away: whoever archives says so
 
-    def _standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
-        extents = self._extents()
-        standing = {}
-        for name, found in fences.items():
-            mine = {one.partition: extent for one, extent in extents.items() if one.topic == name}
-            # Retention may have taken what the table has: there is nothing to archive below a log start.
-            archived = sum(max(one.start, min(one.end, found.get(number, 0))) for number, one in mine.items())
-            standing[name] = Standing(archived, sum(one.end for one in mine.values()))
-        return standing
-
-    # The topics
-
     def _begin(self) -> None:
         """Take up the topics where their tables stand, and bring the group there."""
-        self._targets = {}
+        self._targets.clear()
         result = self._archiver.commit_group()
         if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
             raise result.group_error
-        self._sync(result)
+        self._targets.sync(result)
         self._report(result, 0.0)
-
-    def _sync(self, result: BatchResult) -> None:
-        """Let the Iceberg tables follow; raises CatalogUnavailable, after which everything is looked at anew."""
-        for name, topic in result.topics.items() if self._twins else ():
-            if self._synced.get(name) != topic.version:
-                snapshot = self._targets[name].table.snapshot()
-                self._twins[name].sync(snapshot)
-                self._synced[name] = snapshot.version
-
-    def _current(self) -> dict[str, Target]:
-        """The topics as they are now; a table is made for each new one.
-
-        Raises:
-            UnknownTopic: one is gone. TopicReplaced: one was deleted and created again.
-        """
-        found = self._log.topics(self._settings.subscription)  # before a table is made for a mistyped one
-        gone = sorted(set(self._targets) - set(found))
-        if gone:
-            raise UnknownTopic(f"topic {gone[0]!r} was deleted while it was being archived")
-        for name, topic in found.items():
-            if name in self._targets:
-                check_id(topic, self._targets[name].topic_id)
-                continue
-            place = self._settings.place(name)
-            dead = None if self._decoding is None else ArchiveTable(place.beside(DEAD), DEAD_COLUMNS)
-            self._targets[name] = Target(name, topic.id, ArchiveTable(place), dead)
-            if self._settings.iceberg is not None:
-                wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
-                self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
-            if self._settings.pattern is not None:
-                self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
-        self._topics = found
-        return self._targets
-
-    def _extents(self) -> dict[TopicPartition, Extent]:
-        return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
 
     # Running
 
@@ -295,28 +238,20 @@ class Archive:
             error = from_spark(error)
         if not isinstance(error, SparkError):
             raise error
-        if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._replaced()):
-            self._targets = {}
+        if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._targets.replaced()):
+            self._targets.clear()
             return
         if isinstance(error, UnknownTopic | DataLoss) and self._settings.pattern is not None:
-            gone = sorted(set(self._targets) - set(self._log.topics(self._settings.subscription)))
+            gone = self._targets.gone()
             if gone:
                 self._on_note(f"{', '.join(gone)}: deleted; the table stays as it is")
-                self._targets = {}
+                self._targets.clear()
                 return
         if isinstance(error, _FOR_GOOD) or (failures >= _TRIES and (self._once or type(error) is SparkError)):
             raise error
         pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
         self._on_note(f"{error}; trying again in {pause:.0f} s")
         self._stopping.wait(pause)
-
-    def _replaced(self) -> bool:
-        """Whether a topic was made again: who had just found the old one misses its records, not the new one's."""
-        try:
-            found = self._log.topics(self._settings.subscription)
-        except SparkError:
-            return False  # the loss itself is told
-        return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def _java_lives(self) -> bool:
         try:
@@ -335,9 +270,9 @@ class Archive:
                 began, began_ns = time.monotonic(), time.time_ns()
                 try:
                     result = self._archiver.archive(
-                        lambda fences: ranges.write(frame, self._destinations(fences), fences.offsets)
+                        lambda fences: ranges.write(frame, self._targets.destinations(fences), fences.offsets)
                     )
-                    self._sync(result)
+                    self._targets.sync(result)
                     self._trace(result, began_ns)
                     self._report(result, time.monotonic() - began)
                     self._check_group(result)
@@ -415,26 +350,8 @@ class Archive:
         """One directory per set of topics: offsets of a deleted topic mean nothing to the next of its name."""
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
-        ids = ",".join(sorted(target.topic_id for target in self._targets.values()))
+        ids = ",".join(self._targets.ids)
         return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
-
-    def _destinations(self, fences: Fences) -> dict[str, Destination]:
-        return {
-            name: Destination(
-                redis=self._settings.redis,
-                table=target.table.place,
-                topic=name,
-                topic_id=target.topic_id,
-                fail_on_data_loss=not self._settings.skip_lost,
-                skip_unreadable=self._settings.skip_unreadable,
-                traced=self._settings.traces is not None,
-                decoding=self._decoding,
-                columns=fences.columns.get(name, pa.schema([])),
-                dead=None if target.dead is None else target.dead.place,
-                dead_fences={one.partition: offset for one, offset in fences.dead.items() if one.topic == name},
-            )
-            for name, target in self._targets.items()
-        }
 
     # Telling
 
@@ -446,7 +363,7 @@ class Archive:
             self._on_note(f"{result.group_error}; the next batch tries again")
 
     def _report(self, result: BatchResult, seconds: float) -> None:
-        standing = self._standing({name: topic.fences for name, topic in result.topics.items()})
+        standing = self._targets.standing({name: topic.fences for name, topic in result.topics.items()})
         self.progress = Progress(
             rows=self.progress.rows + result.rows,
             batch_s=seconds,
@@ -466,27 +383,17 @@ class Archive:
         )
         for name, topic in result.topics.items():
             if topic.dead:
-                beside = self._targets[name].table.place.beside(DEAD)
+                beside = self._targets.place_of_dead(name)
                 self._on_note(f"{topic.dead:,} records of {name!r} could not be decoded: they are in {beside.name}")
         if result.conflicts:
             self._on_note(
                 "another archive writes into the same table: each record goes in once, one of the two is idle"
             )
-        self._register(result)
+        self._targets.register(result)
         self._figures.took(self.progress)
         if self._teller is not None:
             self._teller.news()
         self._on_progress(self.progress)
-
-    def _register(self, result: BatchResult) -> None:
-        """Let the server know: from here on the log may drop what the tables have."""
-        # A typed table lacks what could not be decoded: it is nobody's log.
-        for name, topic in result.topics.items() if self._decoding is None else ():
-            if self._registered.get(name) != topic.fences:
-                note = self._registrar.register(self._targets[name], topic.fences)
-                self._registered[name] = dict(topic.fences)
-                if note is not None:
-                    self._on_note(note)
 
 
 def _tracing(endpoint: str) -> "Tracing":

@@ -1,0 +1,155 @@
+"""The topics of an archive and the tables they go into, as both are now."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.archiving.progress import Standing
+from headrace.spark.archive.batch import BatchResult, Fences, Target
+from headrace.spark.archive.files import Destination
+from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
+from headrace.spark.archive.place import Place
+from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.settings import ArchiveSettings
+from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
+from headrace.spark.errors import SparkError, UnknownTopic
+from headrace.spark.log import LogReader
+from headrace.spark.logs import Topics, check_id
+from headrace.spark.plan import Extent, TopicPartition
+
+_DEAD: Final = "_dlq"
+"""Behind a typed table's name: the table beside it."""
+
+OnNote = Callable[[str], None]
+
+
+class Targets:
+    """Found by what the settings subscribe to; a table is made for each new topic."""
+
+    def __init__(self, settings: ArchiveSettings, log: LogReader, registrar: Registrar, on_note: OnNote) -> None:
+        """None are known yet.
+
+        Args:
+            settings: what to archive, and how.
+            log: where the topics are.
+            registrar: lets the server know what the tables have.
+            on_note: told what a person should know, one line each.
+        """
+        self._settings = settings
+        self._log = log
+        self._registrar = registrar
+        self._on_note = on_note
+        self._decoding = settings.decoding()
+        self._targets: dict[str, Target] = {}
+        self._topics: Topics = {}
+        self._twins: dict[str, IcebergTwin] = {}
+        self._synced: dict[str, int] = {}
+        """The versions of the tables that their Iceberg tables have."""
+        self._registered: dict[str, dict[int, int]] = {}
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the topics, in order."""
+        return sorted(target.topic_id for target in self._targets.values())
+
+    def clear(self) -> None:
+        """Look at every topic and table anew the next time."""
+        self._targets = {}
+
+    def current(self) -> dict[str, Target]:
+        """The topics as they are now; a table is made for each new one.
+
+        Raises:
+            UnknownTopic: one is gone. TopicReplaced: one was deleted and created again.
+        """
+        found = self._log.topics(self._settings.subscription)  # before a table is made for a mistyped one
+        gone = sorted(set(self._targets) - set(found))
+        if gone:
+            raise UnknownTopic(f"topic {gone[0]!r} was deleted while it was being archived")
+        for name, topic in found.items():
+            if name in self._targets:
+                check_id(topic, self._targets[name].topic_id)
+                continue
+            place = self._settings.place(name)
+            dead = None if self._decoding is None else ArchiveTable(place.beside(_DEAD), DEAD_COLUMNS)
+            self._targets[name] = Target(name, topic.id, ArchiveTable(place), dead)
+            if self._settings.iceberg is not None:
+                wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
+                self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
+            if self._settings.pattern is not None:
+                self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
+        self._topics = found
+        return self._targets
+
+    def gone(self) -> list[str]:
+        """Those that are not there any more, in order."""
+        return sorted(set(self._targets) - set(self._log.topics(self._settings.subscription)))
+
+    def replaced(self) -> bool:
+        """Whether a topic was made again: who had just found the old one misses its records, not the new one's."""
+        try:
+            found = self._log.topics(self._settings.subscription)
+        except SparkError:
+            return False  # the loss itself is told
+        return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
+
+    def extents(self) -> dict[TopicPartition, Extent]:
+        """Where the partitions start and end."""
+        return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
+
+    def standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
+        """How far the tables are, by these offsets below which they have everything.
+
+        Raises:
+            SparkError: the storage does not answer.
+        """
+        extents = self.extents()
+        standing = {}
+        for name, found in fences.items():
+            mine = {one.partition: extent for one, extent in extents.items() if one.topic == name}
+            # Retention may have taken what the table has: there is nothing to archive below a log start.
+            archived = sum(max(one.start, min(one.end, found.get(number, 0))) for number, one in mine.items())
+            standing[name] = Standing(archived, sum(one.end for one in mine.values()))
+        return standing
+
+    def destinations(self, fences: Fences) -> dict[str, Destination]:
+        """Where the tasks of a batch write."""
+        return {
+            name: Destination(
+                redis=self._settings.redis,
+                table=target.table.place,
+                topic=name,
+                topic_id=target.topic_id,
+                fail_on_data_loss=not self._settings.skip_lost,
+                skip_unreadable=self._settings.skip_unreadable,
+                traced=self._settings.traces is not None,
+                decoding=self._decoding,
+                columns=fences.columns.get(name, pa.schema([])),
+                dead=None if target.dead is None else target.dead.place,
+                dead_fences={one.partition: offset for one, offset in fences.dead.items() if one.topic == name},
+            )
+            for name, target in self._targets.items()
+        }
+
+    def place_of_dead(self, name: str) -> Place:
+        """Of the table for a topic's records that could not be decoded."""
+        return self._targets[name].table.place.beside(_DEAD)
+
+    def sync(self, result: BatchResult) -> None:
+        """Let the Iceberg tables follow; raises CatalogUnavailable, after which everything is looked at anew."""
+        for name, topic in result.topics.items() if self._twins else ():
+            if self._synced.get(name) != topic.version:
+                snapshot = self._targets[name].table.snapshot()
+                self._twins[name].sync(snapshot)
+                self._synced[name] = snapshot.version
+
+    def register(self, result: BatchResult) -> None:
+        """Let the server know: from here on the log may drop what the tables have."""
+        # A typed table lacks what could not be decoded: it is nobody's log.
+        for name, topic in result.topics.items() if self._decoding is None else ():
+            if self._registered.get(name) != topic.fences:
+                note = self._registrar.register(self._targets[name], topic.fences)
+                self._registered[name] = dict(topic.fences)
+                if note is not None:
+                    self._on_note(note)
