@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from headrace.testing import InProcessServer
+from headrace.testing.oci import OciClients
 
 COMPARTMENT = "ocid1.compartment.oc1..tests"
 BASE = "/20180418"
@@ -124,6 +125,17 @@ def new_stream(api: Api, partitions: int = 1) -> tuple[str, str]:
 def oci_server() -> Iterator[InProcessServer]:
     with InProcessServer(oci_auth="off", headrace_http_hosts="streaming.example.org") as server:
         yield server
+
+
+@pytest.fixture
+def clients(server: InProcessServer) -> OciClients:
+    """Of the server that the file has as `server`, with a compartment of the test's own."""
+    return OciClients(server.http)
+
+
+@pytest.fixture
+def admin(clients: OciClients) -> Any:
+    return clients.admin_client()
 
 
 @pytest.fixture

@@ -20,17 +20,6 @@ def server() -> Iterator[InProcessServer]:
         yield started
 
 
-@pytest.fixture
-def clients(server: InProcessServer) -> OciClients:
-    """With a compartment of the test's own."""
-    return OciClients(server.http)
-
-
-@pytest.fixture
-def admin(clients: OciClients) -> Any:
-    return clients.admin_client()
-
-
 def make(clients: OciClients, name: str = "h", **details: Any) -> Any:
     asked = M.CreateConnectHarnessDetails(name=name, compartment_id=clients.compartment_id, **details)
     return clients.admin_client().create_connect_harness(asked)

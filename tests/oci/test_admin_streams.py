@@ -32,17 +32,6 @@ def api(server: InProcessServer) -> Iterator[Api]:
     made.close()
 
 
-@pytest.fixture
-def clients(server: InProcessServer) -> OciClients:
-    """With a compartment of the test's own."""
-    return OciClients(server.http)
-
-
-@pytest.fixture
-def admin(clients: OciClients) -> Any:
-    return clients.admin_client()
-
-
 def names(listed: Any) -> list[str]:
     return [each.name for each in listed.data]
 

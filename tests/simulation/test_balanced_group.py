@@ -11,35 +11,22 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from tests.harness.crashing import CrashingContext
 from tests.harness.instances import TOPIC, Got, InstanceContext, ServerGone
 
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import Plan
 from headrace.groups.balanced.model import GroupCursor, StartKind
-from headrace.groups.effects import Effect, Persist
 from headrace.groups.model import Position, TopicPartition
 
 STEPS = 400
 LIMITS = (1, 3, 10, 50, 10**9)
 
 
-class CrashingContext(InstanceContext):
-    """A server that may die at its next write."""
+class Server(CrashingContext, InstanceContext):
+    """It counts its lives."""
 
-    def __init__(self, partitions: int) -> None:
-        super().__init__(partitions)
-        self.crash: str | None = None
-        self.lives = 0
-
-    def carry_out(self, effects: list[Effect]) -> None:
-        writes = [effect for effect in effects if isinstance(effect, Persist)]
-        if self.crash is None or not writes:
-            super().carry_out(effects)
-            return
-        if self.crash == "after":
-            self.storage.apply(writes[0].changes)
-        self.crash = None
-        self.restart()
+    lives = 0
 
     def restart(self) -> None:
         self.lives += 1
@@ -73,7 +60,7 @@ class World:
     def __init__(self, seed: int, *, calm: bool = False) -> None:
         self.random = random.Random(seed)
         self.partitions = self.random.randint(1, 9)
-        self.ctx = CrashingContext(self.partitions)
+        self.ctx = Server(self.partitions)
         self.calm = calm
         self.clients = [self._client(number) for number in range(self.random.randint(1, 6))]
         self.past: list[tuple[str, GroupCursor]] = []

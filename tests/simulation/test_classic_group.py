@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.harness.groups import GroupContext, Ticket, subscription
+from tests.harness.crashing import CrashingContext
+from tests.harness.groups import Ticket, subscription
 
-from headrace.groups.effects import CommitResult, Effect, HeartbeatResult, JoinResult, Persist, SyncResult
+from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Request, Sync
 from headrace.groups.model import Position, TopicPartition
@@ -34,26 +35,6 @@ def encode(partitions: list[TopicPartition]) -> bytes:
 def decode(assignment: bytes) -> list[TopicPartition]:
     parts = [each.split(":") for each in assignment.decode().split(",") if each]
     return [TopicPartition(topic, int(partition)) for topic, partition in parts]
-
-
-class CrashingContext(GroupContext):
-    """A server that may die at its next write."""
-
-    def __init__(self, settings: GroupSettings) -> None:
-        super().__init__(settings)
-        self.crash: str | None = None
-        self.crashes = 0
-
-    def carry_out(self, effects: list[Effect]) -> None:
-        writes = [effect for effect in effects if isinstance(effect, Persist)]
-        if self.crash is None or not writes:
-            super().carry_out(effects)
-            return
-        if self.crash == "after":
-            self.storage.apply(writes[0].changes)
-        self.crash = None
-        self.crashes += 1
-        self.restart()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """CreateConnectHarness, GetConnectHarness, ListConnectHarnesses and the three that change one."""
 
 import msgspec
+from msgspec.structs import asdict
 
 from headrace.access.needs import Operation
 from headrace.oci import ocids
@@ -194,5 +195,4 @@ def _summary(call: Call, record: HarnessRecord) -> ConnectHarnessSummary:
 
 
 def _harness(call: Call, record: HarnessRecord) -> ConnectHarness:
-    summary = _summary(call, record)
-    return ConnectHarness(**{name: getattr(summary, name) for name in summary.__struct_fields__})
+    return ConnectHarness(**asdict(_summary(call, record)))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import asdict
 
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType
 from headrace.broker.broker import Broker
@@ -305,12 +306,11 @@ def _summary(call: Call, record: PoolRecord, asked: str | None) -> StreamPoolSum
 
 
 def _pool(call: Call, record: PoolRecord) -> StreamPool:
-    summary = _summary(call, record, None)
     private = None
     if record.subnet:
         private = PrivateEndpoint(record.subnet, record.private_ip or None, list(record.security_groups) or None)
     return StreamPool(
-        **{name: getattr(summary, name) for name in summary.__struct_fields__},
+        **asdict(_summary(call, record, None)),
         kafka_settings=_shown_settings(call, record),
         custom_encryption_key=CustomEncryptionKey(record.kms_key or None, "ACTIVE" if record.kms_key else "NONE"),
         endpoint_fqdn=host_of(messages_endpoint(call)),

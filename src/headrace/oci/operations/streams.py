@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import asdict
 
 from headrace.access.needs import Operation, Resource, ResourceType
 from headrace.oci import ocids
@@ -279,8 +280,7 @@ def _summary(call: Call, record: StreamRecord, asked: str | None) -> StreamSumma
 
 
 def _stream(call: Call, record: StreamRecord) -> Stream:
-    summary = _summary(call, record, None)
     return Stream(
-        **{name: getattr(summary, name) for name in summary.__struct_fields__},
+        **asdict(_summary(call, record, None)),
         retention_in_hours=record.retention_hours,
     )

@@ -1,0 +1,23 @@
+"""A server of groups that dies in the middle of what it does, on a manual clock."""
+
+from headrace.groups.effects import Effect, Persist
+from tests.harness.groups import GroupContext
+
+
+class CrashingContext(GroupContext):
+    """It dies at its next write, where it is told to, and is started again."""
+
+    crash: str | None = None
+    """`before` or `after` its next write; None: it goes on."""
+    crashes = 0
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        writes = [effect for effect in effects if isinstance(effect, Persist)]
+        if self.crash is None or not writes:
+            super().carry_out(effects)
+            return
+        if self.crash == "after":
+            self.storage.apply(writes[0].changes)
+        self.crash = None
+        self.crashes += 1
+        self.restart()
