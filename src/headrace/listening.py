@@ -25,7 +25,6 @@ from headrace.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
 from headrace.tls.peers import Tls
 
 _log = structlog.get_logger("headrace.tls")
-_OCI_LOGINS = "require a login with --set oci.auth=verify --set oci.auth.keys=DIR"
 
 
 class Bound(msgspec.Struct, frozen=True):

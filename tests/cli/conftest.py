@@ -27,10 +27,15 @@ class CommandLine:
         self._patch = patch
         self.err = ""
 
-    def run(self, *arguments: str, stdin: str | bytes = b"", status: int = 0) -> str:
-        """Run `headrace <arguments> --bootstrap <server>`; gives standard output, and keeps stderr in `err`."""
+    def run(self, *arguments: str, stdin: str | bytes = b"", status: int = 0, person: bool = False) -> str:
+        """Run `headrace <arguments> --bootstrap <server>`; gives standard output, and keeps stderr in `err`.
+
+        `person`: standard input is a terminal, as far as the command can tell.
+        """
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        given = io.TextIOWrapper(io.BytesIO(data))
+        given.isatty = lambda: person  # type: ignore[method-assign]
+        self._patch.setattr(sys, "stdin", given)
         ended = main.run([*arguments, "--bootstrap", self.address])
         out, self.err = self._capture.readouterr()
         assert ended == status, self.err

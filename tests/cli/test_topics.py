@@ -19,6 +19,16 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace: Any) -> None:
     assert "life" not in [line["topic"] for line in headrace.json("topics", "list")]
 
 
+def test_a_person_is_asked_before_a_topic_is_deleted(headrace: Any) -> None:
+    headrace.run("topics", "create", "asked")
+    question = headrace.run("topics", "delete", "asked", stdin="n\n", person=True, status=130)
+    assert question.startswith(f"Delete 'asked' with all records, at {headrace.address}?")
+    assert "asked" in headrace.run("topics", "list")
+    assert "deleted topic asked" in headrace.run("topics", "delete", "asked", stdin="y\n", person=True)
+    headrace.run("topics", "create", "asked")
+    assert headrace.run("topics", "delete", "asked", "--yes", person=True) == "deleted topic asked\n"
+
+
 def test_a_broker_that_hears_of_the_new_topic_a_moment_later_is_asked_again(
     headrace: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """`headrace acls`: list, create and delete access rules."""
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from headrace.access.acls import ANYTHING
 from headrace.access.needs import CLUSTER_NAME
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
+from headrace.cli.confirming import YES, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.harmless import shown
 
@@ -165,7 +165,7 @@ def create(
 )
 @_resources
 @click.option("--principal", metavar="User:NAME", help="Only rules about this principal.")
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@YES
 @client_options
 def delete(
     topics: tuple[str, ...],
@@ -185,8 +185,7 @@ def delete(
     found = _found(client, resources, principal, ResourcePatternType.ANY)
     if not found:
         raise CommandFailed("there is no such access rule; `headrace acls list` shows those that are", Status.MISSING)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {len(found)} access rules at {kafka}?", abort=True)
+    confirm(f"Delete {len(found)} access rules at {kafka}?", yes)
     for future in client.admin.delete_acls([_exactly(acl) for acl in found]).values():
         client.result(future, "delete access rules")
     _show(found, as_json, "deleted ")

@@ -1,7 +1,5 @@
 """`headrace groups`: list consumer groups, show who reads what and how far behind they are, and delete them."""
 
-import sys
-
 import click
 import msgspec
 from confluent_kafka import ConsumerGroupState
@@ -10,6 +8,7 @@ from confluent_kafka.admin import ConsumerGroupDescription
 from headrace.cli import completing, lags
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, TeachingGroup
+from headrace.cli.confirming import YES, confirm
 from headrace.cli.lag import lag
 from headrace.cli.output import print_json, print_table
 from headrace.cli.reset import reset
@@ -135,7 +134,7 @@ groups.add_command(reset)
     """,
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=completing.groups)
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
     """Delete groups with all their positions; a group that has members is refused."""
@@ -144,8 +143,7 @@ def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool)
     for name in names:
         if name not in there:
             raise client.no_group(name)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(map(quoted, names))} with all positions, at {kafka}?", abort=True)
+    confirm(f"Delete {', '.join(map(quoted, names))} with all positions, at {kafka}?", yes)
     deleted: list[str] = []
     try:
         for name, future in client.admin.delete_consumer_groups(list(names)).items():

@@ -1,6 +1,5 @@
 """`headrace quotas`: how much clients may do."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import click
 from headrace.cli.asking import ask, check
 from headrace.cli.client import KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
+from headrace.cli.confirming import YES, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.harmless import quoted, shown
 from headrace.kafka.codec.messages import AlterClientQuotasRequest, DescribeClientQuotasRequest
@@ -104,7 +104,7 @@ def set_(
 )
 @click.argument("keys", nargs=-1, metavar="[QUOTA...]", shell_complete=_keys)
 @_entity
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@YES
 @client_options
 def delete(
     keys: tuple[str, ...],
@@ -127,8 +127,7 @@ def delete(
         raise CommandFailed(
             f"{shown(str(entity))} has no quotas; `headrace quotas list` shows those that are there", Status.MISSING
         )
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {len(gone)} quotas of {shown(str(entity))} at {kafka}?", abort=True)
+    confirm(f"Delete {len(gone)} quotas of {shown(str(entity))} at {kafka}?", yes)
     _alter(kafka, entity, dict.fromkeys(gone), _DELETE)
     _show(entity, gone, as_json, "deleted ")
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import sys
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
@@ -23,6 +22,7 @@ from confluent_kafka.admin import (
 from headrace.cli import completing
 from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
+from headrace.cli.confirming import YES, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
@@ -336,7 +336,7 @@ def _topic_id(client: Client, name: str) -> str | None:
     """,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.topics)
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
     """Delete topics with all their records; if one of them is not there, none is deleted."""
@@ -344,8 +344,7 @@ def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool)
     for name in names:
         if name not in client.metadata.topics:
             raise client.no_topic(name, client.metadata.topics)
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(map(quoted, names))} with all records, at {kafka}?", abort=True)
+    confirm(f"Delete {', '.join(map(quoted, names))} with all records, at {kafka}?", yes)
     for name, future in client.admin.delete_topics(list(names)).items():
         client.result(future, f"delete topic {quoted(name)}")
         if not as_json:

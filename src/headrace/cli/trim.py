@@ -1,13 +1,12 @@
 """`headrace records trim`: deletes the oldest records of a topic."""
 
-import sys
-
 import click
 from confluent_kafka import TopicPartition
 
 from headrace.cli import completing
 from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
 from headrace.cli.commands import command
+from headrace.cli.confirming import YES, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.cli.starts import Range, at_most_one
 from headrace.harmless import quoted
@@ -33,7 +32,7 @@ from headrace.harmless import quoted
     metavar="N",
     help="Only of this partition; repeatable.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+@YES
 @client_options
 def trim(
     topic: str,
@@ -53,9 +52,9 @@ def trim(
     log = Range(client, topic, only)
     keep = log.at(offset if last is None else f"-{last}", since)
     moved = {number: start for number, start in keep.items() if start > log.starts[number]}
-    if moved and not yes and sys.stdin.isatty():
+    if moved:
         many = sum(start - log.starts[number] for number, start in moved.items())
-        click.confirm(f"Delete {many:,} offsets of topic {quoted(topic)}, at {kafka}?", abort=True)
+        confirm(f"Delete {many:,} offsets of topic {quoted(topic)}, at {kafka}?", yes)
     answer = {number: log.starts[number] for number in keep} | _delete(client, topic, moved)
     rows = [
         {"partition": number, "log_start_before": log.starts[number], "log_start": now, "log_end": log.ends[number]}
