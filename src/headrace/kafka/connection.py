@@ -1,7 +1,4 @@
-"""One client connection: bytes to frames to requests, answers back in request order.
-
-Reading copies a byte once: small frames are parsed where the kernel put them, in a buffer shared by all connections;
-a frame that does not fit is read straight into memory of its own, which the record batches in it then keep.
+"""One client connection: its requests (`frames` knows where one begins and ends), answers back in request order.
 
 Whatever a client sends, it takes a few milliseconds of the event loop at a time and a bounded piece of the memory that
 all connections share: see docs/limits.md.
@@ -9,7 +6,6 @@ all connections share: see docs/limits.md.
 
 import asyncio
 from collections.abc import Coroutine
-from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,9 +18,9 @@ from headrace.kafka.account import counted
 from headrace.kafka.answers import UNWRITTEN, Answers
 from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
+from headrace.kafka.frames import Framing
 from headrace.kafka.gate import may, serve
-from headrace.kafka.intake import Frame
-from headrace.kafka.login import MOST_LOGIN_BYTES, Login, take_bare
+from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.registry import APIS, SHORTCUTS
@@ -36,20 +32,17 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.kafka.listener import KafkaListener
 
-_SIZE = Struct(">i")
 _log = structlog.get_logger("headrace.kafka")
 
 _PAUSE_BYTES = 64 << 20
-_LEAST_BEGUN = 2
-"""Bytes of a frame by which its API is known."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Framing):
     """A client of the Kafka listener."""
 
     def __init__(self, listener: "KafkaListener") -> None:
+        super().__init__(listener)
         self.broker: Broker = listener.broker
-        self.login = Login(listener.logins)
         self.principal = ANONYMOUS
         self._grants: Grants | None = None
         self.listener = listener.name
@@ -57,11 +50,6 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = "?"
         self.local_host = "?"
         self._listener = listener
-        self._scratch = listener.scratch
-        self._scratch_view = listener.scratch_view
-        self._head = b""  # the first bytes of a frame, cut off by the end of a read
-        self._frame: Frame | None = None
-        self._memory = listener.memory
         self._order = Order()
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener)
@@ -70,7 +58,6 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._read_paused = False
-        self._closed = False
         self._seen = -1  # requests counted at the last look for idle connections
         self.requests = 0
         self._idle_since_ms = 0
@@ -104,9 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.drop(self.broker.reads)
         self.login.end()
         self._muting.end()
-        if self._frame is not None:
-            self._frame.drop()
-            self._frame = None
+        self._drop_frame()
         self._memory.free(sum(map(len, self._order.put_off)))
         self._order.put_off.clear()
         self._memory.done(self)
@@ -159,73 +144,19 @@ class Connection(asyncio.BufferedProtocol):
 
     # Bytes in
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
-        if self._frame is not None:
-            return self._frame.room()
-        head = self._head
-        if head:
-            self._scratch[: len(head)] = head
-            return self._scratch_view[len(head) :]
-        return self._scratch_view
-
     def buffer_updated(self, nbytes: int) -> None:
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
-        frame = self._frame
         self._now = perf_counter()
         self._order.begin_slice(self._now)
-        if frame is None:
-            end = len(self._head) + nbytes
-            self._head = b""
+        if self._frame is None:
             self._serving = True
-            self._parse(end)
+            self._take_frames(nbytes)
+        elif self._took(nbytes):
+            self._serving = True
+            self._take_frame()
         else:
-            if not frame.took(nbytes):
-                if frame.starved:
-                    self._pause_reading()
-                    self._memory.wait(self)
-                return
-            self._frame = None
-            self._serving = True
-            self._request(frame.take(), 0, frame.size, owned=True)
+            return
         self._served()
-
-    def _parse(self, end: int) -> None:
-        scratch = self._scratch
-        position = 0
-        while end - position >= 4 and not self._closed:
-            size: int = _SIZE.unpack_from(scratch, position)[0]
-            if not 0 < size <= self._listener.max_request_bytes:
-                self.close(
-                    f"a frame of {size} bytes: wanted 1 to "
-                    f"{self._listener.max_request_bytes} (socket.request.max.bytes)"
-                )
-                return
-            if end - position < 4 + min(size, _LEAST_BEGUN):
-                break
-            position += 4
-            if end - position < size:
-                self._begin_frame(size, self._scratch_view[position:end])
-                return
-            stop = position + size
-            self._request(self._scratch_view, position, stop, owned=False)
-            position = stop
-        if position < end and not self._closed:
-            self._head = bytes(self._scratch_view[position:end])
-
-    def _begin_frame(self, size: int, begun: memoryview) -> None:
-        """Go on with a request that one read has not brought whole, if it may be as large as it says."""
-        if self.login.pending and size > MOST_LOGIN_BYTES:
-            self.close(f"a frame of {size} bytes before the client has logged in")
-            return
-        api = None if self.login.pending else APIS.get(begun[0] << 8 | begun[1])
-        if api is not None and size > api.most_bytes:
-            self.close(f"a frame of {size} bytes: {api.name} has at most {api.most_bytes}")
-            return
-        self._frame = Frame(size, begun, self._memory, self)
-        if self._frame.starved:
-            self._pause_reading()
-            self._memory.wait(self)
 
     def eof_received(self) -> bool:
         """The client sends no more: close."""
@@ -234,10 +165,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
-        """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it.
-
-        Args: as `_serve`.
-        """
+        """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it."""
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
         order = self._order
         order.quota -= 1
@@ -282,15 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
 
     def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool) -> None:
-        """Serve one request, by its shortcut if it is plain enough.
-
-        Args:
-            buffer: where the request lies.
-            start: its first byte, behind its length.
-            stop: the byte behind it.
-            key: its API key.
-            owned: the buffer is the request's own and may be kept; else it is overwritten by the next read.
-        """
+        """Serve one request, by its shortcut if it is plain enough. `key`: its API; the rest as `_request`."""
         if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
