@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import re
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from tests.harness.commands import Command, run
 
 from headrace.cli import main
+from headrace.cli.client import Client
 from headrace.testing import Server, server
 
 HEADRACE = [sys.executable, "-m", "headrace", "records"]
@@ -319,3 +322,18 @@ def test_tail_ends_when_the_topic_is_deleted(headrace: Any, running: Server) -> 
         assert tail.err.readline() == "headrace: cannot read topic 'soon-gone': there is no such topic or partition\n"
         assert tail.status() == 4
     assert "soon-gone" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_a_topic_that_goes_while_it_is_looked_at_is_not_there(headrace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    headrace.run("topics", "create", "passing")
+    offsets = Client.offsets
+
+    def and_it_goes(client: Client, partitions: Any, spec: Any) -> dict[tuple[str, int], int]:
+        found = offsets(client, partitions, spec)
+        with contextlib.suppress(KafkaException):
+            client.admin.delete_topics(["passing"])["passing"].result()
+        return found
+
+    monkeypatch.setattr(Client, "offsets", and_it_goes)
+    headrace.run("records", "trim", "passing", "-n", "1", status=4)
+    assert "no topic 'passing' at " in headrace.err

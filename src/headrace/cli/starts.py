@@ -30,6 +30,9 @@ class Range:
         self._places = [(topic, number) for number in only or there]
         self.starts = self._look(OffsetSpec.earliest)
         self.ends = self._look(OffsetSpec.latest)
+        if not len(self.starts) == len(self.ends) == len(self._places):
+            # It was deleted a moment ago.
+            raise client.no_topic(topic, client.metadata.topics.keys() - {topic})
 
     def _look(self, spec: Callable[[], OffsetSpec]) -> dict[int, int]:
         found = self._client.offsets(self._places, spec)
