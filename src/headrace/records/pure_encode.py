@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.records.pure import Buffer
+from headrace.records.varints import varint, wrap
 
 Headers = Sequence[tuple[str, bytes | None]]
 Fields = tuple[bytes | None, bytes | None, int, Headers]
@@ -32,34 +33,13 @@ class Section(NamedTuple):
     max_timestamp: int
 
 
-_SHORT = tuple(bytes([number]) for number in range(128))
-
-
-def _varint(number: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
-    number = number << 1 ^ number >> 63
-    if number < 128:
-        return _SHORT[number]
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _wrap(number: int) -> int:
-    """The number as Java's long would hold it; readers add it to the base timestamp wrapping too."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
 def _check_int64(number: int) -> int:
     if not -(2**63) <= number < 2**63:
         raise OverflowError(f"{number} does not fit 64 bits")
     return number
 
 
-_NULL = _varint(-1)
+_NULL = varint(-1)
 
 
 def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
@@ -67,16 +47,16 @@ def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
     _check_int64(base_timestamp)
     out: list[bytes] = []
     for offset_delta, (key, value, timestamp, headers) in enumerate(records):
-        parts = [b"\x00", _varint(_wrap(_check_int64(timestamp) - base_timestamp)), _varint(offset_delta)]
-        parts += (_NULL,) if key is None else (_varint(len(key)), key)
-        parts += (_NULL,) if value is None else (_varint(len(value)), value)
-        parts.append(_varint(len(headers)))
+        parts = [b"\x00", varint(wrap(_check_int64(timestamp) - base_timestamp)), varint(offset_delta)]
+        parts += (_NULL,) if key is None else (varint(len(key)), key)
+        parts += (_NULL,) if value is None else (varint(len(value)), value)
+        parts.append(varint(len(headers)))
         for name, content in headers:
             text = name.encode()
-            parts += (_varint(len(text)), text)
-            parts += (_NULL,) if content is None else (_varint(len(content)), content)
+            parts += (varint(len(text)), text)
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
         body = b"".join(parts)
-        out += (_varint(len(body)), body)
+        out += (varint(len(body)), body)
     return b"".join(out)
 
 
@@ -106,12 +86,12 @@ def encode_columns(
 
 def _one(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
     """A record at the base timestamp, without headers."""
-    parts = [b"\x00\x00", _varint(offset_delta)]
-    parts += (_NULL,) if key is None else (_varint(len(key)), key)
-    parts += (_NULL,) if value is None else (_varint(len(value)), value)
+    parts = [b"\x00\x00", varint(offset_delta)]
+    parts += (_NULL,) if key is None else (varint(len(key)), key)
+    parts += (_NULL,) if value is None else (varint(len(value)), value)
     parts.append(b"\x00")
     body = b"".join(parts)
-    return _varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def _rows(column: ArrowColumn | None, start: int, stop: int) -> list[bytes | None]:
@@ -169,15 +149,15 @@ def encode_rows(
             raise ValueError("offsets do not go up")
         if delta >= 2**31 - 1:
             break
-        parts = [b"\x00", _varint(_wrap(times[row] - times[0])), _varint(delta)]
+        parts = [b"\x00", varint(wrap(times[row] - times[0])), varint(delta)]
         for content in (keys[row], values[row]):
-            parts += (_NULL,) if content is None else (_varint(len(content)), content)
-        parts.append(_varint(len(pairs[row])))
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
+        parts.append(varint(len(pairs[row])))
         for name, content in pairs[row]:
-            parts += (_varint(len(name)), name)
-            parts += (_NULL,) if content is None else (_varint(len(content)), content)
+            parts += (varint(len(name)), name)
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
         body = b"".join(parts)
-        record = _varint(len(body)) + body
+        record = varint(len(body)) + body
         if out and used + len(record) > max_bytes:
             break
         out.append(record)

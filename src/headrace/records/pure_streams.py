@@ -8,6 +8,7 @@ from typing import Any
 from headrace.records import compiled
 from headrace.records.errors import CorruptBatch
 from headrace.records.pure import HEADER_SIZE, Buffer
+from headrace.records.varints import varint, wrap
 from headrace.records.walk import Record
 
 ByteHeaders = tuple[tuple[bytes, bytes | None], ...]
@@ -115,34 +116,19 @@ def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader
     return batches, unfit, gone
 
 
-def _varint(number: int) -> bytes:
-    number = (number << 1 ^ number >> 63) & (1 << 64) - 1
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _wrap(number: int) -> int:
-    """The number as Java's long would hold it."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
 def _sized(data: bytes | None) -> bytes:
-    return _varint(-1) if data is None else _varint(len(data)) + data
+    return varint(-1) if data is None else varint(len(data)) + data
 
 
 def _headers(headers: ByteHeaders) -> bytes:
-    return _varint(len(headers)) + b"".join(_sized(name) + _sized(value) for name, value in headers)
+    return varint(len(headers)) + b"".join(_sized(name) + _sized(value) for name, value in headers)
 
 
 def _record(offset: int, row: Row, first: tuple[int, Row]) -> bytes:
     key, value, timestamp, headers = row
-    deltas = _varint(_wrap(timestamp - first[1][2])) + _varint(offset - first[0])
+    deltas = varint(wrap(timestamp - first[1][2])) + varint(offset - first[0])
     body = b"\0" + deltas + _sized(key) + _sized(value) + _headers(headers)
-    return _varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def _batch(rows: list[tuple[int, Row]]) -> tuple[int, int, bytes]:
