@@ -1,8 +1,8 @@
 """FindCoordinator (10), versions 0-4.
 
 Behavior
-- Without other brokers this one coordinates every group; with others the view says who does. Transactional ids have no
-  coordinator here.
+- Without other brokers this one coordinates every group; with others the view says who does.
+- A transactional id is refused, as InitProducerId does: "not available" would have clients ask until they time out.
 
 Version notes
 - 1: key types. 3: flexible. 4: many keys at once (KIP-699).
@@ -66,8 +66,10 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
     nodes = {node_id: (host, port) for node_id, host, port in exchange.nodes}
 
     def find(key: str) -> FindCoordinatorResponse.Coordinator:
+        if request.key_type == TRANSACTION:
+            return _nobody(key, "no transactions here", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.key_type != GROUP:
-            return _nobody(key, "only groups have a coordinator: no transactions here")
+            return _nobody(key, "only groups have a coordinator")
         node_id = exchange.broker.coordinator_of(key)
         if node_id not in nodes:
             return _nobody(key, "no broker is alive that could coordinate it")
@@ -90,8 +92,7 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
     )
 
 
-def _nobody(key: str, message: str) -> FindCoordinatorResponse.Coordinator:
-    code = Code.COORDINATOR_NOT_AVAILABLE
+def _nobody(key: str, message: str, code: Code = Code.COORDINATOR_NOT_AVAILABLE) -> FindCoordinatorResponse.Coordinator:
     return FindCoordinatorResponse.Coordinator(
         key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=code, error_message=message
     )
