@@ -18,6 +18,7 @@ from headrace.topics.errors import (
     CorruptBatch,
     Fenced,
     StorageFull,
+    StorageUnavailable,
     TopicError,
     TopicExists,
     UnknownTopic,
@@ -311,13 +312,21 @@ async def test_the_stream_of_a_log_topic_is_not_adopted(open_storage: OpenStorag
         await storage.native.open(NativeStream("headrace:log:0", 10), must_exist=True)
 
 
-async def test_a_deletion_cut_short_is_finished_by_the_next_server(open_storage: OpenStorage, raw: Any) -> None:
+async def test_a_deletion_cut_short_is_finished_by_the_next_server(
+    open_storage: OpenStorage, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = await open_storage()
     made = topic("headrace:t:0", "mine", headrace_adopted="1")
     raw.xadd("mine", {"a": "b"})
     await storage.topics.create(made)
     await base(storage, batch(2), NativeStream("headrace:t:0", 10))
-    await storage.topics._remove("begin", made)
+
+    async def cut_short(_: Topic) -> None:
+        raise StorageUnavailable("the connection is lost")
+
+    monkeypatch.setattr(storage.topics, "drop_streams", cut_short)
+    await storage.topics.delete(made)
+    assert raw.exists("headrace:t:0") == 1
     later = await open_storage(2)
     assert await later.topics.load() == []
     assert raw.exists("headrace:t:0") == 0
