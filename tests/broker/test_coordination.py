@@ -128,6 +128,24 @@ async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew
     assert site.groups.mine == {"g"}
 
 
+async def test_groups_are_taken_over_by_a_broker_that_is_not_certain_yet(site: Site) -> None:
+    """It has just joined; who lists the groups, and members that are gone, wait for nobody's question."""
+    site.may_find.set()
+    certain, asked = False, asyncio.Event()
+
+    def told() -> bool:
+        asked.set()
+        return certain
+
+    site.ownership.certain = told
+    site.table.adopt()
+    await asked.wait()
+    certain = True
+    async with asyncio.timeout(30):
+        while not site.table.exists("g"):
+            await asyncio.sleep(0)
+
+
 async def _member(site: Site) -> JoinResult:
     """A group with one member, whose session is 10 seconds."""
     site.may_find.set()

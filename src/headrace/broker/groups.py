@@ -345,9 +345,13 @@ class GroupTable:
             await asyncio.gather(*(self._load_soon(name) for name in mine[start : start + _LOADED_AT_ONCE]))
 
     async def _load_soon(self, name: str) -> None:
-        for _ in range(_TRIES):
-            if await self.ready(name) is not GroupError.COORDINATOR_NOT_AVAILABLE:
+        tries = _TRIES
+        while tries and self.coordination.owns(name):
+            refused = await self.ready(name)
+            if refused is None:
                 return
+            # Who has just joined is in doubt until its next heartbeat: that is no reason to leave the group out.
+            tries -= refused is GroupError.COORDINATOR_NOT_AVAILABLE
             await asyncio.sleep(_AGAIN_S)
 
     async def ready(self, name: str) -> GroupError | None:
