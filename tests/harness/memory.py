@@ -21,7 +21,7 @@ class _Log:
         self.term = 0
         self.rows: list[EpochRow] = []
         self.producers: dict[int, Producer] = {}
-        self.shown = 0
+        self.high_watermark = 0
         self.lost: Lost | None = None
 
     @property
@@ -33,7 +33,7 @@ class _Look:
     """`LogLook`."""
 
     def __init__(self, logs: "MemoryLogs", log: _Log) -> None:
-        self.log_start, self.next_offset, self.shown = log.start, log.end, log.shown
+        self.log_start, self.next_offset, self.high_watermark = log.start, log.end, log.high_watermark
         self.epochs = LeaderEpochs(log.rows) if log.rows else None
         self.read, self.find_timestamp = logs.read, logs.find_timestamp
         self.find_max_timestamp = logs.find_max_timestamp
@@ -42,7 +42,7 @@ class _Look:
 class MemoryCopies:
     """`Copies`: a test says when there are enough of them."""
 
-    possible = True
+    can_replicate = True
 
     def __init__(self) -> None:
         self.asked: list[PlaceDone] = []
@@ -53,13 +53,13 @@ class MemoryCopies:
         self.promoted = 0
         """How often another primary has taken over."""
 
-    def way(self, stream: str) -> object:
+    def primary(self, stream: str) -> object:
         return self.promoted
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: PlaceDone) -> None:
         (self.patient if wait_ms is None else self.asked).append(done)
 
-    def short(self, stream: str, copies: int) -> str:
+    def why_too_few(self, stream: str, copies: int) -> str:
         return self.why
 
     def answer(self, error: Exception | None = None) -> None:
@@ -98,7 +98,13 @@ class MemoryLogs:
         log.rows.append(EpochRow(log.term, log.end, log.term))
         producers = {each: known.copy() for each, known in log.producers.items()}
         epochs = LeaderEpochs(log.rows)
-        return OpenedLog(log_start=log.start, next_offset=log.end, epochs=epochs, producers=producers, shown=log.shown)
+        return OpenedLog(
+            log_start=log.start,
+            next_offset=log.end,
+            epochs=epochs,
+            producers=producers,
+            high_watermark=log.high_watermark,
+        )
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         self.waiting.append((stream, self.logs[stream].term, append, base_offset, done))
@@ -149,12 +155,12 @@ class MemoryLogs:
         return None if found is None or peek(found.batch).max_timestamp < 0 else found
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], shown: int | None = None
+        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         self._shared.check()
         self.answer()
         log = self.logs[stream]
-        log.shown = log.shown if shown is None else shown
+        log.high_watermark = log.high_watermark if high_watermark is None else high_watermark
         for producer_id, known in changes.items():
             if known is None:
                 log.producers.pop(producer_id, None)

@@ -69,13 +69,13 @@ async def test_a_way_is_another_one_once_its_connection_was_lost() -> None:
         await batches.open()
         copies = Copies(batches, 60_000)
         try:
-            before = copies.way("headrace:t:0")
-            assert copies.way("headrace:t:0") == before
+            before = copies.primary("headrace:t:0")
+            assert copies.primary("headrace:t:0") == before
             restored = asyncio.Event()
             batches.on_restored.append(restored.set)
             batches.give_up("a test says so")
             await restored.wait()
-            assert copies.way("headrace:t:0") != before
+            assert copies.primary("headrace:t:0") != before
         finally:
             await copies.close()
             await batches.close()

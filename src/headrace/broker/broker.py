@@ -255,7 +255,7 @@ class Broker:
         """
         log = partition.log
         if log is None:
-            if partition.beyond(offset):
+            if partition.certainly_past_end(offset):
                 await partition.ask_end()
             return partition
         if log.replication.high_watermark_known and (

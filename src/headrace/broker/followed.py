@@ -9,7 +9,7 @@ from headrace.broker.log import LogPartition
 from headrace.broker.partition import Watcher, gone, outside
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.broker.reading import first_readable, fitting
-from headrace.broker.replication import have_come, not_known, shown_of
+from headrace.broker.replication import copies_have_come, high_watermark_unknown, least_high_watermark
 from headrace.topics.errors import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ reader has come further, it is asked once more after this."""
 class FollowedLog:
     """Implements `headrace.broker.partition.Source`. Nobody waits for records here, and nothing is in memory."""
 
-    def __init__(self, partition: LogPartition, look: LogLook, log_end: int, *, proved: bool) -> None:
-        """Use `look_at`. `proved`: that there is no more than `log_end` for readers."""
+    def __init__(self, partition: LogPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
+        """Use `look_at`. `high_watermark_known`: that it is `log_end`; else that is what is known of it."""
         self.topic = partition.topic
         self.index = partition.index
         self.stream = partition.stream
         self.local_start = look.log_start
         self.log_end = log_end
-        self._proved = proved
+        self._high_watermark_known = high_watermark_known
         self._partition = partition
         self._look = look
 
@@ -50,24 +50,26 @@ class FollowedLog:
         Raises:
             StorageUnavailable.
         """
-        stream, copies = partition.stream, storage.copies
-        way = copies.way(stream)
+        stream, copies, replication = partition.stream, storage.copies, partition.replication
+        primary = copies.primary(stream)
         look = await storage.look(stream)
-        if offset > look.next_offset and partition.replication.wanted == 1 and copies.possible:
+        if offset > look.next_offset and replication.min_insync == 1 and copies.can_replicate:
             await asyncio.sleep(_WOKEN_S)
-            way = copies.way(stream)
+            primary = copies.primary(stream)
             look = await storage.look(stream)
-        end, proved, epochs = look.next_offset, True, look.epochs
-        known = 0 if epochs is None else shown_of(partition.log_end, partition.replication.known_by, look, epochs)
-        if partition.replication.wanted > 1 and copies.possible and (end != known or offset > end):
-            proved = await have_come(copies, stream, partition.replication.wanted)
-            if copies.way(stream) != way:
+        end, known, epochs = look.next_offset, True, look.epochs
+        least = 0
+        if epochs is not None:
+            least = least_high_watermark(partition.log_end, replication.high_watermark_epoch, look, epochs)
+        if replication.min_insync > 1 and copies.can_replicate and (end != least or offset > end):
+            known = await copies_have_come(copies, stream, replication.min_insync)
+            if copies.primary(stream) != primary:
                 raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
-            if not proved:
-                end = known
+            if not known:
+                end = least
             elif epochs is not None:
-                partition.replication.learn_end(end, epochs.rows[-1].epoch)
-        return cls(partition, look, end, proved=proved)
+                replication.learn_high_watermark(end, epochs.rows[-1].epoch)
+        return cls(partition, look, end, high_watermark_known=known)
 
     @property
     def _cold(self) -> "ColdPartition | None":
@@ -87,17 +89,17 @@ class FollowedLog:
         """Raise OffsetOutOfRange or UnknownTopic."""
         if self.deleted:
             raise gone(self)
-        if offset < self.log_start or self.beyond(offset):
+        if offset < self.log_start or self.certainly_past_end(offset):
             raise outside(self, offset, self.log_start, self.log_end)
 
-    def beyond(self, offset: int) -> bool:
+    def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is."""
-        return self._proved and offset > self.log_end
+        return self._high_watermark_known and offset > self.log_end
 
     def _check_end(self) -> None:
         """Raise NotLeader where it is not known how far the log can be read."""
-        if not self._proved:
-            raise not_known(f"{self.topic}-{self.index}")
+        if not self._high_watermark_known:
+            raise high_watermark_unknown(f"{self.topic}-{self.index}")
 
     async def ask_end(self) -> None:
         """Known: it was looked at. Raises NotLeader where that did not tell."""

@@ -77,7 +77,7 @@ class LogPartition:
         self.cold: ColdPartition | None = None
         """What the archive has of it, where it is read from there."""
         self.log_end = 0
-        """Where what can be read ends; of another broker's log, as far as it was known to have its copies."""
+        """The high watermark; of another broker's log, as far as it was known here."""
         self.leader_epoch = 0
         self.deleted = self.paused = False
         self.leader: int | None = None
@@ -105,7 +105,7 @@ class LogPartition:
         self._owner = LogOwner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
-        """Offset as of which the producers are written down, and up to where readers were shown the log then."""
+        """Offset as of which the producers are written down, and the high watermark then."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
@@ -146,7 +146,7 @@ class LogPartition:
         if known and opened.next_offset < before:
             tell_lost(self.topic, self.index, before - opened.next_offset, self.leader_epoch)
         self.local_start = opened.log_start
-        self.log_end = self.replication.end_at_opening(before, opened)
+        self.log_end = self.replication.high_watermark_at_opening(before, opened)
         if not known or self.log_end != before:
             self._reader.clear(self.log_end)
         if known and self.log_end != before:
@@ -255,7 +255,7 @@ class LogPartition:
         self._storage.place(self.stream, append, base_offset, then)
 
     def save_soon(self) -> None:
-        """Have written down within a second what has changed: of the producers, and up to where it can be read."""
+        """Have written down within a second what has changed: of the producers, and the high watermark."""
         if not self._unsaved:
             self._unsaved = True
             self._snapshots.add(self)
@@ -303,19 +303,20 @@ class LogPartition:
         """
         owner, offset = self._owner, self._owner.next_offset
         self._unsaved = False
-        shown = self.log_end if self.replication.wanted > 1 else None
-        if self._doubt is not None or self.deleted or ((offset, shown) == self._saved_to and not owner.unsaved):
+        high_watermark = self.log_end if self.replication.min_insync > 1 else None
+        unchanged = (offset, high_watermark) == self._saved_to and not owner.unsaved
+        if unchanged or self._doubt is not None or self.deleted:
             return
         changes = owner.take_changes()
         try:
-            await self._storage.save_producers(self.stream, offset, changes, shown)
+            await self._storage.save_producers(self.stream, offset, changes, high_watermark)
         except TopicError as error:
             owner.keep_changes(changes)
             if isinstance(error, Fenced):
                 self.lost(StorageUnavailable(str(error)))
             raise
         if owner is self._owner:
-            self._saved_to = offset, shown
+            self._saved_to = offset, high_watermark
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget producers that were last heard of before this time."""
@@ -326,14 +327,14 @@ class LogPartition:
     # Reading
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange where an offset is before the log or `beyond` it; UnknownTopic once it is deleted."""
+        """Raise OffsetOutOfRange where an offset is not in the log for certain; UnknownTopic once it is deleted."""
         if self.deleted:
             raise gone(self)
         self.check_led()
-        if offset < self.log_start or (offset > self.log_end and self.beyond(offset)):
+        if offset < self.log_start or (offset > self.log_end and self.certainly_past_end(offset)):
             raise outside(self, offset, self.log_start, self.log_end)
 
-    def beyond(self, offset: int) -> bool:
+    def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is.
 
         Between the log end and that, readers wait: others may have been shown more before this server led the log.

@@ -66,7 +66,7 @@ class Source(Readable, Protocol):
     def local_start(self) -> int:
         """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
 
-    def beyond(self, offset: int) -> bool:
+    def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is, so that no reader can have come to it."""
 
     async def ask_end(self) -> None:

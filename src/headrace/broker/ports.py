@@ -86,19 +86,19 @@ class LogLook(LogLookup, Protocol):
         """Its leader epochs; None: nobody has opened it yet."""
 
     @property
-    def shown(self) -> int:
-        """Up to where it is known to have been shown to readers, where they wait for copies."""
+    def high_watermark(self) -> int:
+        """The high watermark as it was written down last: the present one or an earlier one; 0 where none was."""
 
 
 class Copies(Protocol):
     """How many servers have what the storage has acknowledged (`min.insync.replicas`)."""
 
     @property
-    def possible(self) -> bool:
-        """Whether there may be more than one."""
+    def can_replicate(self) -> bool:
+        """Whether there may be replicas at all."""
 
-    def way(self, stream: str) -> object:
-        """What writes to a stream take now: equal as long as they reach the same primary over the same connection."""
+    def primary(self, stream: str) -> object:
+        """Stands for a stream's primary: equal as long as writes reach the same one over the same connection."""
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: PlaceDone) -> None:
         """Tell when so many servers have all that was acknowledged of a stream until now.
@@ -108,8 +108,8 @@ class Copies(Protocol):
         Without `wait_ms` it gets NotEnoughReplicasAfterAppend only when the server ends.
         """
 
-    def short(self, stream: str, copies: int) -> str:
-        """Why so few servers would have what is appended to a stream now; empty unless that is known."""
+    def why_too_few(self, stream: str, copies: int) -> str:
+        """Why fewer servers than `copies` would have what is appended to a stream now; empty unless that is known."""
 
 
 class LogStorage(LogLookup, Protocol):
@@ -144,11 +144,11 @@ class LogStorage(LogLookup, Protocol):
         """Return when everything that was acknowledged can be read from the storage."""
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], shown: int | None = None
+        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         """Write down what has changed of the producers as of `offset`; None removes one.
 
-        `shown`: up to where the log has been shown to readers who wait for copies; None: they wait for none.
+        `high_watermark`: what readers who wait for copies have been shown; None: they wait for none.
         """
 
     async def trim(

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Protocol
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.copied import Copied
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers
 from headrace.broker.ports import AppendDone, Copies, LogLook, PlaceDone
 from headrace.broker.repeated import Repeated
+from headrace.broker.unreplicated import Unreplicated
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (
@@ -45,18 +45,18 @@ class ReplicatedLog(Protocol):
         """The primary may be another one by now: the log is to be opened anew."""
 
     def save_soon(self) -> None:
-        """Have written down within a second up to where it can be read."""
+        """Have its high watermark written down within a second."""
 
 
 class Replication:
-    """Tells which batches of one log can be read, and who is told of them when.
+    """The high watermark of one log: which of its batches can be read, and who is told of them when.
 
     With one copy, which is the default, nothing is asked or held here.
     """
 
     __slots__ = (
-        "_budget", "_copies", "_log", "_reader", "_watchers", "high_watermark_known", "known_by", "queue", "repeated",
-        "wanted",
+        "_budget", "_copies", "_log", "_reader", "_watchers", "high_watermark_epoch", "high_watermark_known",
+        "min_insync", "queue", "repeated",
     )  # fmt: skip
 
     def __init__(
@@ -76,49 +76,51 @@ class Replication:
         self._budget = budget
         self._reader = reader
         self._watchers = watchers
-        self.wanted = 1
+        self.min_insync = 1
         """How many servers are to have what can be read (`min.insync.replicas`); `want` sets it."""
         self.high_watermark_known = True
-        """Whether the log end is the high watermark.
+        """Whether `log_end` is the high watermark; else this may be higher.
 
-        Not after an opening, until what was in the log then is known to have its copies: till then the log end is only
-        up to where readers were shown the log before.
+        Not after an opening, until what was in the log then is known to have its copies: till then `log_end` is only
+        how far readers were shown the log before.
         """
-        self.known_by = -1
-        """The leader epoch by which the log end is known."""
-        self.queue: Copied | None = None
+        self.high_watermark_epoch = -1
+        """The leader epoch by which `log_end` is known."""
+        self.queue: Unreplicated | None = None
         """Batches that wait for copies, from the first on that had to."""
         self.repeated = Repeated()
         """Who sent a batch again that Redis has not got yet."""
 
     def want(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
-        if copies != self.wanted:
-            self.wanted = copies
+        if copies != self.min_insync:
+            self.min_insync = copies
             if self.queue is not None or copies > 1:
                 self._made_queue().want(copies)
-            self._log.save_soon()  # up to where it has been shown
+            self._log.save_soon()
 
-    def _made_queue(self) -> Copied:
+    def _made_queue(self) -> Unreplicated:
         if self.queue is None:
             log = self._log
-            self.queue = Copied(self._copies, log.stream, self._budget, log.finish_append, self._show_opened, log.lost)
-            self.queue.want(self.wanted)
+            self.queue = Unreplicated(
+                self._copies, log.stream, self._budget, log.finish_append, self._show_opened, log.lost
+            )
+            self.queue.want(self.min_insync)
         return self.queue
 
-    def end_at_opening(self, before: int, opened: OpenedLog) -> int:
-        """Where what can be read of a log ends that was opened just now; `before`: where it ended here before."""
+    def high_watermark_at_opening(self, before: int, opened: OpenedLog) -> int:
+        """How far a log can be read that was opened just now; `before`: the high watermark that was known here."""
         end = opened.next_offset
-        if self.wanted > 1:
-            end = shown_of(before, self.known_by, opened, opened.epochs)
+        if self.min_insync > 1:
+            end = least_high_watermark(before, self.high_watermark_epoch, opened, opened.epochs)
             # Whoever opens it next is to know.
             self._log.save_soon()
-        self.known_by = opened.epochs.rows[-1].epoch
+        self.high_watermark_epoch = opened.epochs.rows[-1].epoch
         return end
 
     def hold_opened(self, end: int) -> None:
         """What was in the log when it was opened, up to `end`, waits for its copies, if it has to."""
-        self.high_watermark_known = self.wanted == 1
+        self.high_watermark_known = self.min_insync == 1
         if not self.high_watermark_known:
             self._made_queue().hold_opened(end)
 
@@ -132,16 +134,16 @@ class Replication:
             log.save_soon()
         self._watchers.tell(0)
 
-    def learn_end(self, end: int, epoch: int) -> None:
+    def learn_high_watermark(self, end: int, epoch: int) -> None:
         """All up to an offset was seen to have its copies, by this leader epoch, in a log that is not led here."""
         if not self._log.is_led:
-            self._log.log_end, self.known_by = end, epoch
+            self._log.log_end, self.high_watermark_epoch = end, epoch
 
     def check(self, copies: int) -> None:
         """Raise NotEnoughReplicas where a batch cannot be taken whose sender waits for so many copies."""
-        check_held(self._budget)
+        check_room(self._budget)
         if copies > 1:
-            check_copies(self._copies, self._log.stream, copies)
+            check_replicas(self._copies, self._log.stream, copies)
 
     def holding(self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int) -> PlaceDone:
         """What takes in a batch when Redis has answered; all that are placed from now on go that way, in order."""
@@ -158,7 +160,7 @@ class Replication:
         """Tell whoever sent a batch again, which ends before offset `end`, when it is stored and has its copies."""
         if copies > 1 and wait_ms:
             # What can be read may still lack copies.
-            done = confirmed(self._copies, self._log.stream, copies, wait_ms, done)
+            done = done_with_copies(self._copies, self._log.stream, copies, wait_ms, done)
         self.repeated.add(end, placed, done)
         self.answer_repeated()
 
@@ -176,20 +178,20 @@ class Replication:
     def check_end(self) -> None:
         """Raise NotLeader where it is not known yet how far the log can be read."""
         if not self.high_watermark_known:
-            raise not_known(f"{self._log.topic}-{self._log.index}")
+            raise high_watermark_unknown(f"{self._log.topic}-{self._log.index}")
 
     async def settle(self) -> None:
         """Wait for a moment until all that Redis has can be read. Raises StorageUnavailable where it cannot."""
         queue = self.queue
         if queue is not None and queue.holds:
-            await have_come(self._copies, self._log.stream, self.wanted)
+            await copies_have_come(self._copies, self._log.stream, self.min_insync)
             if queue.holds:
                 raise StorageUnavailable(
                     f"{self._log.topic}-{self._log.index}: the replicas of Redis have not got all yet"
                 )
 
 
-def check_possible(
+def check_attainable(
     copies: Copies, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
 ) -> None:
     """Raise InvalidConfig where a topic's own configuration asks for copies that there can never be.
@@ -198,21 +200,21 @@ def check_possible(
     """
     wanted = resolved.min_insync_replicas
     asked = config.get(MIN_INSYNC) != (before or {}).get(MIN_INSYNC)
-    if asked and wanted > 1 and not copies.possible:
+    if asked and wanted > 1 and not copies.can_replicate:
         raise InvalidConfig(
             f"{MIN_INSYNC}={wanted}: the embedded Valkey has no replicas, so 1 is all there is; "
             "start the server over a Redis with replicas (--redis URL)"
         )
 
 
-def check_copies(copies: Copies, stream: str, wanted: int) -> None:
+def check_replicas(copies: Copies, stream: str, wanted: int) -> None:
     """Raise NotEnoughReplicas where it is known that too few servers would have what is appended."""
-    why = copies.short(stream, wanted)
+    why = copies.why_too_few(stream, wanted)
     if why:
         raise NotEnoughReplicas(why)
 
 
-def check_held(budget: CacheBudget) -> None:
+def check_room(budget: CacheBudget) -> None:
     """Raise NotEnoughReplicas where as many batches as there is memory for wait for replicas already.
 
     Also for those who do not wait themselves and those whose clients are gone: what they sent is held all the same.
@@ -221,17 +223,17 @@ def check_held(budget: CacheBudget) -> None:
         raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
 
 
-def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
+def done_with_copies(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
     """Tells `done` of a batch that is there once so many servers have it, and of an error at once.
 
     Use it before the batch is sent: a primary that was promoted meanwhile would answer for replicas of its own.
     """
-    way = copies.way(stream)
+    primary = copies.primary(stream)
 
     def placed(result: Appended | Exception) -> None:
         if isinstance(result, Exception):
             done(result)
-        elif copies.way(stream) != way:
+        elif copies.primary(stream) != primary:
             done(StorageUnavailable("another primary may have taken over since the records were acknowledged"))
         else:
             copies.confirm(stream, wanted, wait_ms, lambda error: done(error or result))
@@ -239,13 +241,13 @@ def confirmed(copies: Copies, stream: str, wanted: int, wait_ms: int, done: Appe
     return placed
 
 
-async def have_come(copies: Copies, stream: str, wanted: int) -> bool:
+async def copies_have_come(copies: Copies, stream: str, wanted: int) -> bool:
     """Whether so many servers have all that a stream's primary has; waits for it for a moment.
 
     Raises:
         StorageUnavailable: another primary may have taken over meanwhile.
     """
-    if copies.short(stream, wanted):
+    if copies.why_too_few(stream, wanted):
         return False
     told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -262,20 +264,20 @@ async def have_come(copies: Copies, stream: str, wanted: int) -> bool:
     return True
 
 
-def shown_of(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
-    """Up to where readers were shown a log that is there now, as far as is known.
+def least_high_watermark(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
+    """How far the high watermark of a log has come at least, so what readers may have been shown of it.
 
     Args:
-        end: up to where this server has known it to be shown.
-        epoch: the leader epoch that it had then.
+        end: the high watermark that this server has known.
+        epoch: the leader epoch that the log had then.
         log: as Redis has it.
         epochs: its leader epochs.
     """
     # What was trimmed was shown, too.
-    return min(max(epochs.kept(end, epoch), log.log_start, log.shown), log.next_offset)
+    return min(max(epochs.kept(end, epoch), log.log_start, log.high_watermark), log.next_offset)
 
 
-def not_known(partition: str) -> NotLeader:
+def high_watermark_unknown(partition: str) -> NotLeader:
     """Said to those who ask how far a partition can be read, before its copies have told (KIP-207).
 
     Not OFFSET_NOT_AVAILABLE: not every client takes that for a reason to ask again.

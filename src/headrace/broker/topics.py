@@ -21,7 +21,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.broker.ports import Storage
-from headrace.broker.replication import check_possible
+from headrace.broker.replication import check_attainable
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.whole import to_the_end
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
@@ -239,7 +239,7 @@ class TopicTable:
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
-        check_possible(self.storage.logs.copies, config, resolve(config, self.defaults))
+        check_attainable(self.storage.logs.copies, config, resolve(config, self.defaults))
         self._check_room(partitions)
 
     def _check_room(self, added: int) -> None:
@@ -331,7 +331,7 @@ class TopicTable:
                 if config.get(key) != live.topic.config.get(key):
                     why = "only adoption sets it" if key == ADOPTED else "offsets would mean something else"
                     raise InvalidConfig(f"{key} cannot be changed: {why}")
-            check_possible(self.storage.logs.copies, config, resolved, live.topic.config)
+            check_attainable(self.storage.logs.copies, config, resolved, live.topic.config)
             if validate_only:
                 return
             topic = msgspec.structs.replace(live.topic, config=config)

@@ -28,8 +28,8 @@ def extent(answer: Sequence[bytes | None]) -> tuple[int, int, LeaderEpochs | Non
     return int(start), max(last, int(start), int(snapshot or 0), found.rows[-1].first), found
 
 
-def shown(answer: Sequence[bytes | None]) -> int:
-    """Up to where a log has been shown to readers who wait for copies, by an answer of `extent`; 0 where none do."""
+def high_watermark(answer: Sequence[bytes | None]) -> int:
+    """A log's high watermark as it was written down last, by an answer of `extent`; 0 where none was."""
     return int(answer[4] or 0)
 
 

@@ -51,8 +51,8 @@ class _Asked:
 class Copies:
     """The barriers of all primaries."""
 
-    possible = True
-    """Whether there may be replicas."""
+    can_replicate = True
+    """Whether there may be replicas at all."""
 
     def __init__(self, shards: Shards, most_wait_ms: int) -> None:
         """Ask nothing yet.
@@ -68,8 +68,8 @@ class Copies:
         self._ending: set[asyncio.Task[None]] = set()
         shards.on_lost.append(self._lost)
 
-    def way(self, stream: str) -> object:
-        """The connection that a stream's writes leave by, and which one in its place it is."""
+    def primary(self, stream: str) -> object:
+        """The connection that a stream's writes leave by, and how often it was made."""
         connection = self._shards.at(stream)
         return connection, connection.made
 
@@ -80,9 +80,9 @@ class Copies:
             deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)
         self._at(stream, copies).add(_Asked(stream, deadline, done))
 
-    def short(self, stream: str, copies: int) -> str:
-        """Why so few servers have what the primary of a stream has; empty where that is not known."""
-        return self._at(stream, copies).short(stream)
+    def why_too_few(self, stream: str, copies: int) -> str:
+        """Why fewer servers than `copies` have what the primary of a stream has; empty where that is not known."""
+        return self._at(stream, copies).why_too_few(stream)
 
     def _at(self, stream: str, copies: int) -> "_Barrier":
         connection = self._shards.at(stream)
@@ -112,17 +112,17 @@ class Copies:
 class NoCopies:
     """Of a server that can have no replicas: the embedded Valkey."""
 
-    possible = False
+    can_replicate = False
 
-    def way(self, _stream: str) -> object:
+    def primary(self, _stream: str) -> object:
         """There is one."""
         return None
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
         """Nothing will come. Whoever waits however long it takes need not: no other server will ever take over."""
-        done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.short(stream, copies)))
+        done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.why_too_few(stream, copies)))
 
-    def short(self, _stream: str, copies: int) -> str:
+    def why_too_few(self, _stream: str, copies: int) -> str:
         """Always."""
         return f"min.insync.replicas={copies}: the embedded Valkey has no replicas"
 
@@ -157,8 +157,8 @@ class _Barrier:
         self._waiting.append(asked)
         self._begin(asked.stream)
 
-    def short(self, stream: str) -> str:
-        """See `Copies.short`; has the primary looked at again."""
+    def why_too_few(self, stream: str) -> str:
+        """See `Copies.why_too_few`; has the primary looked at again."""
         reached = self._reached
         if reached is not None and reached >= self._copies:
             return ""

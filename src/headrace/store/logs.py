@@ -133,7 +133,7 @@ class RedisLogs(Searching):
 
     async def _open(self, log: OwnedLog, *, create: bool, view: int) -> OpenedLog:
         stream = log.name
-        log_start, snapshot, shown, opened, length = await self._raise_term(
+        log_start, snapshot, high_watermark, opened, length = await self._raise_term(
             log, view, create=create, resume=bool(log.acknowledged)
         )
         if log.acknowledged:
@@ -148,20 +148,20 @@ class RedisLogs(Searching):
             epochs=epochs,
             producers=producers,
             unsaved=unsaved,
-            shown=shown,
+            high_watermark=high_watermark,
         )
 
     async def _raise_term(
         self, log: OwnedLog, view: int, *, create: bool, resume: bool
     ) -> tuple[int, int, int, Opened, int]:
-        """Log start, offset of the snapshot, what was shown, what else there is, and how many entries."""
+        """Log start, offset of the snapshot, high watermark, what else there is, and how many entries."""
         stream = log.name
         keys = [stream, state_of(stream), foreign_of(stream)]
         told = await self._scripts.run(
             "open", keys, view, log.term + 1, "create" if create else "", uuid4().hex[:16],
             "resume" if resume else "",
         )  # fmt: skip
-        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, shown = told
+        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark = told
         log.term, log.id = int(term), log_id
         if set_aside:
             _log.error(
@@ -173,7 +173,7 @@ class RedisLogs(Searching):
         if int(missing):
             _log.error("the last records of a log were deleted by somebody else", stream=stream, records=int(missing))
         opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
-        return int(start), int(snapshot), int(shown), opened, length
+        return int(start), int(snapshot), int(high_watermark), opened, length
 
     async def _restore(self, log: OwnedLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
         """Store acknowledged batches that Redis refused, or that were lost on their way."""
@@ -276,7 +276,7 @@ class RedisLogs(Searching):
             self._placer.place(log, append, base_offset, done)
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], shown: int | None = None
+        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         """Write down what is known of producers as of `offset`; None removes one; see `broker.ports.LogStorage`.
 
@@ -288,7 +288,8 @@ class RedisLogs(Searching):
         for producer_id, known in changes.items():
             arguments += [producer_id, b"" if known is None else partition.encode_producer(known)]
         keys = [log.state, log.producers]
-        command = Scripts.command("snapshot", keys, log.term, offset, "" if shown is None else shown, *arguments)
+        written = "" if high_watermark is None else high_watermark
+        command = Scripts.command("snapshot", keys, log.term, offset, written, *arguments)
         checked(await self._placer.run(log, command))
 
     async def drop(self, stream: str) -> None:

@@ -18,10 +18,16 @@ class LookedAtLog(Searching):
     """
 
     def __init__(
-        self, scripts: Scripts, stream: str, shown: int, log_start: int, next_offset: int, epochs: LeaderEpochs | None
+        self,
+        scripts: Scripts,
+        stream: str,
+        high_watermark: int,
+        log_start: int,
+        next_offset: int,
+        epochs: LeaderEpochs | None,
     ) -> None:
         """Use `look`. `epochs` None: nobody has opened the log yet."""
-        self.shown = shown
+        self.high_watermark = high_watermark
         self.log_start = log_start
         self.next_offset = next_offset
         self._scripts = scripts
@@ -32,7 +38,7 @@ class LookedAtLog(Searching):
     async def look(cls, scripts: Scripts, stream: str) -> Self:
         """See where a log starts and ends. Raises StorageUnavailable."""
         answer = await scripts.run("extent", [stream, state_of(stream)])
-        return cls(scripts, stream, partition.shown(answer), *partition.extent(answer))
+        return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer))
 
     async def settle(self, stream: str) -> None:
         """Return at once: what another server owns is read as Redis has it."""

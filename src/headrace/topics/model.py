@@ -41,8 +41,8 @@ class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The idempotent producers, by id."""
     unsaved: frozenset[int] = frozenset()
     """Those of them that the snapshot has not as they are, and those that it has and that are forgotten."""
-    shown: int = 0
-    """Up to where it is known to have been shown to readers, where they wait for copies."""
+    high_watermark: int = 0
+    """As it was written down last: the present one or an earlier one; 0 where none was."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):

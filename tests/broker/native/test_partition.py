@@ -24,10 +24,10 @@ from headrace.topics.native import Extent, NativeStream
 class InDoubt:
     """Another primary may have taken over whenever copies are waited for."""
 
-    def way(self, _stream: str) -> int:
+    def primary(self, _stream: str) -> int:
         return 0
 
-    def short(self, _stream: str, _wanted: int) -> str:
+    def why_too_few(self, _stream: str, _wanted: int) -> str:
         return ""
 
     def confirm(self, _stream: str, _wanted: int, _wait_ms: int, done: Callable[[Exception], None]) -> None:
@@ -37,7 +37,7 @@ class InDoubt:
 class TooFew(InDoubt):
     """A primary without a replica."""
 
-    def short(self, _stream: str, wanted: int) -> str:
+    def why_too_few(self, _stream: str, wanted: int) -> str:
         return f"1 of {wanted}"
 
 

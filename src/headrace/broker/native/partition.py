@@ -17,7 +17,7 @@ from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
-from headrace.broker.replication import check_copies, confirmed
+from headrace.broker.replication import check_replicas, done_with_copies
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
@@ -212,13 +212,13 @@ class NativePartition:
             raise changing(self)
         if copies > 1 and wait_ms:
             try:
-                check_copies(self.native.copies, self.stream, copies)
+                check_replicas(self.native.copies, self.stream, copies)
             except NotEnoughReplicas:
                 self._refuse(append)
                 raise
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
-            done = confirmed(self.native.copies, self.stream, copies, wait_ms, done)
+            done = done_with_copies(self.native.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
         known = behind or not may_begin(
             self._refused.get(append.producer_id), append.producer_epoch, append.base_sequence
@@ -376,7 +376,7 @@ class NativePartition:
 
     # The rest of a partition
 
-    def beyond(self, offset: int) -> bool:
+    def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset lies behind all that there is, as far as it was heard."""
         return offset > self.log_end
 

@@ -4,8 +4,8 @@
 -- ARGV: view (the server's epoch), least term, 'create' where a missing log is to be made, the id it gets then,
 --       'resume' where acknowledged batches are to be stored again before anything else is
 -- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
---         records missing at the end, up to where it has been shown to readers who wait for copies}, all texts but the
---         numbers of entries. Errors: FENCED, GONE, FOREIGN.
+--         records missing at the end, high watermark as it was written down last}, all texts but the numbers of
+--         entries. Errors: FENCED, GONE, FOREIGN.
 -- Parts: facts
 --
 -- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier

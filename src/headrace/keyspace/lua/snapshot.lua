@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Write down what an owner knows of a log: its producers, as of an offset, what lies behind it opening reads again; and
--- up to where it has been shown to readers, where they wait for copies (else '').
+-- its high watermark, where readers wait for copies (else '').
 -- KEYS: state, producers
--- ARGV: term, offset, shown, then for each producer: its id and its value ('' removes it)
+-- ARGV: term, offset, high watermark, then for each producer: its id and its value ('' removes it)
 -- Answer: OK. Errors: FENCED, GONE.
 --
 -- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.

@@ -112,7 +112,7 @@ async def _read_partition(
     offset, not_before_ms = await _start(broker, partition, cursor)
     if offset < partition.log_start:
         raise invalid(CURSOR_BEHIND)
-    if partition.beyond(offset):
+    if partition.certainly_past_end(offset):
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
         offset = await read(partition, offset, sink)

@@ -11,7 +11,7 @@ from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
 from headrace.broker.opening import Openings
-from headrace.broker.replication import confirmed
+from headrace.broker.replication import done_with_copies
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import (
@@ -438,7 +438,7 @@ async def test_a_primary_that_took_over_does_not_confirm_what_another_has_acknow
     """A native topic is never opened anew: nothing else would tell that its entries may be gone."""
     copies = MemoryCopies()
     results: list[Appended | Exception] = []
-    done, other = (confirmed(copies, "headrace:t:0", 2, 1_000, results.append) for _ in range(2))
+    done, other = (done_with_copies(copies, "headrace:t:0", 2, 1_000, results.append) for _ in range(2))
     done(Appended(0))
     copies.answer()
     assert results == [Appended(0)]

@@ -1,10 +1,10 @@
-"""Up to where readers are shown a log whose copies are waited for: after doubts, losses, and wherever it is led."""
+"""The high watermark of a log whose copies are waited for: after doubts, losses, and wherever it is led."""
 
 import asyncio
 
 import pytest
-from tests.broker.test_copied import waits
 from tests.broker.test_log import batch
+from tests.broker.test_replication import waits
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker import followed as followed_log
@@ -35,7 +35,7 @@ async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
     storage.unavailable = True
     storage.logs.answer()
     await snapshots.save()
-    assert storage.logs.logs[partition.stream].shown == 0
+    assert storage.logs.logs[partition.stream].high_watermark == 0
     storage.unavailable = False
     for _ in range(1_000):
         if partition.leader_epoch > 1:
@@ -44,7 +44,7 @@ async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
         await asyncio.sleep(0)
     await snapshots.save()
     assert (partition.log_end, partition.replication.high_watermark_known) == (3, False)
-    assert storage.logs.logs[partition.stream].shown == 3
+    assert storage.logs.logs[partition.stream].high_watermark == 3
 
 
 async def test_what_was_shown_is_written_down_when_copies_are_wanted_from_now_on(
@@ -58,7 +58,7 @@ async def test_what_was_shown_is_written_down_when_copies_are_wanted_from_now_on
     await snapshots.save()
     partition.want_copies(2)
     await snapshots.save()
-    assert storage.logs.logs[partition.stream].shown == 3
+    assert storage.logs.logs[partition.stream].high_watermark == 3
 
 
 async def _lose_it(partition: LogPartition, storage: MemoryStorage, clock: ManualClock) -> None:
