@@ -9,10 +9,10 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker import followed as followed_log
 from headrace.broker.cache import CacheBudget
+from headrace.broker.decompression import Decompression
 from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
-from headrace.broker.offsets import FoundOffset, Opener, Special
-from headrace.broker.opening import Openings
+from headrace.broker.offsets import FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLook
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
@@ -151,7 +151,7 @@ async def test_by_time_a_log_is_the_same_wherever_it_is_led(partition: LogPartit
     await partition.open()
     for each in (partition, followed):
         assert each.log_end == 3
-        assert await each.find_offset(500, Opener(Openings())) == FoundOffset(0, 1_000)
+        assert await each.find_offset(500, Searcher(Decompression())) == FoundOffset(0, 1_000)
         for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 2_000, 9_000):
             with pytest.raises(NotLeader, match="t-0: how far it can be read is known when its replicas have"):
-                await each.find_offset(timestamp, Opener(Openings()))
+                await each.find_offset(timestamp, Searcher(Decompression()))

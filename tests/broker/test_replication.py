@@ -7,10 +7,10 @@ from tests.broker.test_log import batch, sent
 from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.decompression import Decompression
 from headrace.broker.followed import FollowedLog
 from headrace.broker.log import LogPartition
-from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
-from headrace.broker.opening import Openings
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.replication import done_with_copies
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
@@ -189,11 +189,11 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
         partition.check_readable(offset)
         assert partition.at_end(offset)
     assert [each.base_offset for each in await partition.read_range(0, 1 << 20)] == [0]
-    assert await partition.find_offset(Special.EARLIEST, Opener(Openings())) == FoundOffset(0)
-    assert await partition.find_offset(0, Opener(Openings())) == FoundOffset(0, 1_000)
+    assert await partition.find_offset(Special.EARLIEST, Searcher(Decompression())) == FoundOffset(0)
+    assert await partition.find_offset(0, Searcher(Decompression())) == FoundOffset(0, 1_000)
     for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 2_000):
         with pytest.raises(NotLeader, match="t-0: how far it can be read is known when its replicas have"):
-            await partition.find_offset(timestamp, Opener(Openings()))
+            await partition.find_offset(timestamp, Searcher(Decompression()))
     with pytest.raises(NotLeader):
         partition.end_of_epoch(2)
 
@@ -204,7 +204,7 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
 
     assert partition.log_end == 8
     assert [(await partition.read_range(offset, 1))[0].base_offset for offset in (0, 3, 6)] == [0, 3, 6]
-    assert await partition.find_offset(Special.LATEST, Opener(Openings())) == FoundOffset(8)
+    assert await partition.find_offset(Special.LATEST, Searcher(Decompression())) == FoundOffset(8)
     assert partition.end_of_epoch(1) == (1, 6)
     with pytest.raises(OffsetOutOfRange):
         partition.check_readable(9)
@@ -397,13 +397,13 @@ async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
 
     stored = await partition.read_range(0, 1 << 20)
     assert [each.base_offset for each in stored] == [0]
-    assert await partition.find_offset(2_000, Opener(Openings())) == NOT_FOUND
+    assert await partition.find_offset(2_000, Searcher(Decompression())) == NOT_FOUND
 
     storage.logs.copies.answer()
 
     stored = await partition.read_range(0, 1 << 20)
     assert [each.base_offset for each in stored] == [0, 3]
-    assert await partition.find_offset(2_000, Opener(Openings())) == FoundOffset(3, 2_000)
+    assert await partition.find_offset(2_000, Searcher(Decompression())) == FoundOffset(3, 2_000)
 
 
 async def test_what_waits_for_its_copies_is_not_trimmed(partition: LogPartition, storage: MemoryStorage) -> None:

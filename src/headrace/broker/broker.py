@@ -10,6 +10,7 @@ from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives
 from headrace.broker.coordination import Coordination
+from headrace.broker.decompression import Decompression
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.followed import FollowedLog
 from headrace.broker.groups import GroupTable
@@ -17,8 +18,7 @@ from headrace.broker.instances import Instances
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.offsets import FoundOffset, Opener
-from headrace.broker.opening import Openings
+from headrace.broker.offsets import FoundOffset, Searcher
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable, Source
@@ -49,7 +49,7 @@ class Broker:
         cache: CacheBudget | None = None,
         reads: ReadBudget | None = None,
         lane: Lane | None = None,
-        openings: Openings | None = None,
+        decompression: Decompression | None = None,
         archives: Archives | None = None,
         cluster: str = "default",
         ownership: Ownership | None = None,
@@ -69,7 +69,7 @@ class Broker:
             cache: budget of the cached tails where several brokers share one; None: one of its own.
             reads: budget of the answers under way, as `cache`.
             lane: where long work takes turns, as `cache`.
-            openings: where large batches are opened, as `cache`.
+            decompression: where large batches are decompressed, as `cache`.
             archives: where old records of archived topics are read; None: nowhere.
             cluster: the name of the virtual cluster it is.
             ownership: what is this server's; None: everything.
@@ -88,7 +88,7 @@ class Broker:
         self.storage = storage
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.lane = lane or Lane()
-        self.openings = openings or Openings()
+        self.decompression = decompression or Decompression()
         self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
         self._snapshots = Snapshots()
         self.ownership = ownership or Ownership(settings.node_id)
@@ -238,13 +238,13 @@ class Broker:
         """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
         return await self.native.positions(group, self.groups.positions(group), asked)
 
-    def opener(self) -> Opener:
+    def searcher(self) -> Searcher:
         """Looks into batches for one request."""
-        return Opener(self.openings)
+        return Searcher(self.decompression)
 
-    async def find_offset(self, partition: Source, timestamp: int, opener: Opener | None = None) -> FoundOffset:
+    async def find_offset(self, partition: Source, timestamp: int, searcher: Searcher | None = None) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""
-        return await partition.find_offset(timestamp, opener or self.opener())
+        return await partition.find_offset(timestamp, searcher or self.searcher())
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:
         """Where a partition's records are read up to an offset, whoever leads it. Raises StorageUnavailable.

@@ -16,9 +16,9 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives, Lake
+from headrace.broker.decompression import Decompression
 from headrace.broker.leading import Leaders
 from headrace.broker.live import LiveTopic
-from headrace.broker.opening import Openings
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.ports import ClusterStorage, Storage
@@ -87,8 +87,8 @@ class Clusters:
         """Of the answers under way to clients of any cluster."""
         self.lane = Lane()
         """Where long work takes turns."""
-        self.openings = Openings()
-        """Where large batches are opened."""
+        self.decompression = Decompression()
+        """Where large batches are decompressed."""
         self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or Leaders()
@@ -178,7 +178,7 @@ class Clusters:
 
     async def stop(self) -> None:
         """Stop all of them."""
-        self.openings.close()
+        self.decompression.close()
         self.leaders.stop()
         for broker in self._brokers.values():
             await broker.stop()
@@ -195,7 +195,7 @@ class Clusters:
             cache=self._cache,
             reads=self.reads,
             lane=self.lane,
-            openings=self.openings,
+            decompression=self.decompression,
             archives=self._archives,
             cluster=name,
             ownership=self.ownership,

@@ -126,9 +126,9 @@ class FollowedLog:
                 return fitting(old, limit)
         return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
 
-    async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: offsets.Searcher) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
-        return await offsets.find(self._look, self, timestamp, opener, self._cold)
+        return await offsets.find(self._look, self, timestamp, searcher, self._cold)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell nothing: what was looked at does not grow."""

@@ -351,10 +351,10 @@ class LogPartition:
         """Whether a read at `offset` can be answered from memory (the log end itself included)."""
         return offset >= self._tail.start
 
-    async def find_offset(self, timestamp: int, opener: offsets.Opener) -> offsets.FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: offsets.Searcher) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""
         self.check_led()
-        return await offsets.find(self._storage, self, timestamp, opener, self.cold)
+        return await offsets.find(self._storage, self, timestamp, searcher, self.cold)
 
     async def ask_end(self) -> None:
         """Known: nobody else appends. Raises NotLeader where its copies are waited for."""

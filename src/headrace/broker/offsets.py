@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.broker.opening import HERE, MOST, USUAL, Openings
+from headrace.broker.decompression import HERE, MOST, USUAL, Decompression
 from headrace.broker.partition import Source
 from headrace.broker.ports import LogLookup
 from headrace.records.batch import peek
@@ -41,17 +41,17 @@ class FoundOffset(msgspec.Struct, frozen=True):
 NOT_FOUND = FoundOffset(-1)
 
 
-MOST_OPENED = 512 << 20
-"""Bytes that batches may open to for one request; what is asked for beyond is refused."""
+MOST_DECOMPRESSED = 512 << 20
+"""Bytes that batches may decompress to for one request; what is asked for beyond is refused."""
 
 
-class Opener:
+class Searcher:
     """Looks into record batches for one request: off the event loop where they may be large, and only so far."""
 
-    def __init__(self, openings: Openings) -> None:
-        """Nothing has been opened; `openings` is where large ones are."""
-        self._openings = openings
-        self._left = MOST_OPENED
+    def __init__(self, decompression: Decompression) -> None:
+        """Nothing has been decompressed; `decompression` is where large ones are."""
+        self._decompression = decompression
+        self._left = MOST_DECOMPRESSED
 
     async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:
         """Offset and time (ms) of a record from `first_offset` on; None: there is none.
@@ -59,37 +59,39 @@ class Opener:
         The first one that is not before `timestamp`; where that is None, the first of those with the largest time.
 
         Raises:
-            MessageTooLarge: too much has been opened for this request, or this batch alone is too large.
+            MessageTooLarge: too much has been decompressed for this request, or this batch alone is too large.
             CorruptBatch: its records cannot be read.
         """
         look = partial(search, stored.batch, stored.base_offset, first_offset, timestamp)
         size = len(stored.batch)
         try:
             if peek(stored.batch).codec == NONE:
-                found, _ = look() if size <= HERE else await self._openings.usual(look)
+                found, _ = look() if size <= HERE else await self._decompression.usual(look)
                 return found
             if size <= HERE:
                 with contextlib.suppress(BatchTooLarge):
                     return look(limit=HERE)[0]
-            return await self._open(look)
+            return await self._search(look)
         except BatchError as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
 
-    async def _open(self, look: Callable[..., tuple[tuple[int, int] | None, int]]) -> tuple[int, int] | None:
-        for limit, run in ((USUAL, self._openings.usual), (MOST, self._openings.large)):
+    async def _search(self, look: Callable[..., tuple[tuple[int, int] | None, int]]) -> tuple[int, int] | None:
+        for limit, run in ((USUAL, self._decompression.usual), (MOST, self._decompression.large)):
             most = min(limit, self._left)
             try:
-                found, opened = await run(partial(look, limit=most))
+                found, decompressed = await run(partial(look, limit=most))
             except BatchTooLarge:
                 self._left -= most
                 continue
-            self._left -= opened
+            self._left -= decompressed
             return found
-        raise MessageTooLarge(f"batches take more than {MOST_OPENED} bytes opened, or one of them more than {MOST}")
+        raise MessageTooLarge(
+            f"batches take more than {MOST_DECOMPRESSED} bytes decompressed, or one of them more than {MOST}"
+        )
 
 
 async def find(
-    storage: LogLookup, partition: Source, timestamp: int, opener: Opener, cold: "ColdPartition | None" = None
+    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: "ColdPartition | None" = None
 ) -> FoundOffset:
     """Look an offset up by time.
 
@@ -97,7 +99,7 @@ async def find(
         storage: where the log is.
         partition: the partition.
         timestamp: milliseconds since the epoch, or a `Special`.
-        opener: looks into the batches.
+        searcher: looks into the batches.
         cold: what is not in the log any more and can be read all the same.
 
     Returns:
@@ -115,7 +117,7 @@ async def find(
         return FoundOffset(partition.log_start)
     if timestamp == Special.EARLIEST_LOCAL:
         return FoundOffset(partition.local_start)
-    found = await _by_time(storage, partition, timestamp, opener, cold)
+    found = await _by_time(storage, partition, timestamp, searcher, cold)
     if 0 <= found.offset < partition.log_end:
         return found
     await partition.ask_end()
@@ -123,41 +125,41 @@ async def find(
 
 
 async def _by_time(
-    storage: LogLookup, partition: Source, timestamp: int, opener: Opener, cold: "ColdPartition | None"
+    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: "ColdPartition | None"
 ) -> FoundOffset:
     if cold is None or partition.log_start == partition.local_start:
-        return await _in_log(storage, partition, timestamp, opener)
+        return await _in_log(storage, partition, timestamp, searcher)
     if timestamp != Special.MAX_TIMESTAMP:
         old = await cold.first_at(timestamp, partition.local_start)
-        return FoundOffset(*old) if old is not None else await _in_log(storage, partition, timestamp, opener)
-    old, found = await cold.latest(partition.local_start), await _in_log(storage, partition, timestamp, opener)
+        return FoundOffset(*old) if old is not None else await _in_log(storage, partition, timestamp, searcher)
+    old, found = await cold.latest(partition.local_start), await _in_log(storage, partition, timestamp, searcher)
     return FoundOffset(*old) if old is not None and old[1] >= found.timestamp else found
 
 
-async def _in_log(storage: LogLookup, partition: Source, timestamp: int, opener: Opener) -> FoundOffset:
+async def _in_log(storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher) -> FoundOffset:
     """The same among the records in the log."""
     largest = timestamp == Special.MAX_TIMESTAMP
     stream = partition.stream
     stored = await (storage.find_max_timestamp(stream) if largest else storage.find_timestamp(stream, timestamp))
     if stored is None:
         return NOT_FOUND
-    found = await opener.first_at(stored, None if largest else timestamp, 0)
+    found = await searcher.first_at(stored, None if largest else timestamp, 0)
     if found is None:
         return NOT_FOUND
     if found[0] < partition.local_start:
         # A log start in the middle of a batch hides the records before it.
-        return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp, opener)
+        return await _behind_log_start(storage, partition, stored, found[1] if largest else timestamp, searcher)
     return FoundOffset(*found)
 
 
 async def _behind_log_start(
-    storage: LogLookup, partition: Source, stored: StoredBatch, timestamp: int, opener: Opener
+    storage: LogLookup, partition: Source, stored: StoredBatch, timestamp: int, searcher: Searcher
 ) -> FoundOffset:
     """The first readable record with `timestamp` or a later one, from the batch that holds the log start on."""
     following: list[StoredBatch] = [stored]
     while following:
         stored = following[0]
-        found = await opener.first_at(stored, timestamp, partition.local_start)
+        found = await searcher.first_at(stored, timestamp, partition.local_start)
         if found is not None:
             return FoundOffset(*found)
         following = await storage.read(partition.stream, stored.next_offset, 1)

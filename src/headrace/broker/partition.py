@@ -11,7 +11,7 @@ from headrace.topics.model import Append, StoredBatch
 
 if TYPE_CHECKING:
     from headrace.broker.log import LogPartition
-    from headrace.broker.offsets import FoundOffset, Opener
+    from headrace.broker.offsets import FoundOffset, Searcher
 
 Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
@@ -76,8 +76,8 @@ class Source(Readable, Protocol):
         StorageUnavailable.
         """
 
-    async def find_offset(self, timestamp: int, opener: "Opener") -> "FoundOffset":
-        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `opener` looks into the batches."""
+    async def find_offset(self, timestamp: int, searcher: "Searcher") -> "FoundOffset":
+        """ListOffsets: by a timestamp (ms) or a `broker.offsets.Special`; `searcher` looks into the batches."""
 
 
 class Partition(Source, Protocol):

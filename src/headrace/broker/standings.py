@@ -185,13 +185,13 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
         places = [place for place in sorted(positions) if _is_there(broker, place)]
     else:
         places = [TopicPartition(topic, index) for index in range(len(broker.topics.get(topic).partitions))]
-    opener = broker.opener()
+    searcher = broker.searcher()
     moves = []
     for place in places:
         partition = broker.topics.partition(place.topic, place.partition)
         at = None
         if target.time_ms is not None:
-            at = (await broker.find_offset(partition, target.time_ms, opener)).offset
+            at = (await broker.find_offset(partition, target.time_ms, searcher)).offset
         to = destination(target, partition.log_start, partition.log_end, at)
         before = positions.get(place)
         native = broker.topics.get(place.topic).config.native

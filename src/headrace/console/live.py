@@ -222,7 +222,7 @@ class Stream(Response):
                     newest = max(offset, partition.log_end - _TAIL_ROWS)
                     read = await reading.some(
                         broker,
-                        figures.clusters.openings,
+                        figures.clusters.decompression,
                         partition,
                         newest,
                         _TAIL_ROWS,

@@ -1,4 +1,4 @@
-"""Some records of a partition for a page: from an offset on, or those with a key, bounded in what is opened."""
+"""Some records of a partition for a page: from an offset on, or those with a key, bounded in what is decompressed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,14 +7,14 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
-from headrace.broker.opening import A_TURN, USUAL, Openings
+from headrace.broker.decompression import A_TURN, USUAL, Decompression
 from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import read
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.records.walk import Record, records
 
-_MOST_OPENED = 32 << 20
+_MOST_DECOMPRESSED = 32 << 20
 """Bytes of batches that one page opens."""
 _ROOM = 4 << 20
 """Bytes that are asked for at a time."""
@@ -49,21 +49,22 @@ class Read(msgspec.Struct):
     following: int = 0
     """The offset to go on from."""
     passed_over: int = 0
-    """Batches that cannot be read, or are too large to be opened for a page."""
+    """Batches that cannot be read, or are too large to be decompressed for a page."""
 
 
 class _Sink:
     """Implements `headrace.broker.reading.Sink`."""
 
-    def __init__(self, openings: Openings, most: int, wanted: Callable[[Record], bool]) -> None:
-        self._openings = openings
+    def __init__(self, decompression: Decompression, most: int, wanted: Callable[[Record], bool]) -> None:
+        self._decompression = decompression
         self._most = most
         self._wanted = wanted
-        self._opened = self._kept = 0
+        self._decompressed = self._kept = 0
         self.read = Read()
 
     def room(self) -> int:
-        full = len(self.read.found) >= self._most or self._opened >= _MOST_OPENED or self._kept >= _MOST_KEPT
+        enough = len(self.read.found) >= self._most
+        full = enough or self._decompressed >= _MOST_DECOMPRESSED or self._kept >= _MOST_KEPT
         return 0 if full else _ROOM
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
@@ -74,20 +75,20 @@ class _Sink:
             following = header.base_offset + header.span
             told = Batch(header.base_offset, following, header.count, header.size, header.codec, _epoch(batch))
             large = header.size * (_EXPANSION if header.codec else 1) > A_TURN
-            self._opened += header.size * (_EXPANSION if header.codec else 1)
+            self._decompressed += header.size * (_EXPANSION if header.codec else 1)
             work = partial(records, batch, header.base_offset, limit=USUAL)
             try:
                 if large:
-                    opened = await self._openings.usual(work)
+                    found = await self._decompression.usual(work)
                 else:
-                    await self._openings.turn()
-                    opened = work()
-                    self._openings.count(max(header.size, 2048))
+                    await self._decompression.turn()
+                    found = work()
+                    self._decompression.count(max(header.size, 2048))
             except BatchError:
                 self.read.passed_over += 1
                 offset = following
                 continue
-            for record in opened:
+            for record in found:
                 if record.offset < offset:
                     continue
                 if not self.room():
@@ -105,7 +106,7 @@ def _epoch(batch: Buffer) -> int:
 
 async def some(
     broker: Broker,
-    openings: Openings,
+    decompression: Decompression,
     partition: Partition,
     offset: int,
     most: int,
@@ -119,7 +120,7 @@ async def some(
     offset = min(max(offset, partition.log_start), partition.log_end)
     granted = await broker.reads.acquire(_MOST_KEPT)
     try:
-        sink = _Sink(openings, most, wanted)
+        sink = _Sink(decompression, most, wanted)
         sink.read.following = await read(partition, offset, sink)
         return sink.read
     finally:

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from headrace.broker.cache import Buffer
-from headrace.broker.opening import A_TURN, HERE, MOST, USUAL, Openings
+from headrace.broker.decompression import A_TURN, HERE, MOST, USUAL, Decompression
 from headrace.broker.partition import Source
 from headrace.broker.tracing import BatchTracer
 from headrace.records import compiled
@@ -14,7 +14,7 @@ from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
 
-MOST_OPENED = MOST
+MOST_DECOMPRESSED = MOST
 """Bytes that one answer opens of all batches together. Then it ends, with what it has, and the cursor goes on."""
 
 _GUESS = 1024
@@ -32,7 +32,12 @@ class MessageSink:
     """Implements `headrace.broker.reading.Sink`."""
 
     def __init__(
-        self, stream_name: str, limit: int, most_bytes: int, openings: Openings, tracer: BatchTracer | None = None
+        self,
+        stream_name: str,
+        limit: int,
+        most_bytes: int,
+        decompression: Decompression,
+        tracer: BatchTracer | None = None,
     ) -> None:
         """Start empty.
 
@@ -41,21 +46,21 @@ class MessageSink:
             limit: the most messages.
             most_bytes: the most bytes of keys and values; one message is taken however large it is, up to 16 MiB
                 (`records.pure_messages.MOST_MESSAGE`).
-            openings: where large batches are opened.
+            decompression: where large batches are decompressed.
             tracer: is told of the batches that messages are taken from; None: nobody is.
         """
         self._tracer = tracer
         self._limit = limit
         self._most_bytes = most_bytes
-        self._openings = openings
+        self._decompression = decompression
         self._name = msgspec.json.encode(stream_name)
         self._messages = compiled.open_messages(limit, most_bytes)
-        self._opened = 0
+        self._decompressed = 0
 
     @property
     def full(self) -> bool:
         """Whether nothing more goes into this answer."""
-        return self._messages.full or self._opened >= MOST_OPENED
+        return self._messages.full or self._decompressed >= MOST_DECOMPRESSED
 
     def room(self) -> int:
         """Bytes it still wants; 0: full. For a few messages not more is read than they may take."""
@@ -76,7 +81,7 @@ class MessageSink:
                 write = partial(self._write, header, batch, offset, not_before_ms, prefix)
                 passed_over = self._messages.passed_over
                 try:
-                    following = await self._open(header, write)
+                    following = await self._read(header, write)
                 except BatchError as error:
                     # A client stored it, with a right checksum over records that nobody can read. Stopping here would
                     # stop every reader for ever.
@@ -90,34 +95,34 @@ class MessageSink:
                 break
         return offset
 
-    async def _open(self, header: BatchHeader, write: "partial[int]") -> int:
+    async def _read(self, header: BatchHeader, write: "partial[int]") -> int:
         """Write a batch's messages: here if that is quick, else in a thread. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
-            await self._openings.turn()
-            opened = self._opened
+            await self._decompression.turn()
+            decompressed = self._decompressed
             try:
                 return write(HERE)
             except BatchTooLarge:
                 pass
             finally:
-                self._openings.count(max(self._opened - opened, _LEAST_COST))
+                self._decompression.count(max(self._decompressed - decompressed, _LEAST_COST))
         elif not header.codec:
-            return await self._openings.usual(partial(write, header.size))
+            return await self._decompression.usual(partial(write, header.size))
         try:
-            return await self._openings.usual(partial(write, USUAL))
+            return await self._decompression.usual(partial(write, USUAL))
         except BatchTooLarge:
-            return await self._openings.large(partial(write, MOST))
+            return await self._decompression.large(partial(write, MOST))
 
     def _write(
         self, header: BatchHeader, batch: Buffer, offset: int, not_before_ms: int | None, prefix: bytes, limit: int
     ) -> int:
-        """Write messages of a batch that opens to at most `limit` bytes; the offset to go on from."""
-        opened = limit
+        """Write messages of a batch that decompresses to at most `limit` bytes; the offset to go on from."""
+        decompressed = limit
         try:
             records = payload(header, batch, limit)
-            opened = len(records)
+            decompressed = len(records)
         finally:
-            self._opened += opened
+            self._decompressed += decompressed
         try:
             return self._messages.write(
                 records,

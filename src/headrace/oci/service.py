@@ -42,7 +42,7 @@ class OciService:
         self.limits: Limits | None
         self.faults: Faults
         self._begin()
-        self.openings = clusters.openings
+        self.decompression = clusters.decompression
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
         """Memory for bodies of requests, until they are answered."""

@@ -32,7 +32,7 @@ class ColumnBuilder(Protocol):
         end_offset: int,
         /,
     ) -> None:
-        """Start on a batch's opened records section; rows at `first_offset` and up to before `end_offset` count."""
+        """Start on a batch's decompressed records section; rows from `first_offset` to before `end_offset` count."""
 
     def fill(self) -> bool:
         """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""

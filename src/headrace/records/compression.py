@@ -1,6 +1,6 @@
 """The five codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
-What comes from a client may be made to grow without end when it is opened, so every reader gives a limit.
+What comes from a client may be made to grow without end when it is decompressed, so every reader gives a limit.
 """
 
 from functools import cache
@@ -31,23 +31,23 @@ _INT32 = Struct(">i")
 
 
 def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
-    """The records section of a batch, opened; uncompressed data comes back as it is.
+    """The records section of a batch, decompressed; uncompressed data comes back as it is.
 
     Raises:
         UnknownCodec: no codec has that number.
         CorruptBatch: the data are not what the codec writes.
-        BatchTooLarge: opened it would take more than `limit` bytes.
+        BatchTooLarge: decompressed it would take more than `limit` bytes.
     """
     if codec == NONE:
         return data
     if codec == SNAPPY:
-        return _open_snappy(data, limit)
+        return _decompress_snappy(data, limit)
     if codec == GZIP:
-        return _open(cramjam.gzip, data, limit)
+        return _decompress_by(cramjam.gzip, data, limit)
     if codec == LZ4:
-        return _open(cramjam.lz4, data, limit)
+        return _decompress_by(cramjam.lz4, data, limit)
     if codec == ZSTD:
-        return _open(cramjam.zstd, data, limit)
+        return _decompress_by(cramjam.zstd, data, limit)
     raise UnknownCodec(f"compression codec {codec} does not exist")
 
 
@@ -73,7 +73,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     raise UnknownCodec(f"compression codec {codec} does not exist")
 
 
-def _open(codec: Any, data: Buffer, limit: int) -> memoryview:
+def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
     """Decompress into a buffer that grows until the data fit or the limit is reached."""
     size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
     while True:
@@ -107,11 +107,11 @@ def _says_when_full(codec: Any) -> str:
     raise AssertionError("cramjam wrote beyond its output")
 
 
-def _open_snappy(data: Buffer, limit: int) -> Buffer:
+def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _open_raw_snappy(view, limit)
-    opened = bytearray()
+        return _decompress_raw_snappy(view, limit)
+    decompressed = bytearray()
     at = len(_XERIAL_HEADER)
     while at < len(view):
         if at + 4 > len(view):
@@ -120,12 +120,12 @@ def _open_snappy(data: Buffer, limit: int) -> Buffer:
         at += 4
         if size < 0 or at + size > len(view):
             raise CorruptBatch(f"a snappy block of {size} bytes, {len(view) - at} are there")
-        opened += _open_raw_snappy(view[at : at + size], limit - len(opened))
+        decompressed += _decompress_raw_snappy(view[at : at + size], limit - len(decompressed))
         at += size
-    return opened
+    return decompressed
 
 
-def _open_raw_snappy(data: memoryview, limit: int) -> memoryview:
+def _decompress_raw_snappy(data: memoryview, limit: int) -> memoryview:
     try:
         # The length comes first in raw snappy, and its reader holds the data to it.
         size = cramjam.snappy.decompress_raw_len(data)

@@ -66,7 +66,7 @@ class PureColumns:
         end_offset: int,
         /,
     ) -> None:
-        """Start on a batch's opened records section; rows at `first_offset` and up to before `end_offset` count."""
+        """Start on a batch's decompressed records section; rows from `first_offset` to before `end_offset` count."""
         fixed_timestamp = base_timestamp if log_append_time else None
         self._source = by_aiokafka.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
         self._waiting = None

@@ -69,7 +69,7 @@ class PureMessages:
         """Take the records of a batch from `first_offset` on, as far as there is room.
 
         Args:
-            payload: the opened records section, with the next five arguments as `records.walk` has them.
+            payload: the decompressed records section, with the next five arguments as `records.walk` has them.
             count: records in it.
             last_offset_delta: of the batch.
             base_offset: where it lies.

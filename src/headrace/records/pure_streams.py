@@ -38,7 +38,7 @@ def xadd_arguments(
     encode_headers: Encoder,
     /,
 ) -> tuple[bytes, int]:
-    """The records of an opened batch as RESP bulk strings, and how many strings that are.
+    """The records of a decompressed batch as RESP bulk strings, and how many strings that are.
 
     For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch.
     """

@@ -35,7 +35,7 @@ else:
     write_arguments = _streams.xadd_arguments
     _batches = _streams.build_batches
 
-MOST_OPENED = 16 << 20
+MOST_DECOMPRESSED = 16 << 20
 MOST_RECORDS = 50_000
 """Of a batch: each becomes an entry, and Redis does nothing else while it adds them."""
 _NAMES = {b"key", b"value", b"headers", b"timestamp"}
@@ -43,18 +43,18 @@ _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 
 
 def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
-    """The records of a checked batch, opened, as RESP bulk strings for the append script, and how many strings.
+    """The records of a checked batch, decompressed, as RESP bulk strings for the append script, and how many strings.
 
     Raises:
         CorruptBatch: the records cannot be read.
-        BatchTooLarge: opened they would take more than `MOST_OPENED` bytes, and more than they have now.
+        BatchTooLarge: decompressed they would take more than `MOST_DECOMPRESSED` bytes, and more than they have now.
         InvalidBatch: they are more than `MOST_RECORDS`.
     """
     header = peek(batch)
     if header.count > MOST_RECORDS:
         raise InvalidBatch(f"{header.count} records: a native topic takes {MOST_RECORDS} in one batch at most")
     return write_arguments(
-        payload(header, batch, max(MOST_OPENED, len(batch))),
+        payload(header, batch, max(MOST_DECOMPRESSED, len(batch))),
         header.count,
         header.last_offset_delta,
         header.base_timestamp,

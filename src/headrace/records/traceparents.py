@@ -12,7 +12,7 @@ NAME = "traceparent"
 MOST = 16
 """Traces that are told of one batch."""
 
-_OPENED = 1 << 20
+_DECOMPRESSED = 1 << 20
 """Bytes that a compressed batch may open to."""
 # A header is name and value, each behind its length as a zigzag varint: 11 and 55 bytes. What looks like one inside of
 # a value is taken for one; it names a trace all the same.
@@ -26,13 +26,13 @@ def is_traceparent(text: str) -> bool:
 
 
 def traceparents(batch: Buffer) -> list[str]:
-    """The different ones in a batch's record headers, at most `MOST`; none where the batch cannot be opened."""
+    """The different ones in a batch's record headers, at most `MOST`; none where the batch cannot be decompressed."""
     try:
-        opened = payload(peek(batch), batch, _OPENED)
+        decompressed = payload(peek(batch), batch, _DECOMPRESSED)
     except BatchError:
         return []
     found: dict[str, None] = {}
-    for match in _HEADER.finditer(opened):
+    for match in _HEADER.finditer(decompressed):
         text = match[1].decode()
         if is_traceparent(text):
             found[text] = None

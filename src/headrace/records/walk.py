@@ -28,7 +28,7 @@ def fixed_timestamp(header: BatchHeader) -> int | None:
 
 
 def payload(header: BatchHeader, batch: Buffer, limit: int = LIMIT) -> Buffer:
-    """The records section, opened. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
+    """The records section, decompressed. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
 
 
@@ -78,7 +78,7 @@ def max_timestamp(
 def search(
     batch: Buffer, base_offset: int, first_offset: int, not_before: int | None, *, limit: int = LIMIT
 ) -> tuple[tuple[int, int] | None, int]:
-    """As `find_timestamp`, or `max_timestamp` where `not_before` is None; and the bytes that the records took opened.
+    """As `find_timestamp`, or `max_timestamp` where `not_before` is None; and the records' size in bytes, decompressed.
 
     Raises:
         BatchError: as `find_timestamp`.
@@ -86,9 +86,9 @@ def search(
     header = peek(batch)
     if header.is_control:
         return None, 0
-    opened = payload(header, batch, limit)
+    decompressed = payload(header, batch, limit)
     found = compiled.find(
-        opened,
+        decompressed,
         header.count,
         header.last_offset_delta,
         base_offset,
@@ -97,4 +97,4 @@ def search(
         first_offset,
         not_before,
     )
-    return found, len(opened)
+    return found, len(decompressed)

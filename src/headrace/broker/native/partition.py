@@ -14,7 +14,7 @@ import structlog
 
 from headrace.broker.cache import Buffer
 from headrace.broker.native.under_way import UnderWay
-from headrace.broker.offsets import NOT_FOUND, FoundOffset, Opener, Special
+from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import AppendDone, NativeStorage
 from headrace.broker.replication import check_replicas, done_with_copies
@@ -320,7 +320,7 @@ class NativePartition:
                 return found
             at = read.following
 
-    async def find_offset(self, timestamp: int, opener: Opener) -> FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
         self.check_readable(0)
         if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):

@@ -34,13 +34,13 @@ async def records(ask: Ask) -> View:
     def matches(record: Record) -> bool:
         return not wanted or wanted in (record.key or b"")
 
-    openings = ask.figures.clusters.openings
-    read = await reading.some(ask.broker, openings, partition, offset, ROWS, matches)
+    decompression = ask.figures.clusters.decompression
+    read = await reading.some(ask.broker, decompression, partition, offset, ROWS, matches)
     chosen = None
     if query.get("show", "").isdecimal():
         at = int(query["show"][:19])
         if partition.log_start <= at < partition.log_end:
-            one = await reading.some(ask.broker, openings, partition, at, 1)
+            one = await reading.some(ask.broker, decompression, partition, at, 1)
             chosen = _whole(ask, live, index, one.found[0]) if one.found else None
     common = {"partition": index, "key": key}
     rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]

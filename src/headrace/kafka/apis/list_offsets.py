@@ -4,7 +4,7 @@ Behavior
 - -1 is the log end, -2 the log start, in the archive too where records are read from there, -3 the record with the
   largest timestamp, -4 the log start in Redis; any other timestamp finds the first
   record at or after it. Nothing found is offset -1, timestamp -1, no error.
-- A partition that is named twice is INVALID_REQUEST, as in Kafka. So much has to be opened for a request at most; what
+- A partition that is named twice is INVALID_REQUEST, as in Kafka. So much is decompressed for a request at most; what
   is asked for beyond is MESSAGE_TOO_LARGE.
 
 Version notes
@@ -68,7 +68,7 @@ class _Search:
     def __init__(self, exchange: Exchange) -> None:
         self._broker = exchange.broker
         self._version = exchange.version
-        self._opener = exchange.broker.opener()
+        self._searcher = exchange.broker.searcher()
 
     async def find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, *, twice: bool) -> Partition:
         """The answer for one partition."""
@@ -88,7 +88,7 @@ class _Search:
             raise RequestError(
                 Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {self._version}"
             )
-        found = await self._broker.find_offset(partition, timestamp, self._opener)
+        found = await self._broker.find_offset(partition, timestamp, self._searcher)
         return Partition(
             partition_index=asked.partition_index,
             timestamp=found.timestamp,

@@ -80,7 +80,7 @@ async def get_messages(call: Call) -> Answer:
     try:
         share = min(granted, wanted)
         most = max(1, count * share // wanted), max(1, size * share // wanted)
-        sink = MessageSink(name, *most, service.openings, topic.tracer)
+        sink = MessageSink(name, *most, service.decompression, topic.tracer)
         if isinstance(cursor, PartitionCursor):
             following = await _read_partition(call, broker, topic, cursor, sink)
         else:
