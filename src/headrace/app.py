@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
-import redis.asyncio
 import structlog
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,6 +49,7 @@ from headrace.logging_in import Known, logins_at, opened_logins
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
+from headrace.metrics.facts import StoreFacts
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
 from headrace.oci.peering import api as oci_api
@@ -151,31 +151,22 @@ async def serve(
                 oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
             )
             look = storage.take_along(await stack.enter_async_context(asynchronous(options.redis or storage.url)))
-            connections: dict[str, Callable[[], int]] = {
-                **kafka.connections,
-                LISTENER: lambda: http.connections,
-            }
             data = options.disk if options.redis else options.data
-            visitors = _visitors(clusters, settings, known)
-            metrics = MetricsPage(
+            observed = _Observed(
                 clusters,
                 counters,
-                connections=connections,
+                connections={**kafka.connections, LISTENER: lambda: http.connections},
                 store=lambda: store_facts(look),
-                log_lines_lost=log_lines_lost,
-                error_name=error_name,
-                refusal=visitors.refusal,
                 data=data,
-                most_series=settings.metrics_max_series,
             )
-            pages = _routes(
-                clusters, counters, kafka, connections, look, data, storage.url, listening.url, visitors, front, stack
-            )
+            visitors = _visitors(clusters, settings, known)
+            metrics = _metrics(observed, visitors, log_lines_lost, settings)
+            figures = _figures(observed, kafka, storage.url, listening.url, stack)
             stack.push_async_callback(end, asyncio.create_task(_watch(storage, options, data).run(), name="watch"))
             mounts = (
                 Route("/metrics", metrics.answer),
                 ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
-                *pages,
+                *_routes(figures, visitors, front),
             )
             health = partial(_health, storage)
             # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
@@ -283,36 +274,61 @@ def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp
     return application
 
 
-def _routes(
-    clusters: Clusters,
-    counters: Counters,
-    kafka: KafkaListeners,
-    connections: dict[str, Callable[[], int]],
-    look: redis.asyncio.Redis,
-    data: Path | None,
-    storage: str,
-    http: str,
-    visitors: Visitors,
-    front: Front,
-    stack: contextlib.AsyncExitStack,
-) -> tuple[BaseRoute, ...]:
-    """The console's pages; `stack` ends what it collects, and `front` what it tells."""
+class _Observed(msgspec.Struct, frozen=True):
+    """What both the metrics and the console tell of."""
+
+    clusters: Clusters
+    counters: Counters
+    connections: dict[str, Callable[[], int]]
+    """How many there are now, by listener."""
+    store: Callable[[], Awaitable[StoreFacts]]
+    """Asks Redis of itself."""
+    data: Path | None
+    """Where the data lie, if that is on this machine."""
+
+
+def _metrics(
+    observed: _Observed, visitors: Visitors, log_lines_lost: Callable[[], int], settings: BrokerSettings
+) -> MetricsPage:
+    """The page of metrics."""
+    return MetricsPage(
+        observed.clusters,
+        observed.counters,
+        connections=observed.connections,
+        store=observed.store,
+        log_lines_lost=log_lines_lost,
+        error_name=error_name,
+        refusal=visitors.refusal,
+        data=observed.data,
+        most_series=settings.metrics_max_series,
+    )
+
+
+def _figures(
+    observed: _Observed, kafka: KafkaListeners, storage: str, http: str, stack: contextlib.AsyncExitStack
+) -> Figures:
+    """What the console's pages show; `stack` ends what collects it."""
+    clusters, connections = observed.clusters, observed.connections
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()
     stack.callback(sampler.stop)
     addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
-    figures = Figures(
+    return Figures(
         clusters,
-        counters,
+        observed.counters,
         sampler,
         connections=connections,
         addresses={**addresses, LISTENER: http},
         clients=kafka.clients,
-        store=lambda: store_facts(look),
+        store=observed.store,
         storage=without_password(storage),
-        data=data,
+        data=observed.data,
         entries=Entries(),
     )
+
+
+def _routes(figures: Figures, visitors: Visitors, front: Front) -> tuple[BaseRoute, ...]:
+    """The console's pages; those that are open end when `front` tells that the server ends."""
     forms = Forms()
     pages = Pages(figures, visitors, forms)
     front.ending.append(pages.close)

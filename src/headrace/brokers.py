@@ -106,6 +106,34 @@ def _own(host: str) -> str:
     return socket.gethostname() if host in _EVERYWHERE else host
 
 
+def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) -> Member:
+    """This server, as the others are to know it."""
+    endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
+    _, host, port = endpoints[0]
+    return Member(
+        node_id=node_id,
+        incarnation=uuid4().hex[:16],
+        process=f"pid {os.getpid()} on {socket.gethostname()}",
+        host=host,
+        port=port,
+        endpoints=tuple(endpoints) if len(endpoints) > 1 else (),
+        http=http,
+    )
+
+
+async def _first_view(membership: Membership, url: str) -> View:
+    """The view that this server is in once it has joined; `url`: of the Redis. Raises StartError."""
+    try:
+        return await membership.join(_log.warning)
+    except NodeIdTaken as error:
+        raise StartError(
+            f"{error}; stop that one, or give this one another id (--set node.id=N) or another Redis (--redis)"
+        ) from None
+    except StorageUnavailable as error:
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise StartError(str(unusable(cause, url))) from None
+
+
 @contextlib.asynccontextmanager
 async def joined(
     storage: RedisStorage,
@@ -134,17 +162,7 @@ async def joined(
     """
     client = storage.take_along(asynchronous(url))
     beside = RedisMembership(client, storage.fence)
-    endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
-    _, host, port = endpoints[0]
-    me = Member(
-        node_id=settings.node_id,
-        incarnation=uuid4().hex[:16],
-        process=f"pid {os.getpid()} on {socket.gethostname()}",
-        host=host,
-        port=port,
-        endpoints=tuple(endpoints) if len(endpoints) > 1 else (),
-        http=http,
-    )
+    me = _member(settings.node_id, advertised, http)
     membership = Membership(
         beside,
         me,
@@ -156,16 +174,7 @@ async def joined(
     ownership = Ownership(settings.node_id)
     ownership.certain = lambda: membership.certain
     try:
-        try:
-            view = await membership.join(_log.warning)
-        except NodeIdTaken as error:
-            raise StartError(
-                f"{error}; stop that one, or give this one another id (--set node.id=N) or another Redis (--redis)"
-            ) from None
-        except StorageUnavailable as error:
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            raise StartError(str(unusable(cause, url))) from None
-        ownership.adopt(view, inside=True)
+        ownership.adopt(await _first_view(membership, url), inside=True)
         membership.start()
         storage.fence.hurry = membership.wake
         neighbours = Neighbours(me.node_id, Connections(tls).open, membership.ended)

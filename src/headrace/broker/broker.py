@@ -96,18 +96,11 @@ class Broker:
         self.topics = TopicTable(
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
-        self._archives = archives
-        if archives is not None:
-            self.topics.removed.append(archives.forget)
-        self.topics.reread = lambda name: refresh(self.topics, name)
         self.topics.most_partitions = settings.max_broker_partitions
+        self._archives = archives
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
         coordination = Coordination(self.ownership, cluster, self._has_topic)
         self.groups = GroupTable(self.native, running or clock, settings.groups, self._partition, coordination)
-        self.topics.added.append(self.native.topic_added)
-        self.topics.adopted.append(self.native.topic_added)
-        self.topics.left.append(self.native.topic_deleted)
-        self.topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
@@ -119,6 +112,18 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0
         self._wakeups = Wakeups()
+        self._watch_topics()
+
+    def _watch_topics(self) -> None:
+        """Have the other parts told of topics that come and go."""
+        topics = self.topics
+        if self._archives is not None:
+            topics.removed.append(self._archives.forget)
+        topics.reread = lambda name: refresh(topics, name)
+        topics.added.append(self.native.topic_added)
+        topics.adopted.append(self.native.topic_added)
+        topics.left.append(self.native.topic_deleted)
+        topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load topics and groups, then keep retention going."""
