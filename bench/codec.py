@@ -149,7 +149,7 @@ def candidates(operation: str, message: Message, version: int) -> list[Callable[
     other = kafka_python_class(message)
     by_kio, _ = read(encoded, 0)
     by_other = other.decode(encoded, version=version)
-    by_other._header = None  # its encoder asks for one, which its decoder leaves out
+    by_other._header = None  # noqa: SLF001  # its encoder asks for one, which its decoder leaves out
 
     def kio_encode() -> bytes:
         buffer = io.BytesIO()

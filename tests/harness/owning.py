@@ -75,6 +75,11 @@ class Owner:
                 await asyncio.sleep(0.001)
         return answer.base_offset
 
+    def cut(self) -> None:
+        """The connection breaks, with what the socket has taken on its way."""
+        connection: Any = self.storage.logs._shards
+        connection._link.transport.abort()
+
     async def crash(self) -> None:
         """As if the process were killed: what is under way is left to itself."""
         connection: Any = self.storage.logs._shards

@@ -34,9 +34,14 @@ class Rendezvous:
             before: the choice among the nodes there were until now, whose last answers of `choose_again` are used.
         """
         self._seeds = {node: _hashed(f"node {node}") for node in sorted(set(nodes))}
-        self._chosen: dict[str, int] = {}
-        self._before = {} if before is None else before._chosen
-        self._new = [] if before is None else [node for node in self._seeds if node not in before._seeds]
+        self.kept: dict[str, int] = {}
+        """Key -> what `choose_again` has answered."""
+        self._before = {} if before is None else before.kept
+        self._new = [] if before is None else [node for node in self._seeds if not before.has(node)]
+
+    def has(self, node: int) -> bool:
+        """Whether it is among the nodes."""
+        return node in self._seeds
 
     def choose(self, key: str) -> int | None:
         """The node that owns a key; None where there are no nodes."""
@@ -48,13 +53,13 @@ class Rendezvous:
         Who was the heaviest and is still there can be beaten by newcomers only. Names that strangers make up are for
         `choose`: nothing is kept of them.
         """
-        chosen = self._chosen.get(key)
+        chosen = self.kept.get(key)
         if chosen is not None:
             return chosen
         was = self._before.get(key)
         found = self._heaviest(key, sorted((was, *self._new)) if was in self._seeds else self._seeds)
-        if found is not None and len(self._chosen) < MOST_KEPT:
-            self._chosen[key] = found
+        if found is not None and len(self.kept) < MOST_KEPT:
+            self.kept[key] = found
         return found
 
     def _heaviest(self, key: str, nodes: Collection[int]) -> int | None:
