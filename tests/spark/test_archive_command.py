@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import os
 import re
 import subprocess
 import sys
@@ -66,26 +67,31 @@ def test_it_logs_in_by_files_alone(tmp_path: Path) -> None:
         secured.fill("flights", 1, [b"%d" % number for number in range(40)])
         for name, resource in (("flights", "topic"), ("tables", "group")):
             secured.allow("etl", AclOperation.READ, **{resource: name})
-        at, storage = secured.server.kafka, secured.server.storage
+        storage = secured.server.storage
         command = [sys.executable, "-m", "headrace", "archive", "--topic", "flights", "--table", str(tmp_path / "t")]
-        command += ["--redis", storage, "--group", "tables", "--bootstrap", at, "--once", "--kafka-properties"]
+        command += ["--redis", storage, "--group", "tables", "--once", "--kafka-properties"]
         command += [str(secured.properties(tmp_path / "login", "etl"))]
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = os.environ | {"HEADRACE_BOOTSTRAP": secured.server.kafka}
+        refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert refused.returncode == 1
         assert refused.stderr.splitlines()[-1].startswith(f"headrace: storage at {storage}: ")
         assert "(the archive: --redis-password-file)" in refused.stderr
         password = secured.server.data / "storage.password"
         command += ["--redis-password-file", str(password)]
         listed = ""
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        told = subprocess.PIPE
+        with subprocess.Popen(command, env=environment, stdout=told, stderr=told, text=True) as process:
             while process.poll() is None:
                 listed += subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
                 with contextlib.suppress(subprocess.TimeoutExpired):  # its own start has the cores in between
                     process.wait(0.1)
-            assert process.stderr is not None
-            said = process.stderr.read()
-        assert process.returncode == 0, said
-        assert "archived 40 records" in said
+            output, said = process.communicate()
+        assert (process.returncode, output) == (0, ""), said
+        last, end = said.splitlines()[-2:]
+        assert "archived 40 (+40 at " in last
+        assert last.endswith(", lag 0, table version 1")
+        assert end.startswith("archived 40 records in ")
+        assert DeltaTable(tmp_path / "t").count() == 40
         admin = AdminClient(secured.kafka())
         answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("tables")])["tables"].result(60)
         assert [found.offset for found in answer.topic_partitions] == [40]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from deltalake import DeltaTable
 
 from headrace.spark import plan
 from headrace.spark.errors import GroupCommitFailed
@@ -122,35 +121,6 @@ def test_a_listener_commits_the_end_of_every_batch(broker: Server, spark: "Spark
     finally:
         spark.streams.removeListener(listener)
         spark.streams.removeListener(other)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(240)
-def test_the_command_archives_a_topic_and_its_group(broker: Server, scratch: Path) -> None:
-    make_topic(broker, "command", {0: 30, 1: 0})
-    command = [
-        sys.executable,
-        "-m",
-        "headrace",
-        "archive",
-        "--topic",
-        "command",
-        "--table",
-        str(scratch / "t"),
-        "--once",
-    ]
-    environment = os.environ | {"HEADRACE_REDIS": broker.storage, "HEADRACE_BOOTSTRAP": broker.kafka}
-    done = subprocess.run(
-        [*command, "--group", "command-group"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert "archived 30 (+30 at " in lines[-2]
-    assert ", lag 0, table version 1" in lines[-2]
-    assert lines[-1].startswith("archived 30 records in ")
-    assert DeltaTable(scratch / "t").to_pyarrow_table().num_rows == 30
-    assert positions(broker, "command-group") == {0: 30}
 
 
 @pytest.mark.parametrize(
