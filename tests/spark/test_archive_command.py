@@ -95,6 +95,7 @@ def test_it_logs_in_by_files_alone(tmp_path: Path) -> None:
         admin = AdminClient(secured.kafka())
         answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("tables")])["tables"].result(60)
         assert [found.offset for found in answer.topic_partitions] == [40]
+        assert str(password) in listed, "its command lines were among those listed"
         for secret in (PASSWORD[:5], password.read_text().strip()):
             assert secret not in listed
             assert secret not in said
