@@ -151,8 +151,14 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
     await until(lambda: all(each.view is not None and len(each.view.members) == 2 for each in (stopped, other)),
                 stopped_clock, clock)  # fmt: skip
     began_ms = clock.ticks_ms()
-    await until(lambda: clock.ticks_ms() >= began_ms + 3_600_000, clock)
+    with structlog.testing.capture_logs() as logged:
+        await until(lambda: clock.ticks_ms() >= began_ms + 3_600_000, clock)
     assert redis.view is not None
+    [dead] = [line for line in logged if line["log_level"] == "warning"]
+    assert dead["event"].startswith("a broker is declared dead: its heartbeats have stopped")
+    assert (dead["node"], dead["address"], dead["process"]) == (1, "here:9092", "pid 1")
+    assert 3.0 <= dead["seconds"] < 5
+    assert (dead["others"], dead["view"]) == ([2], redis.view.number)
     assert [member.node_id for member in redis.view.members] == [2]
     assert other.certain
     alone = redis.view.number
@@ -164,6 +170,9 @@ async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -
                     stopped_clock, clock)  # fmt: skip
         await until(lambda: other.view == redis.view, stopped_clock, clock)
 
+    assert [(line["event"], line["node"], line["address"]) for line in logged if "node" in line] == [
+        ("a broker that was declared dead is back", 1, "here:9092")
+    ]
     told = [(line["event"], line.get("seconds")) for line in logged if line["log_level"] == "warning"]
     assert told[0][0].startswith("this server sent no heartbeat for longer than its session")
     assert told[0][1] is not None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from headrace.addresses import Address
 from headrace.broker.clock import Clock
 from headrace.broker.ports import MembershipStorage
 from headrace.membership.participant import Participant, Step
@@ -53,6 +54,8 @@ class Membership:
         self._sent_ms: int | None = None
         """When the last heartbeat left, by the uptime."""
         self._ended = False
+        self._dead: set[int] = set()
+        """Node ids that this server has declared dead and not seen since."""
         self._woken = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
 
@@ -148,6 +151,7 @@ class Membership:
                     if step.propose is not None:
                         view = await self._storage.change(step.propose)
                         self._take(self._participant.changed(view))
+                        self._tell_dead(step, view)
             except (StorageUnavailable, TimeoutError) as error:
                 self._failed()
                 _log.warning("a heartbeat got no answer", reason=str(error) or "Redis takes too long")
@@ -202,6 +206,30 @@ class Membership:
         nodes = [member.node_id for member in view.members]
         _log.info("view", number=view.number, brokers=nodes, inside=inside)
         self.on_view(view, inside)
+        self._tell_back(view)
+
+    def _tell_dead(self, step: Step, view: View) -> None:
+        """Say whom this server has missed, where they are out of the view now."""
+        for member, silent_ms in step.silent:
+            if view.has(member):
+                continue
+            self._dead.add(member.node_id)
+            _log.warning(
+                "a broker is declared dead: its heartbeats have stopped; the others take over what it led",
+                node=member.node_id,
+                address=str(Address(member.host, member.port)),
+                process=member.process,
+                seconds=round(silent_ms / 1000, 1),
+                others=[each.node_id for each in view.members],
+                view=view.number,
+            )
+
+    def _tell_back(self, view: View) -> None:
+        for member in view.members:
+            if member.node_id in self._dead:
+                self._dead.discard(member.node_id)
+                address = str(Address(member.host, member.port))
+                _log.info("a broker that was declared dead is back", node=member.node_id, address=address)
 
     async def _pause(self) -> None:
         """The time between two heartbeats, unless somebody says that the view has changed."""

@@ -42,6 +42,8 @@ class Step(msgspec.Struct, frozen=True):
     propose: Proposal | None = None
     lost: str = ""
     """Why this process can be no member any more; it has to end."""
+    silent: tuple[tuple[Member, int], ...] = ()
+    """Those that are dead in what is proposed, since nothing was heard of them for so many ms."""
 
 
 class Participant:
@@ -117,9 +119,9 @@ class Participant:
             return self._outside(found)
         self._was_in = True
         self.valid_until_ms = self._sent_ms + self._session_ms
-        return self._inside(found, dead)
+        return self._inside(now_ms, found, dead)
 
-    def _inside(self, found: View, dead: list[Member]) -> Step:
+    def _inside(self, now_ms: int, found: View, dead: list[Member]) -> Step:
         """The view has this broker."""
         known = 0 if self.view is None else self.view.number
         if found.number < known:
@@ -131,8 +133,14 @@ class Participant:
         if self.leaving:
             return Step(adopt, self.leave())
         if dead:
-            return Step(adopt, Proposal(found.number, found.number + 1, without(found.members, dead)))
+            proposal = Proposal(found.number, found.number + 1, without(found.members, dead))
+            return Step(adopt, proposal, silent=self._silent(now_ms, dead))
         return Step(adopt)
+
+    def _silent(self, now_ms: int, dead: list[Member]) -> tuple[tuple[Member, int], ...]:
+        """Those whose process has ended were not missed for their silence."""
+        found = ((each, (each.node_id, each.incarnation)) for each in dead)
+        return tuple((each, now_ms - self._seen[place][1]) for each, place in found if place not in self._ended)
 
     def leave(self) -> Proposal | None:
         """Take this broker out of the view it has adopted; None where it is in none."""
