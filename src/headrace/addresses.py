@@ -5,6 +5,8 @@ import re
 
 import msgspec
 
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that a server may listen on and nobody can connect to: they stand for every address of the machine."""
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -21,6 +23,21 @@ class Address(msgspec.Struct, frozen=True):
         if match is None or int(match["port"]) > 65535:
             raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:9092, found {text!r}")
         return cls(match["six"] or match["host"], int(match["port"]))
+
+    @classmethod
+    def told(cls, text: str) -> "Address":
+        """Read what clients are to connect to; raises ValueError where nobody can."""
+        address = cls.parse(text)
+        if not address.reachable:
+            raise ValueError(
+                f"clients cannot connect to {text!r}; name a host and a port by which they reach this server"
+            )
+        return address
+
+    @property
+    def reachable(self) -> bool:
+        """Whether somebody can connect to what it names."""
+        return self.host not in EVERYWHERE and self.port != 0
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

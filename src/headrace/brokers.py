@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import structlog
 
+from headrace.addresses import EVERYWHERE
 from headrace.broker.clock import Clock
 from headrace.broker.clusters import Clusters
 from headrace.broker.following import Documents, Follower
@@ -25,7 +26,6 @@ from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.membership")
-_EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Brokers:
@@ -101,22 +101,35 @@ class Brokers:
             await self._follower.stop()
 
 
-def _own(host: str) -> str:
-    """What others call this server that is told to be at `host`."""
-    return socket.gethostname() if host in _EVERYWHERE else host
+def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
+    """Name, host and port of each Kafka listener, as the other brokers tell their clients."""
+    return [(name, _own(name, host), port) for name, (host, port) in advertised.items()]
+
+
+def _own(listener: str, host: str) -> str:
+    if host not in EVERYWHERE:
+        return host
+    name = socket.gethostname()
+    _log.warning(
+        "a listener is on every address of this machine, and none of them was named: clients of the other brokers are "
+        "told the machine's name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
+        listener=listener,
+        told=name,
+    )
+    return name
 
 
 def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) -> Member:
     """This server, as the others are to know it."""
-    endpoints = [(name, _own(host), port) for name, (host, port) in advertised.items()]
-    _, host, port = endpoints[0]
+    told = endpoints(advertised)
+    _, host, port = told[0]
     return Member(
         node_id=node_id,
         incarnation=uuid4().hex[:16],
         process=f"pid {os.getpid()} on {socket.gethostname()}",
         host=host,
         port=port,
-        endpoints=tuple(endpoints) if len(endpoints) > 1 else (),
+        endpoints=tuple(told) if len(told) > 1 else (),
         http=http,
     )
 

@@ -124,7 +124,7 @@ OPTIONS: tuple[Option, ...] = (
         name="advertise",
         metavar="HOST:PORT",
         default=None,
-        parse=Address.parse,
+        parse=Address.told,
         doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
     ),
     Option(

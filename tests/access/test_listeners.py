@@ -32,6 +32,7 @@ def test_listeners_are_read_as_kafka_writes_them() -> None:
         ("SSL://h:1", "SSL:TLS", "", "expected NAME:PROTOCOL"),
         ("SSL://h:1", MAP, "PLAINTEXT://h:1", "listeners has no PLAINTEXT; it has SSL"),
         ("SSL://h:1", MAP, "SSL://0.0.0.0:1", "clients cannot connect to that"),
+        ("SSL://h:1", MAP, "SSL://[::]:1", "clients cannot connect to that"),
         ("SSL://h:1", MAP, "SSL://h:0", "clients cannot connect to that"),
     ],
 )
@@ -50,6 +51,9 @@ def test_one_listener_is_what_there_is_without_them() -> None:
     [
         ({"kafka": "h:1"}, ["listeners=SSL://h:1"], "--kafka h:1 and listeners say the same thing twice"),
         ({"advertise": "h:1"}, ["listeners=SSL://h:1"], "--advertise h:1 and listeners say the same thing twice"),
+        ({"advertise": "0.0.0.0:9092"}, [], "clients cannot connect to '0.0.0.0:9092'; name a host and a port"),
+        ({"advertise": "[::]:9092"}, [], "clients cannot connect to"),
+        ({"advertise": "h:0"}, [], "clients cannot connect to"),
         ({}, ["advertised.listeners=SSL://h:1"], "advertised.listeners is about listeners"),
         ({}, ["listeners=h:1"], "expected NAME://HOST:PORT"),
         ({"http": "ftp://h:1"}, [], "expected HOST:PORT or https://HOST:PORT"),

@@ -9,11 +9,10 @@ from enum import Enum
 
 import msgspec
 
-from headrace.addresses import Address
+from headrace.addresses import EVERYWHERE, Address
 
 DEFAULT = "PLAINTEXT"
 """The name of the only listener where none was named."""
-_EVERYWHERE = "0.0.0.0"
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<host>\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(?P<port>[0-9]{1,5})")
 _MAPPED = re.compile(r"(?P<name>[A-Za-z0-9_-]+):(?P<protocol>[A-Za-z_]+)")
 
@@ -76,7 +75,7 @@ def parse(listeners: str, protocol_map: str, advertised: str) -> tuple[Listener,
     for name, address in told.items():
         raise ValueError(f"advertised.listeners={name}://{address}: listeners has no {name}; it has {_names(found)}")
     for each in found:
-        if each.advertised is not None and (each.advertised.host == _EVERYWHERE or not each.advertised.port):
+        if each.advertised is not None and not each.advertised.reachable:
             raise ValueError(
                 f"advertised.listeners={each.name}://{each.advertised}: clients cannot connect to that; "
                 "name a host and a port by which they reach this server"
@@ -101,7 +100,7 @@ def _addresses(setting: str, text: str) -> Iterable[tuple[str, Address]]:
         if name in names:
             raise ValueError(f"{setting}={text}: {name} is there twice; give each listener a name of its own")
         names.add(name)
-        yield name, Address(match["host"].strip("[]") or _EVERYWHERE, int(match["port"]))
+        yield name, Address(match["host"].strip("[]") or EVERYWHERE[0], int(match["port"]))
 
 
 def _protocols(text: str) -> dict[str, Protocol]:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType
+from headrace.addresses import EVERYWHERE
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
 from headrace.oci.admin import (
@@ -36,7 +37,6 @@ from headrace.oci.resources.records import PoolRecord
 from headrace.oci.times import text_of
 
 _HOUR_MS = 3_600_000
-_EVERYWHERE = ("0.0.0.0", "::", "")
 _DEFAULT_RETENTION_MS = "604800000"
 
 
@@ -347,6 +347,6 @@ def _bootstrap_servers(call: Call, broker: Broker) -> str:
     """What Kafka clients are to connect to; where we listen on every address, the one that this client used."""
     shown = []
     for host, port in broker.advertised.values():
-        name = host_of(call.endpoint) if host in _EVERYWHERE else host
+        name = host_of(call.endpoint) if host in EVERYWHERE else host
         shown.append(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
     return ",".join(shown[:1])
