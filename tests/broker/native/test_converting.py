@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import Clusters
@@ -155,10 +156,7 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
     live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
     await clusters.default.topics.convert("t", "log", NoPositions())
     (log,) = live.partitions
-    for _ in range(1_000):
-        if log.named.epoch >= 0:
-            break
-        await asyncio.sleep(0)
+    await until(lambda: log.named.epoch >= 0)
     assert log.named == (log.leader_epoch, 1)
     await clusters.stop()
 
