@@ -42,6 +42,8 @@ def test_it_sees_the_server_that_runs(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "in use by the server with pid " in found["data"]["found"]
     assert found["port kafka"]["state"] == found["port http"]["state"] == "ok"
     assert "a server runs on " in found["port kafka"]["found"]
+    assert found["server"]["state"] == "ok"
+    assert own.kafka in found["server"]["found"]
 
 
 def test_a_taken_port_and_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from headrace.cli.commands import Status, command
 from headrace.cli.findings import Finding, State
 from headrace.cli.output import print_json, print_table
 from headrace.cli.serve import server_options
+from headrace.options import DEFAULT_KAFKA
 
 
 @command(
@@ -30,6 +31,7 @@ def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: st
     """
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     found = [*findings.versions()]
+    kafka = None
     try:
         options, _, _ = settings.load(given, sets, config)
     except settings.SettingsError as error:
@@ -37,8 +39,11 @@ def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: st
     else:
         for check in (findings.storage, findings.data, findings.ports, findings.memory):
             found += check(options)
-    for check_machine in (findings.files, findings.clock, findings.spark, findings.server):
+        # Port 0 is for whoever listens; where nothing else was given, it may be another one that commands ask.
+        kafka = options.kafka if options.kafka.port and options.kafka != DEFAULT_KAFKA else None
+    for check_machine in (findings.files, findings.clock, findings.spark):
         found += check_machine()
+    found += findings.server(kafka)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:

@@ -22,13 +22,14 @@ from confluent_kafka import libversion
 
 import headrace
 from headrace import settings
+from headrace.addresses import EVERYWHERE, Address
 from headrace.cli.client import Client, named_server
 from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.keyspace.keys import Keyspace
 from headrace.records import compiled
 from headrace.redis_clients import ERRORS, asynchronous, on_primaries
-from headrace.settings import Address, ServerOptions
+from headrace.settings import ServerOptions
 from headrace.storage_urls import without_password
 from headrace.store import journal
 from headrace.store.embedded import machine_memory
@@ -315,10 +316,12 @@ def spark() -> Iterator[Finding]:
             yield Finding(extra, State.OK, ", ".join(found))
 
 
-def server() -> Iterator[Finding]:
-    """Whether the client commands find a server where variables and the profile say."""
+def server(kafka: Address | None) -> Iterator[Finding]:
+    """Whether the client commands find a server at this address; None: where variables and the profile say."""
     try:
         told = named_server(None, None, None)
+        if kafka is not None:
+            told = msgspec.structs.replace(told, address=str(_reached(kafka)), where="--kafka")
         client = Client(told, patience_s=_REDIS_S)
     except CommandFailed as error:
         # No server is no fault before one was started; a wrong profile or login is.
@@ -327,6 +330,11 @@ def server() -> Iterator[Finding]:
         return
     many = len(client.metadata.topics)
     yield Finding("server", State.OK, f"{told} answers: {many} topic{'s' * (many != 1)}")
+
+
+def _reached(address: Address) -> Address:
+    """Where this machine reaches what listens there."""
+    return Address("localhost" if address.host in EVERYWHERE else address.host, address.port)
 
 
 def _size(count: int) -> str:
