@@ -10,11 +10,11 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
-from headrace.broker.ports import Lost
 from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
+from headrace.topics.answers import Lost
 from headrace.topics.errors import (
     BehindRefused,
     NotLeader,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.broker.ports import AppendDone
 from headrace.broker.repeated import Repeated
+from headrace.topics.answers import AppendDone
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Appended
 

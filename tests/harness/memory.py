@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from headrace.broker.ports import Lost, PlaceDone
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
 from headrace.records.batch import peek
 from headrace.store.native import RedisNative
+from headrace.topics.answers import Lost, PlaceDone
 from headrace.topics.epochs import EpochRow, LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic

@@ -11,13 +11,13 @@ from tests.harness.wire import batch, produce_request
 
 from headrace import settings
 from headrace.broker.broker import Broker
-from headrace.broker.ports import PlaceDone
 from headrace.kafka.codec.headers import encode_request_header
 from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
 from headrace.kafka.connection import Connection
 from headrace.kafka.listener import KafkaListener
 from headrace.quotas.entities import Entity, Key
 from headrace.testing.clock import ManualClock
+from headrace.topics.answers import PlaceDone
 from headrace.topics.model import Append
 
 

@@ -22,7 +22,7 @@ from headrace.broker.offsets import FoundOffset, Searcher
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable, Source
-from headrace.broker.ports import AppendDone, Storage
+from headrace.broker.ports import Storage
 from headrace.broker.producers import ProducerIds
 from headrace.broker.quotas import Quotas
 from headrace.broker.refreshing import refresh
@@ -31,6 +31,7 @@ from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
 from headrace.broker.users import Users
 from headrace.groups.model import Position, TopicPartition
+from headrace.topics.answers import AppendDone
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.names import check_name
 

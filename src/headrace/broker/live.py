@@ -6,11 +6,11 @@ import msgspec
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition import Partition
-from headrace.broker.ports import AppendDone
 from headrace.broker.tracing import BatchTracer
 from headrace.metrics.counters import TopicCounters
 from headrace.records.pure import HeaderFields
 from headrace.topics.accept import accept
+from headrace.topics.answers import AppendDone
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic

@@ -13,13 +13,14 @@ from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
-from headrace.broker.ports import AppendDone, LogStorage, PlaceDone
+from headrace.broker.ports import LogStorage
 from headrace.broker.reading import first_readable
 from headrace.broker.reopening import reopened, tell_lost
 from headrace.broker.replication import Replication
 from headrace.broker.snapshots import Snapshots
 from headrace.membership.leader import Leader
 from headrace.records.compiled import stamp
+from headrace.topics.answers import AppendDone, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (
     Fenced,

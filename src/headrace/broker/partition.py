@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.cache import Buffer
-from headrace.broker.ports import AppendDone
 from headrace.membership.leader import Leader
+from headrace.topics.answers import AppendDone
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, StoredBatch
 

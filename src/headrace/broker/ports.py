@@ -10,14 +10,11 @@ from headrace.groups.model import GroupChange, StoredGroup
 from headrace.membership.leader import Leader
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
+from headrace.topics.answers import AppendDone, Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
-from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch, Topic
+from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.sequences import Producer
-
-AppendDone = Callable[[Appended | Exception], None]
-PlaceDone = Callable[[Exception | None], None]
-Lost = Callable[[Exception], None]
 
 
 class TopicStorage(Protocol):

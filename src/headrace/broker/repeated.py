@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace.broker.ports import AppendDone
+from headrace.topics.answers import AppendDone
 from headrace.topics.model import Appended
 
 _log = structlog.get_logger("headrace.log")

@@ -8,9 +8,10 @@ from typing import Protocol
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers
-from headrace.broker.ports import AppendDone, Copies, LogLook, PlaceDone
+from headrace.broker.ports import Copies, LogLook
 from headrace.broker.repeated import Repeated
 from headrace.broker.unreplicated import Unreplicated
+from headrace.topics.answers import AppendDone, PlaceDone
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.broker.cache import Buffer
-from headrace.broker.ports import AppendDone
+from headrace.topics.answers import AppendDone
 
 
 class BatchTracer(Protocol):

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from headrace.broker.cache import CacheBudget
-from headrace.broker.ports import AppendDone, Copies, Lost
+from headrace.broker.ports import Copies
+from headrace.topics.answers import AppendDone, Lost
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Append, Appended
 

@@ -19,7 +19,7 @@ from headrace.store.errors import Stray
 from headrace.store.fence import Fence
 from headrace.store.link import Reply
 from headrace.store.looking import LookedAtLog
-from headrace.store.owned_log import Lost, OwnedLog, PlaceDone
+from headrace.store.owned_log import OwnedLog
 from headrace.store.placing import Placer
 from headrace.store.replies import checked
 from headrace.store.restoring import Acknowledged, Opened
@@ -27,6 +27,7 @@ from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts
 from headrace.store.searching import Searching
 from headrace.store.shards import Shards
+from headrace.topics.answers import Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch

@@ -23,6 +23,7 @@ from headrace.store.link import Reply, encode
 from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
+from headrace.topics.answers import AppendDone
 from headrace.topics.errors import CorruptBatch, StorageUnavailable
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import (
@@ -41,7 +42,6 @@ _AT_ONCE = 10_000
 _MOST_COUNTED = 100_000
 _MOST_ENTRIES = 500
 """Entries that one read answers, however small they are: making batches of them takes time."""
-AppendDone = Callable[[Appended | Exception], None]
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
 

@@ -10,14 +10,10 @@ from headrace.keyspace.keys import producers_of, state_of
 from headrace.store.connection import Connection
 from headrace.store.early import Entered
 from headrace.store.link import Reply
+from headrace.topics.answers import Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Append
-
-PlaceDone = Callable[[Exception | None], None]
-"""Gets None once the batch is acknowledged, or why it is not."""
-Lost = Callable[[Exception], None]
-"""Told once when a log must be opened again, and why."""
 
 
 def nobody(_: Exception) -> None:

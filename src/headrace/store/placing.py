@@ -25,9 +25,10 @@ from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.store.connection import Connection
 from headrace.store.early import EarlyAcknowledgement
 from headrace.store.link import PING, Chunk, Reply
-from headrace.store.owned_log import Batch, BatchCall, OwnedLog, PlaceDone, ScriptCall, nobody
+from headrace.store.owned_log import Batch, BatchCall, OwnedLog, ScriptCall, nobody
 from headrace.store.replies import error_of
 from headrace.store.room import NEARLY_FULL, DiskRoom
+from headrace.topics.answers import PlaceDone
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append
 

@@ -16,11 +16,12 @@ from headrace.broker.cache import Buffer
 from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
-from headrace.broker.ports import AppendDone, NativeStorage
+from headrace.broker.ports import NativeStorage
 from headrace.broker.replication import check_replicas, done_with_copies
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
+from headrace.topics.answers import AppendDone
 from headrace.topics.errors import (
     BehindRefused,
     CorruptBatch,
