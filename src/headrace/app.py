@@ -411,12 +411,8 @@ def _show_partitions(opened: int, total: int) -> None:
 
 
 async def _health(storage: RedisStorage) -> console.Health:
-    detail = ""
     try:
-        async with asyncio.timeout(_HEALTH_S):
-            await storage.ping()
-    except TimeoutError:
-        detail = f"Redis did not answer within {_HEALTH_S:.0f} s"
+        unanswered = await storage.unanswered(_HEALTH_S)
     except TopicError as error:
-        detail = str(error)
-    return console.Health(version=__version__, storage=not detail, detail=detail)
+        return console.Health(version=__version__, storage=False, detail=str(error))
+    return console.Health(version=__version__, storage=True, detail="; ".join(unanswered))

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from headrace.console.app import Health
 from headrace.console.front import Front
 
+PARTLY = Health(version="1", storage=True, detail="10.0.0.1:6379: no connection")
 WELL = Health(version="1", storage=True)
 ILL = Health(version="1", storage=False, detail="Redis is away")
 
@@ -73,6 +74,12 @@ async def test_without_its_storage_it_lives_and_is_not_ready() -> None:
     front = opened(App(), ILL)
     assert await ask(front, "/livez") == (200, {"status": "alive"})
     assert await ask(front, "/readyz") == (503, {"status": "failing", "detail": "Redis is away"})
+
+
+async def test_with_a_part_of_its_storage_it_is_ready_and_says_what_is_not_there() -> None:
+    """The other brokers miss that part, too: clients would be let in nowhere."""
+    told = {"status": "ready", "detail": "10.0.0.1:6379: no connection"}
+    assert await ask(opened(App(), PARTLY), "/readyz") == (200, told)
 
 
 async def test_asked_to_end_it_is_not_ready_and_answers_what_is_under_way() -> None:

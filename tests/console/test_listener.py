@@ -72,6 +72,14 @@ async def test_healthz_without_storage_is_503_and_says_why() -> None:
     }
 
 
+async def test_healthz_with_a_part_of_the_storage_is_200_and_says_which_is_not_there() -> None:
+    async with listening(Health(version="1.2.3", storage=True, detail="10.0.0.1:6379: no connection")) as port:
+        status, body = await get(port, "/healthz")
+    assert status == 200
+    told = msgspec.json.decode(body)
+    assert (told["storage"], told["detail"]) == ("partly reachable", "10.0.0.1:6379: no connection")
+
+
 async def test_paths_that_are_nobodys_are_not_found() -> None:
     async with listening(WELL) as port:
         assert (await get(port, "/nowhere"))[0] == 404

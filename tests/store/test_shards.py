@@ -55,6 +55,11 @@ class Node:
     def stop(self) -> None:
         self._server.close()
 
+    def die(self) -> None:
+        self.stop()
+        for client in self.clients:
+            client.transport.abort()
+
     @property
     def place(self) -> "Place":
         return Place("127.0.0.1", self.port)
@@ -247,6 +252,23 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
     await until(lambda: cluster.topology.asked > 1)
     await connection.ready()
     assert await connection.call("GET", cluster.key) == b"OK"
+
+
+async def test_it_is_told_which_nodes_do_not_answer_unless_none_does(cluster: Cluster) -> None:
+    assert await cluster.shards.unanswered(60) == []
+    cluster.one.die()
+    await until(lambda: len(cluster.lost) == 1)
+    assert await cluster.shards.unanswered(60) == [f"127.0.0.1:{cluster.one.port}: no connection to Redis"]
+    cluster.two.die()
+    await until(lambda: len(cluster.lost) == 2)
+    with pytest.raises(StorageUnavailable, match=f"{cluster.one.port}: no .*; .*{cluster.two.port}: no"):
+        await cluster.shards.unanswered(60)
+
+
+async def test_a_node_that_is_silent_has_not_answered(cluster: Cluster) -> None:
+    cluster.one.answers[b"PING"] = cluster.two.answers[b"PING"] = b""
+    with pytest.raises(StorageUnavailable, match=r"did not answer within .*; .*did not answer within"):
+        await cluster.shards.unanswered(0.01)
 
 
 async def test_a_silent_node_keeps_nobody_from_hearing_of_entries_on_another(cluster: Cluster) -> None:

@@ -1,8 +1,8 @@
 """What answers HTTP while the server starts and stops: `/livez` and `/readyz`, and 503 for everything else.
 
 `/livez` is 200 as long as the event loop turns. `/readyz` is 200 while requests can be served: not before the server is
-open, not without its storage, not once it was asked to end. Probes of a container want both (Kubernetes, "Configure
-Liveness, Readiness and Startup Probes").
+open, not without its storage (of a Redis Cluster: without all of it), not once it was asked to end. Probes of a
+container want both (Kubernetes, "Configure Liveness, Readiness and Startup Probes").
 """
 
 import asyncio
@@ -94,8 +94,9 @@ class Front:
         now = await self._health()
         if not now.storage:
             return 503, {"status": "failing", "detail": now.detail}
-        # It may have been asked to end while it asked its storage.
-        return (200, {"status": "ready"}) if self._phase is Phase.OPEN else (503, {"status": self._phase.value})
+        if self._phase is not Phase.OPEN:  # by now: it was asked to end while it asked its storage
+            return 503, {"status": self._phase.value}
+        return 200, {"status": "ready"} | ({"detail": now.detail} if now.detail else {})
 
 
 async def _answer(send: Send, status: int, told: dict[str, str], allow: bytes | None = None) -> None:

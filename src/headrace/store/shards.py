@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from itertools import starmap
 from typing import Final, Protocol
 
 import redis.asyncio
@@ -34,6 +35,13 @@ class Shards(Protocol):
 
     async def ping(self) -> None:
         """Raises StorageUnavailable when a server does not answer."""
+
+    async def unanswered(self, within_s: float) -> list[str]:
+        """What is wrong with some of the servers, one of several each; empty: all answer within so many seconds.
+
+        Raises:
+            StorageUnavailable: none does.
+        """
 
     async def close(self) -> None:
         """Close every connection."""
@@ -201,6 +209,21 @@ class ClusterShards:
     async def ping(self) -> None:
         """Raises StorageUnavailable when a primary does not answer."""
         await asyncio.gather(*(each.ping() for each in self._nodes.values()))
+
+    async def unanswered(self, within_s: float) -> list[str]:
+        """See `Shards`."""
+
+        async def wrong(place: tuple[str, int], connection: Connection) -> str:
+            try:
+                await connection.unanswered(within_s)
+            except StorageUnavailable as error:
+                return f"{place[0]}:{place[1]}: {error}"
+            return ""
+
+        told = [each for each in await asyncio.gather(*starmap(wrong, self._nodes.items())) if each]
+        if len(told) == len(self._nodes):
+            raise StorageUnavailable("; ".join(told))
+        return told
 
     async def close(self) -> None:
         """Close every connection for good."""

@@ -185,6 +185,14 @@ class RedisStorage:
         """Raises StorageUnavailable when a hot connection is down."""
         await self._shards.ping()
 
+    async def unanswered(self, within_s: float) -> list[str]:
+        """What is wrong with some of a cluster's primaries; empty: all answer within so many seconds.
+
+        Raises:
+            StorageUnavailable: none does.
+        """
+        return await self._shards.unanswered(within_s)
+
     def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
         """Have another client of the same URL look for the primary anew whenever the hot connection does."""
         self._beside.append(client)
