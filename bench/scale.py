@@ -104,7 +104,7 @@ async def _beating(count: int, beats: int) -> Beat:
         members: tuple[Member, ...] = ()
         for number in range(1, count + 1):
             members = joined(members, _member(number))
-        view = await storage.change(Proposal(expected=0, least=1, members=members))
+        view = await storage.change(Proposal(expected=0, before=0, members=members))
         for member in members:
             await storage.beat(member, 1, view)
         sent = (await client.info("stats"))["total_net_output_bytes"]

@@ -32,7 +32,7 @@ async def test_changes_are_read_whichever_other_nodes_are_dead(kind: str) -> Non
                 if node is not has_them:
                     node.kill()
             view = await beside.change(
-                Proposal(0, 1, (Member(node_id=1, incarnation="a", process="pid 1", host="here", port=9092),))
+                Proposal(0, 0, (Member(node_id=1, incarnation="a", process="pid 1", host="here", port=9092),))
             )
             found = [change for _, change in await beside.changes("0-0", 1)]
         finally:

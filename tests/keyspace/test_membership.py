@@ -39,16 +39,16 @@ def beside(client: Any) -> RedisMembership:
 async def changed(beside: RedisMembership, *members: Member) -> View:
     view, _, _ = await beside.beat(member(9, "onlooker"), 1, None)
     expected = 0 if view is None else view.number
-    return await beside.change(Proposal(expected, expected + 1, members))
+    return await beside.change(Proposal(expected, expected, members))
 
 
 async def test_of_two_proposals_one_is_taken_and_both_see_which(beside: RedisMembership) -> None:
-    first = await beside.change(Proposal(0, 1, (member(1),)))
-    again = await beside.change(Proposal(0, 1, (member(2),)))
+    first = await beside.change(Proposal(0, 0, (member(1),)))
+    again = await beside.change(Proposal(0, 0, (member(2),)))
     assert again == first == View(first.number, (member(1),))
     assert (await beside.beat(member(1), 1, None))[0] == first
-    both = await beside.change(Proposal(first.number, first.number + 1, joined(first.members, member(2))))
-    late = await beside.change(Proposal(first.number, first.number + 1, without(first.members, [member(1)])))
+    both = await beside.change(Proposal(first.number, first.number, joined(first.members, member(2))))
+    late = await beside.change(Proposal(first.number, first.number, without(first.members, [member(1)])))
     assert late == both == View(both.number, (member(1), member(2)), first.number)
     assert both.number > first.number
     assert (await beside.beat(member(1), 2, first))[0] == both
@@ -58,7 +58,8 @@ async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: Redis
     first = await changed(beside, member(1))
     await client.flushall()
     second = await beside.change(Proposal(0, first.number + 5_000, (member(1),)))
-    assert second.number >= first.number + 5_000
+    assert second.number > first.number + 5_000
+    assert second.before == first.number + 5_000
     assert int(await client.get(KEYS.epoch)) == second.number
 
 

@@ -31,7 +31,7 @@ class Storage:
         return self.view, {}, "0-0"
 
     async def change(self, proposal: Proposal) -> View:
-        self.view = View(proposal.least, proposal.members)
+        self.view = View(proposal.before + 1, proposal.members, proposal.before)
         return self.view
 
     def enter(self, number: int) -> None:
@@ -119,7 +119,7 @@ class Place:
     async def change(self, proposal: Proposal) -> View:
         found = self.redis.view
         if found is None or found.number == proposal.expected:
-            found = self.redis.view = View(proposal.least, proposal.members)
+            found = self.redis.view = View(proposal.before + 1, proposal.members, proposal.before)
         return found
 
     def enter(self, number: int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.membership.participant import Participant
+from headrace.membership.participant import Participant, Proposal
 from headrace.membership.view import Member, View
 
 ME, OTHER = (
@@ -18,6 +18,7 @@ class Beating:
     def __init__(self) -> None:
         self.mind = Participant(ME, SESSION_MS, INTERVAL_MS)
         self.now_ms = self.counter = 0
+        self.proposal: Proposal | None = None
         assert self.beat(BOTH, 1) is None
 
     def beat(self, found: View, took_ms: int) -> tuple[Member, ...] | None:
@@ -26,8 +27,8 @@ class Beating:
         self.counter += 1
         self.mind.sent(self.now_ms)
         self.now_ms += took_ms
-        step = self.mind.answered(self.now_ms, found, {(2, "b"): self.counter})
-        return None if step.propose is None else step.propose.members
+        self.proposal = self.mind.answered(self.now_ms, found, {(2, "b"): self.counter}).propose
+        return None if self.proposal is None else self.proposal.members
 
 
 @pytest.mark.parametrize("took_ms", [1, 499, 700])
@@ -50,3 +51,18 @@ def test_it_judges_nobody_while_redis_takes_its_time() -> None:
     for _ in range(20):
         broker.counter = 0
         assert broker.beat(BOTH, 700) is None
+
+
+def test_of_a_view_that_redis_has_lost_the_others_are_told() -> None:
+    """Who has not seen it would take the next one for the one behind its own, and keep what others have had since."""
+    broker = Beating()
+    assert broker.mind.changed(View(7, (ME,), 5)).adopt is not None
+    broker.beat(BOTH, 1)
+    assert broker.proposal == Proposal(5, 7, (ME, OTHER))
+
+
+def test_who_is_not_in_what_redis_has_left_comes_back_behind_what_it_has_seen() -> None:
+    broker = Beating()
+    assert broker.mind.changed(View(7, (ME, OTHER), 5)).adopt is not None
+    broker.beat(View(4, (OTHER,)), 1)
+    assert broker.proposal == Proposal(4, 7, (ME, OTHER))

@@ -89,10 +89,14 @@ class Redis:
     torn: set[str] = field(default_factory=set)
     """Groups that two may hold until somebody loads them by a view that there is: whoever took it over was lost."""
 
-    def change(self, proposal: Proposal) -> View | None:
+    def change(self, proposal: Proposal, known: int) -> View | None:
+        """What is proposed by somebody who has gone by that view, perhaps one that is lost."""
         if (0 if self.view is None else self.view.number) == proposal.expected:
-            self.epoch = max(self.epoch + 1, proposal.least, self.clock_ms + self.world.now_ms)
-            self.view = View(self.epoch, proposal.members, proposal.expected)
+            self.epoch = max(self.epoch + 1, proposal.before + 1, self.clock_ms + self.world.now_ms)
+            self.view = View(self.epoch, proposal.members, proposal.before)
+            # Nobody can say that they were taken over by a view between, if the proposer has not seen it.
+            seen = max(proposal.expected, known)
+            self.torn |= {group for group, epoch in self.fences.items() if epoch > seen}
             self.views.add(self.epoch)
             present = {(each.node_id, each.incarnation) for each in proposal.members}
             self.counters = {place: number for place, number in self.counters.items() if place in present}
@@ -103,7 +107,8 @@ class Redis:
         """load_group: shuts out whoever comes with an older epoch. The last write to it; None: refused."""
         if not self._take(group, epoch):
             return None
-        (self.torn.discard if epoch in self.views else self.torn.add)(group)
+        if epoch in self.views:
+            self.torn.discard(group)
         return self.stored.get(group, 0)
 
     def _take(self, group: str, epoch: int) -> bool:
@@ -125,11 +130,15 @@ class Redis:
             known = self.made_from[known]
         return write
 
-    def lose(self, view: View | None, fences: dict[str, int], stored: dict[str, int]) -> None:
+    def lose(self, view: View, fences: dict[str, int], stored: dict[str, int]) -> None:
         """A replica is promoted that has not got the last writes."""
         self.torn |= {group for group, epoch in self.fences.items() if epoch > fences.get(group, 0)}
-        self.view, self.fences, self.stored = view, dict(fences), dict(stored)
-        self.epoch = 0 if view is None else view.number
+        self.fences, self.stored = dict(fences), dict(stored)
+        self.lose_view(view)
+
+    def lose_view(self, view: View) -> None:
+        """A replica is promoted where the view is, and groups are elsewhere."""
+        self.view, self.epoch = view, view.number
         self.views = {number for number in self.views if number <= self.epoch}
 
 
@@ -207,7 +216,8 @@ class Broker:
             self._propose(step.propose)
 
     def _propose(self, proposal: Proposal) -> None:
-        self._ask(lambda: self.redis.change(proposal), self._changed)
+        known = 0 if self.mind.view is None else self.mind.view.number
+        self._ask(lambda: self.redis.change(proposal, known), self._changed)
 
     def _changed(self, view: View | None) -> None:
         if view is not None:
@@ -312,6 +322,7 @@ class Simulation:
             self.slow,
             self.jump,
             self.fail_over,
+            self.fail_over_the_view,
             self.twin,
             self.mistake,
         ]
@@ -370,6 +381,17 @@ class Simulation:
         view, fences, stored = self.redis.view, dict(self.redis.fences), dict(self.redis.stored)
         if view is not None:
             self.world.later(self.random.choice([5, 100, 600]), lambda: self.redis.lose(view, fences, stored))
+
+    def fail_over_the_view(self) -> None:
+        """Perhaps the one that declared somebody dead, who sees neither that nor that it was lost."""
+        view = self.redis.view
+        if view is None:
+            return
+        if self.alive() and self.random.random() < 0.5:
+            sleeper = self.random.choice(self.alive())
+            sleeper.stopped_until_ms = max(sleeper.stopped_until_ms, self.world.now_ms + 2_000)
+            self._tell_of_an_end(sleeper)
+        self.world.later(self.random.choice([5, 600, 1_900, 3_000]), lambda: self.redis.lose_view(view))
 
     def twin(self) -> None:
         """A second process with the id of one that is there."""

@@ -29,8 +29,8 @@ class Proposal(msgspec.Struct, frozen=True):
 
     expected: int
     """0: there is no view."""
-    least: int
-    """The new number is at least this."""
+    before: int
+    """The last view that its proposer knows of, that one or one that Redis has lost: the new number is larger."""
     members: tuple[Member, ...]
 
 
@@ -110,7 +110,7 @@ class Participant:
         if found is None:
             if self._was_in:
                 return Step(lost="the keyspace was emptied under this server")
-            return Step(propose=Proposal(0, 1, (self.me,)))
+            return Step(propose=Proposal(0, 0, (self.me,)))
         dead = self._watch(now_ms, found, counters)
         mine = found.member(self.me.node_id)
         if mine is not None and mine.incarnation != self.me.incarnation:
@@ -125,15 +125,15 @@ class Participant:
         """The view has this broker."""
         known = 0 if self.view is None else self.view.number
         if found.number < known:
-            # Redis came back with less than it had: a number is never used twice.
-            return Step(propose=Proposal(found.number, known + 1, found.members))
+            # Redis came back with less than it had. Whoever has not seen what it lost has missed a view.
+            return Step(propose=Proposal(found.number, known, found.members))
         adopt = found if found.number > known else None
         if adopt is not None:
             self.view = found
         if self.leaving:
             return Step(adopt, self.leave())
         if dead:
-            proposal = Proposal(found.number, found.number + 1, without(found.members, dead))
+            proposal = Proposal(found.number, found.number, without(found.members, dead))
             return Step(adopt, proposal, silent=self._silent(now_ms, dead))
         return Step(adopt)
 
@@ -147,7 +147,7 @@ class Participant:
         self.leaving = True
         if self.view is None or not self.view.has(self.me):
             return None
-        return Proposal(self.view.number, self.view.number + 1, without(self.view.members, [self.me]))
+        return Proposal(self.view.number, self.view.number, without(self.view.members, [self.me]))
 
     def changed(self, view: View) -> Step:
         """A proposal was taken, or another one was before it: `view` is what Redis has now."""
@@ -206,7 +206,7 @@ class Participant:
         if counter != self._rival[1]:
             return Step(lost=f"another server with node.id={self.me.node_id} is alive: {other.process}")
         if other in dead:
-            return Step(propose=Proposal(found.number, found.number + 1, joined(found.members, self.me)))
+            return Step(propose=Proposal(found.number, found.number, joined(found.members, self.me)))
         return Step()
 
     def _outside(self, found: View) -> Step:
@@ -216,4 +216,5 @@ class Participant:
             adopt = self.view = found
         if self.leaving or (self._was_in and self._in_time < PROMPT_BEATS):
             return Step(adopt)
-        return Step(adopt, Proposal(found.number, found.number + 1, joined(found.members, self.me)))
+        before = max(found.number, 0 if self.view is None else self.view.number)
+        return Step(adopt, Proposal(found.number, before, joined(found.members, self.me)))

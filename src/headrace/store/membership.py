@@ -64,7 +64,7 @@ class RedisMembership:
         fields = [membership.heartbeat_field(member) for member in proposal.members]
         arguments: list[str | bytes | int] = [
             proposal.expected,
-            proposal.least,
+            proposal.before,
             membership.encode_members(proposal.members),
             *fields,
         ]

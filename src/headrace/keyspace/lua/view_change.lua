@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Change the view, if it is still the one that the change was made from.
 -- KEYS: view, heartbeats, epoch, changes
--- ARGV: number of the view that is expected ('0': none), the least number of the new one, its members, then each
---       member's field in the heartbeats
+-- ARGV: number of the view that is expected ('0': none), number of the last view that is known, the expected one or one
+--       that Redis has lost, the members of the new one, then each member's field in the heartbeats
 -- Answer: {number of the view that is there now, its members, number of the view before it}, all texts.
 --
 -- A number is never used twice, even if Redis comes back with less than it had: it is also the milliseconds since 2026.
@@ -19,8 +19,8 @@ if elapsed > 4000000000000 then
   elapsed = 0
 end
 local epoch = tonumber(redis.call('GET', KEYS[3]) or '0')
-local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]), elapsed))
-redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', ARGV[1])
+local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]) + 1, elapsed))
+redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', ARGV[2])
 redis.call('SET', KEYS[3], number)
 local present = {}
 for place = 4, #ARGV do
@@ -32,4 +32,4 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'k', 'view', 'n', number)
-return {number, ARGV[3], ARGV[1]}
+return {number, ARGV[3], ARGV[2]}
