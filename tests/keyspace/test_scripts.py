@@ -5,7 +5,7 @@ import pytest
 import redis
 from tests.harness.redis import RedisServer
 
-from headrace.keyspace.scripts import script, scripts
+from headrace.keyspace.scripts import script, scripts, with_parts
 
 NAMES = sorted(
     entry.name.removesuffix(".lua") for entry in (files("headrace.keyspace") / "lua").iterdir() if ".lua" in entry.name
@@ -48,6 +48,19 @@ def test_a_script_has_the_parts_it_takes_each_once(name: str) -> None:
     assert len(defined) == len(set(defined))
     called = set(re.findall(r"(?<![\w.'-])([a-z_]\w+)\(", re.sub("--.*", "", text)))
     assert called - {"ipairs", "tonumber", "type", "unpack"} <= set(defined)
+    code = re.sub("--.*", "", text)
+    # Above its definition the name would be that of a global, which nobody has set.
+    for each in defined:
+        first = re.search(rf"(local function )?\b{each}\(", code)
+        assert first is not None
+        assert first[1], f"{each} is called above its definition"
+
+
+@pytest.mark.parametrize("line", ["one, two", "two, one", "two"])
+def test_a_part_stands_below_what_it_takes(line: str) -> None:
+    parts = {"one": "function one() end", "two": "-- Parts: one\nfunction two() one() end"}
+    whole = with_parts(f"-- Parts: {line}", parts, set())
+    assert [text for text in whole.split("\n") if text] == ["function one() end", "function two() one() end"]
 
 
 def test_there_is_no_other_script() -> None:

@@ -27,7 +27,7 @@ class Range:
             if number not in there:
                 raise client.no_partition(topic, number, there)
         self._client = client
-        self._places = [(topic, number) for number in only or there]
+        self._places = [(topic, number) for number in dict.fromkeys(only or there)]
         self.starts = self._look(OffsetSpec.earliest)
         self.ends = self._look(OffsetSpec.latest)
         if not len(self.starts) == len(self.ends) == len(self._places):

@@ -1,8 +1,8 @@
 """What answers HTTP while the server starts and stops: `/livez` and `/readyz`, and 503 for everything else.
 
 `/livez` is 200 as long as the event loop turns. `/readyz` is 200 while requests can be served: not before the server is
-open, not without its storage (of a Redis Cluster: without all of it), not once it was asked to end. Probes of a
-container want both (Kubernetes, "Configure Liveness, Readiness and Startup Probes").
+open, not without its storage (of a Redis Cluster: not when none of it answers), not once it was asked to end. Probes of
+a container want both (Kubernetes, "Configure Liveness, Readiness and Startup Probes").
 """
 
 import asyncio

@@ -5,6 +5,7 @@ What several scripts need stands once, in `lua/parts/`. A script or part names w
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -33,7 +34,7 @@ def scripts() -> dict[str, Script]:
     """Every script by name."""
     parts, found = _texts("lua/parts"), {}
     for name, written in _texts("lua").items():
-        text = _with_parts(written, parts, set())
+        text = with_parts(written, parts, set())
         # Redis names a script by this digest; it protects nothing.
         found[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return found
@@ -45,13 +46,25 @@ def _texts(folder: str) -> dict[str, str]:
     return {each.name.removesuffix(".lua"): each.read_text("utf-8") for each in entries if each.name.endswith(".lua")}
 
 
-def _with_parts(text: str, parts: dict[str, str], placed: set[str]) -> str:
-    """The text with its parts, and theirs, each of them once. Raises KeyError for a part that there is not."""
+def with_parts(text: str, parts: Mapping[str, str], placed: set[str]) -> str:
+    """The text with its parts, and theirs, each of them once and below what it takes itself.
+
+    Args:
+        text: Lua with `-- Parts:` lines.
+        parts: every part by name.
+        placed: names of those that stand above; the ones that are placed are added.
+
+    Raises:
+        KeyError: there is no such part.
+    """
 
     def place(line: re.Match[str]) -> str:
-        taken = [name for name in line[1].split(", ") if name not in placed]
-        placed.update(taken)
-        return "\n".join(_with_parts(parts[name], parts, placed) for name in taken)
+        texts = []
+        for name in line[1].split(", "):
+            if name not in placed:
+                placed.add(name)
+                texts.append(with_parts(parts[name], parts, placed))
+        return "\n".join(texts)
 
     return _PARTS.sub(place, text)
 

@@ -220,8 +220,9 @@ class ClusterShards:
                 return f"{place[0]}:{place[1]}: {error}"
             return ""
 
-        told = [each for each in await asyncio.gather(*starmap(wrong, self._nodes.items())) if each]
-        if len(told) == len(self._nodes):
+        asked = tuple(self._nodes.items())
+        told = [each for each in await asyncio.gather(*starmap(wrong, asked)) if each]
+        if len(told) == len(asked):
             raise StorageUnavailable("; ".join(told))
         return told
 
