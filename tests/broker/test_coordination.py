@@ -8,6 +8,7 @@ import pytest
 import structlog
 from tests.broker.test_groups import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
+from tests.harness.waiting import until
 
 from headrace.broker.clock import RunningClock
 from headrace.broker.coordination import Coordination
@@ -141,9 +142,7 @@ async def test_groups_are_taken_over_by_a_broker_that_is_not_certain_yet(site: S
     site.table.adopt()
     await asked.wait()
     certain = True
-    async with asyncio.timeout(30):
-        while not site.table.exists("g"):
-            await asyncio.sleep(0)
+    await until(lambda: site.table.exists("g"))
 
 
 async def _member(site: Site) -> JoinResult:

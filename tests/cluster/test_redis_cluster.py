@@ -4,6 +4,7 @@
 """
 
 import itertools
+import json
 import time
 import urllib.error
 import urllib.request
@@ -69,7 +70,7 @@ def three(running: Brokers) -> Brokers:
 def healthy(broker: Server) -> bool:
     try:
         with urllib.request.urlopen(f"{broker.http}/healthz", timeout=60) as answer:
-            return bool(answer.status == 200)
+            return bool(json.load(answer)["storage"] == "reachable")
     except urllib.error.HTTPError as error:
         error.close()
         return False

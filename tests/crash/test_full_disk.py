@@ -140,7 +140,10 @@ def put_aging(admin: AdminClient, kafka: str) -> None:
 
 
 def await_retention(running: Server) -> None:
-    """Wait until retention has come to that record, whether it could take it or not, or until the server is gone."""
+    """Wait until retention runs next, or, where it came to that record before the disk was full, has come to it.
+
+    Or until the server is gone. Redis refuses the trim on a full disk before it looks what there is to take.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while running.running and not re.search(
         r'^.*"topic": "aging".*"event": "(log trimmed|retention not enforced)"', running.log(), re.MULTILINE
