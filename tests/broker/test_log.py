@@ -25,6 +25,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
+from headrace.topics.refusals import WAIT_MS
 
 
 def batch(count: int = 1, timestamp: int = 1_000) -> Append:
@@ -283,6 +284,27 @@ async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_
     with pytest.raises(OutOfOrderSequence) as refused:
         partition.append(sent(9), results.append)
     assert type(refused.value) is OutOfOrderSequence
+
+
+@pytest.mark.parametrize("step", [-60_000, 60_000])
+async def test_those_behind_a_refused_batch_wait_for_it_by_time_that_passes(
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, step: int
+) -> None:
+    """The wall clock may be set to and fro meanwhile."""
+    partition.append(sent(0), lambda _: None)
+    storage.logs.answer()
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        partition.append(sent(1), lambda _: None)
+    partition.paused = False
+    told: list[type] = []
+    for wait_ms in (0, WAIT_MS - 1, 1):
+        clock.advance(wait_ms)
+        with pytest.raises(OutOfOrderSequence) as refused:
+            partition.append(sent(2), lambda _: None)
+        told.append(refused.type)
+        clock.step(step)
+    assert told == [BehindRefused, BehindRefused, OutOfOrderSequence]
 
 
 async def test_another_owner_knows_the_producers(

@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.testing.clock import ManualClock
 from headrace.topics import owner as owners
+from headrace.topics import refusals
 from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
 from headrace.topics.owner import MOST_OFFSET, LogOwner
+from headrace.topics.refusals import WAIT_MS, Refusals
 from headrace.topics.sequences import SEQUENCES, Producer
 
 
@@ -227,31 +230,31 @@ def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> 
     """It has five batches under way: those behind the first must not enter before it."""
     first = LogOwner(0)
     for sequence in (3, 5, 6):
-        first.refuse(batch(1, 7, sequence))
+        first.refused.refuse(batch(1, 7, sequence))
     owner = LogOwner(0, {}, (), first.refused)
     for sequence in (5, 6, 4, 0):
         with pytest.raises(OutOfOrderSequence, match="expected 3"):
             owner.place(batch(1, 7, sequence), 1)
     assert owner.place(batch(2, 7, 3), 1) == Appended(0)
     assert owner.place(batch(1, 7, 5), 1) == Appended(2)
-    assert owner.refused == {}
+    assert owner.refused.first == {}
 
 
 def test_a_refusal_is_over_with_a_new_epoch_or_where_the_log_knows_the_producer() -> None:
     first = LogOwner(0)
-    first.refuse(batch(1, 7, 3))
+    first.refused.refuse(batch(1, 7, 3))
     owner = LogOwner(0, {}, (), first.refused)
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
     known = Producer(0)
     known.take(0, 3, 1, 0, 1)
     owner = LogOwner(1, {7: known}, (), first.refused)
     assert owner.place(batch(1, 7, 4), 1) == Appended(1)
-    assert owner.refused == {}
+    assert owner.refused.first == {}
 
 
 def test_batches_without_a_producer_are_never_held_up() -> None:
     first = LogOwner(0)
-    first.refuse(batch())
+    first.refused.refuse(batch())
     assert LogOwner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)
 
 
@@ -275,7 +278,7 @@ def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) ->
     """Of what was refused some may have been stored: a lost answer is one, too."""
     first = LogOwner(0, sent_up_to(2))
     for sequence in (3, 4, 5):
-        first.refuse(batch(1, 7, sequence))
+        first.refused.refuse(batch(1, 7, sequence))
     owner = LogOwner(10, sent_up_to(stored), (), first.refused)
     assert refusal(owner, batch(1, 7, 6)) is BehindRefused
     came = [owner.place(batch(1, 7, sequence), 1) for sequence in range(stored + 1, 7)]
@@ -286,20 +289,20 @@ def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) ->
 
 def test_what_was_acknowledged_and_is_gone_does_not_come_again() -> None:
     owner = LogOwner(0, sent_up_to(2))
-    owner.refuse(batch(1, 7, 9))
+    owner.refused.refuse(batch(1, 7, 9))
     assert refusal(owner, batch(1, 7, 10)) is OutOfOrderSequence
 
 
 def test_a_batch_from_before_the_refusal_is_not_behind_it() -> None:
     owner = LogOwner(0, sent_up_to(12))
-    owner.refuse(batch(1, 7, 12))
+    owner.refused.refuse(batch(1, 7, 12))
     assert refusal(owner, batch(1, 7, 3)) is OutOfOrderSequence
 
 
 def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> None:
     owner = LogOwner(0, sent_up_to(4))
-    owner.refuse(batch(1, 7, 5))
-    owner.refuse(batch(1, 7, 0, epoch=1))
+    owner.refused.refuse(batch(1, 7, 5))
+    owner.refused.refuse(batch(1, 7, 0, epoch=1))
     assert refusal(owner, batch(1, 7, 1, epoch=1)) is BehindRefused
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
     assert owner.place(batch(1, 7, 1, epoch=1), 1) == Appended(1)
@@ -307,30 +310,30 @@ def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> N
 
 def test_a_refusal_holds_where_sequences_begin_anew() -> None:
     owner = LogOwner(0, sent_up_to(SEQUENCES - 2))
-    owner.refuse(batch(1, 7, SEQUENCES - 1))
+    owner.refused.refuse(batch(1, 7, SEQUENCES - 1))
     assert refusal(owner, batch(1, 7, 0)) is BehindRefused
 
 
 def test_what_an_unknown_producer_sent_before_is_not_behind_its_refusal() -> None:
     owner = LogOwner(0)
-    owner.refuse(batch(1, 7, 3))
+    owner.refused.refuse(batch(1, 7, 3))
     assert [refusal(owner, batch(1, 7, sequence)) for sequence in (5, 2)] == [BehindRefused, OutOfOrderSequence]
 
 
 def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> None:
     first = LogOwner(0, sent_up_to(2))
-    first.refuse(batch(1, 7, 3))
+    first.refused.refuse(batch(1, 7, 3))
     owner = LogOwner(10, sent_up_to(3), (), first.refused)
     assert owner.place(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
     owner.expire(2)
-    assert owner.refused == {}
+    assert owner.refused.first == {}
     assert owner.place(batch(1, 7, 4), 3) == Appended(10)
 
 
 def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "MOST_PRODUCERS", 10)
     owner = LogOwner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
-    owner.refuse(batch(1, 7, 3))
+    owner.refused.refuse(batch(1, 7, 3))
     owner.place(batch(1, 7, 3), 1)
     owner.place(batch(1, 30, 0), 9)
     assert 7 not in owner.producers
@@ -339,28 +342,36 @@ def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: 
     assert owner.place(batch(1, 7, 4), 9) == Appended(11)
 
 
-def refused_at(owner: LogOwner, sequence: int, now_ms: int) -> type[OutOfOrderSequence]:
-    with pytest.raises(OutOfOrderSequence) as caught:
-        owner.place(batch(1, 7, sequence), now_ms)
-    return caught.type
-
-
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
     """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
-    owner = LogOwner(0, sent_up_to(2))
-    owner.refuse(batch(1, 7, 3))
-    assert [refused_at(owner, 4, now_ms) for now_ms in (1, owners.REFUSED_MS)] == [BehindRefused] * 2
-    owner.refuse(batch(1, 7, 3))  # it is sent still
-    late = owners.REFUSED_MS + 5
-    assert [refused_at(owner, 4, late + waited) for waited in (0, owners.REFUSED_MS - 1)] == [BehindRefused] * 2
-    assert refused_at(owner, 4, late + owners.REFUSED_MS) is OutOfOrderSequence
-    assert owner.place(batch(1, 7, 0, epoch=1), late + owners.REFUSED_MS) == Appended(0)
+    clock = ManualClock()
+    owner = LogOwner(0, sent_up_to(2), (), Refusals(clock.ticks_ms))
+
+    def refused_after(ms: int) -> type[OutOfOrderSequence]:
+        clock.advance(ms)
+        return refusal(owner, batch(1, 7, 4))
+
+    owner.refused.refuse(batch(1, 7, 3))
+    assert [refused_after(ms) for ms in (1, WAIT_MS - 1)] == [BehindRefused] * 2
+    owner.refused.refuse(batch(1, 7, 3))  # it is sent still
+    assert [refused_after(ms) for ms in (5, WAIT_MS - 1)] == [BehindRefused] * 2
+    assert refused_after(1) is OutOfOrderSequence
+    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+
+
+def test_where_too_many_were_refused_the_one_of_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MOST_REFUSED", 2)
+    owner = LogOwner(0)
+    for producer, sequence in ((7, 3), (8, 3), (7, 2), (9, 3)):
+        owner.refused.refuse(batch(1, producer, sequence))
+    assert [refusal(owner, batch(1, producer, 3 + (producer > 7))) for producer in (7, 9)] == [BehindRefused] * 2
+    assert owner.place(batch(1, 8, 4), 1) == Appended(0)
 
 
 def test_behind_what_was_stored_others_may_still_be_missing() -> None:
     first = LogOwner(0, sent_up_to(2))
     for sequence in (3, 4, 5):
-        first.refuse(batch(1, 7, sequence))
+        first.refused.refuse(batch(1, 7, sequence))
     owner = LogOwner(10, sent_up_to(3), (), first.refused)
     owner.place(batch(1, 7, 3), 1)
     assert refusal(owner, batch(1, 7, 5)) is BehindRefused
@@ -373,11 +384,11 @@ def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end
         known.take(0, sequence, 1, sequence, 1)
     owner = LogOwner(10, {7: known})
     for refused in (batch(1, 7, 3), batch(1, 7, 0, epoch=1)):
-        owner.refuse(refused)
-        marks = dict(owner.refused)
+        owner.refused.refuse(refused)
+        marks = dict(owner.refused.first)
         assert [owner.place(batch(1, 7, sequence), 1).duplicate for sequence in (1, 2)] == [True, True]
-        assert owner.refused == marks
+        assert owner.refused.first == marks
     # Of an epoch that is over.
     known.take(2, 0, 1, 9, 1)
     assert owner.place(batch(1, 7, 0, epoch=2), 1).duplicate
-    assert owner.refused == {}
+    assert owner.refused.first == {}

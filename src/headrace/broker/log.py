@@ -33,6 +33,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, OpenedLog
 from headrace.topics.owner import LogOwner
+from headrace.topics.refusals import Refusals
 
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
@@ -66,7 +67,7 @@ class LogPartition:
             stream: the Redis key of its stream.
             storage: where the log is.
             budget: of all cached tails together.
-            clock: tells when a producer was last heard of.
+            clock: tells when a producer was last heard of, and how long a refused batch is waited for.
             snapshots: see to it that what changes of the producers is written down.
             reads: budget of what is read ahead; None: one of its own.
         """
@@ -103,7 +104,8 @@ class LogPartition:
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
-        self._owner = LogOwner(0)
+        self._refusals = Refusals(clock.ticks_ms)
+        self._owner = LogOwner(0, refused=self._refusals)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
         """Offset as of which the producers are written down, and the high watermark then."""
@@ -139,7 +141,7 @@ class LogPartition:
         # Placed while the log was in doubt: whoever sends it again finds it.
         self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
-        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._owner.refused)
+        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._refusals)
         self._saved_to = 0, None
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
@@ -167,7 +169,7 @@ class LogPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
-            self._owner.refused.clear()  # their producers went on there
+            self._refusals.clear()  # their producers went on there
             self.lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
@@ -181,7 +183,7 @@ class LogPartition:
                 self._recovery.cancel()
                 self._recovery = None
             self.replication.fail(self._doubt)
-            self._owner.refused.clear()
+            self._refusals.clear()
             self._snapshots.discard(self)
             self._unsaved, self.replication.high_watermark_known = False, True
             self._reader.clear(self.log_end)
@@ -263,7 +265,7 @@ class LogPartition:
 
     def _refuse(self, append: Append) -> None:
         if self.leader is None:  # else its producer goes on there
-            self._owner.refuse(append)
+            self._refusals.refuse(append)
 
     def _refusal(self) -> Exception:
         if self.deleted:

@@ -135,7 +135,7 @@ class TopicTable:
     ) -> tuple[list[Partition], list[NativePartition]]:
         """The partitions from `first` on; the same once more where they are native. `listed`: the registry has them."""
         if config.native:
-            natives = await open_partitions(topic, self.storage.native, first)
+            natives = await open_partitions(topic, self.storage.native, self.clock, first)
             for native in natives:
                 self.leading.point(native)
             return [*natives], natives

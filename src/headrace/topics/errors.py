@@ -66,7 +66,7 @@ class OutOfOrderSequence(TopicError):
 
 
 class BehindRefused(OutOfOrderSequence):
-    """A producer's sequence behind one that was refused a moment ago: both are to be sent again, in order."""
+    """A producer's sequence behind one that was refused a moment ago: both come again, in order, within ten seconds."""
 
 
 class InvalidProducerEpoch(TopicError):

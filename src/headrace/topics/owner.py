@@ -10,27 +10,26 @@ from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
-from headrace.topics.sequences import Producer, ahead, first_refused, is_behind, may_begin, refused_after
+from headrace.topics.refusals import Refusals
+from headrace.topics.sequences import Producer, ahead, may_begin
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
 MOST_PRODUCERS = 100_000
 """Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
-REFUSED_MS = 10_000
-"""So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up."""
 
 
 class LogOwner:
     """Decides sequence and offset of every batch of one log."""
 
-    __slots__ = ("_changed", "_gone", "_waiting", "next_offset", "producers", "refused")
+    __slots__ = ("_changed", "_gone", "next_offset", "producers", "refused")
 
     def __init__(
         self,
         next_offset: int,
         producers: Mapping[int, Producer] | None = None,
         unsaved: Collection[int] = (),
-        refused: Mapping[int, tuple[int, int]] | None = None,
+        refused: Refusals | None = None,
     ) -> None:
         """Begin where storage says that the log ends.
 
@@ -38,19 +37,13 @@ class LogOwner:
             next_offset: the log end.
             producers: what is known of idempotent producers, by id.
             unsaved: those that are not stored as they are, or are stored and not known any more.
-            refused: of the owner before this one, see there.
+            refused: of the owner before this one, to go on with; None: none, and no time passes.
         """
         self.next_offset = next_offset
         self.producers: dict[int, Producer] = dict(producers or {})
         self._changed: set[int] = {each for each in unsaved if each in self.producers}
         self._gone: set[int] = set(unsaved) - self._changed
-        self.refused = dict(refused or {})
-        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed.
-
-        Where that one turns out to have been stored, the sequence behind it.
-        """
-        self._waiting: dict[int, int] = {}
-        """Producer id -> since when (ms) batches behind that one come, and it does not."""
+        self.refused = Refusals(lambda: 0) if refused is None else refused
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
@@ -70,16 +63,16 @@ class LogOwner:
         if producer_id >= 0:
             known = self.producers.get(producer_id)
             if known is None:
-                self._check_first(append, now_ms)
+                self._check_first(append)
             else:
                 try:
                     repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
                 except OutOfOrderSequence as error:
-                    self._check_behind(append, known.expected_of(append.producer_epoch), error, now_ms)
+                    self._check_behind(append, known.expected_of(append.producer_epoch), error)
                     raise
                 if repeated >= 0:
-                    if self.refused:
-                        self._came_again(append)
+                    if self.refused.first:
+                        self.refused.stored(append, repeated=True)
                     return Appended(repeated, duplicate=True)
         if following > MOST_OFFSET:
             raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
@@ -89,50 +82,26 @@ class LogOwner:
                 known = self.producers[producer_id] = Producer(append.producer_epoch)
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
             self._changed.add(producer_id)
-            if self.refused:
-                self._end_refusal(producer_id)
+            if self.refused.first:
+                self.refused.end(producer_id)
         self.next_offset = following
         return Appended(base_offset)
 
-    def refuse(self, append: Append) -> None:
-        """A batch could not be stored, and its producer may have sent more: none of those is to come before it."""
-        if append.producer_id >= 0 and len(self.refused) < MOST_PRODUCERS:
-            known = self.refused.get(append.producer_id)
-            self.refused[append.producer_id] = first_refused(known, append.producer_epoch, append.base_sequence)
-            self._waiting.pop(append.producer_id, None)
-
-    def _end_refusal(self, producer_id: int) -> tuple[int, int] | None:
-        self._waiting.pop(producer_id, None)
-        return self.refused.pop(producer_id, None)
-
-    def _came_again(self, append: Append) -> None:
-        """It had been stored, whoever was told that it may not have been: those behind it are still to come again."""
-        producer, epoch = append.producer_id, append.producer_epoch
-        left = refused_after(self._end_refusal(producer), epoch, append.base_sequence, append.span, repeated=True)
-        if left is not None:
-            self.refused[producer] = left
-
-    def _check_first(self, append: Append, now_ms: int) -> None:
+    def _check_first(self, append: Append) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
-        refused = self.refused.get(append.producer_id)
+        refused = self.refused.first.get(append.producer_id)
         if refused is not None and not may_begin(refused, append.producer_epoch, append.base_sequence):
             first = refused[1]
             error = OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
-            self._check_behind(append, first, error, now_ms)
+            self._check_behind(append, first, error)
             raise error
 
-    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence, now_ms: int) -> None:
-        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again.
-
-        Unless its producer has given it up, as the Java client does after `delivery.timeout.ms`: it sends the next one
-        until it is told that something is missing, and begins a new epoch then.
-        """
-        refused = self.refused.get(append.producer_id)
-        if refused is None or not is_behind(refused, append.producer_epoch, append.base_sequence):
+    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence) -> None:
+        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+        refused = self.refused.first.get(append.producer_id)
+        if refused is None or ahead(expected, refused[1]) >= ahead(append.base_sequence, refused[1]):
             return
-        if ahead(expected, refused[1]) >= ahead(append.base_sequence, refused[1]):
-            return
-        if now_ms - self._waiting.setdefault(append.producer_id, now_ms) < REFUSED_MS:
+        if self.refused.waits(append):
             raise BehindRefused(f"{error}: sent behind one that was refused") from None
 
     def _make_room(self) -> None:
@@ -145,7 +114,7 @@ class LogOwner:
         silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
         self._forget(silent)
         for producer_id in silent:
-            self._end_refusal(producer_id)
+            self.refused.end(producer_id)
 
     def _forget(self, producers: list[int]) -> None:
         for producer_id in producers:

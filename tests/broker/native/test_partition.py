@@ -16,9 +16,11 @@ from headrace.broker.ports import Copies, NativeStorage
 from headrace.keyspace.keys import producers_of
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
 from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
+from headrace.topics.refusals import WAIT_MS, Refusals
 
 
 class InDoubt:
@@ -98,8 +100,8 @@ def told_of(partition: NativePartition, *batches: tuple[int, int], copies: int =
     return told
 
 
-def answering(stream: Stream) -> NativePartition:
-    return NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", stream))
+def answering(stream: Stream, refusals: Refusals | None = None) -> NativePartition:
+    return NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", stream), refusals)
 
 
 def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it() -> None:
@@ -115,6 +117,18 @@ def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it
         Appended,
         OutOfOrderSequence,
     ]
+
+
+def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
+    """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
+    clock = ManualClock()
+    stream = Stream(Appended(1), StorageUnavailable("gone"), *[OutOfOrderSequence("expected 1")] * 3, Appended(2))
+    partition = answering(stream, Refusals(clock.ticks_ms))
+    assert told_of(partition, (0, 0), (0, 1), (0, 2)) == [Appended, StorageUnavailable, BehindRefused]
+    clock.advance(WAIT_MS - 1)
+    assert told_of(partition, (0, 2)) == [BehindRefused]
+    clock.advance(1)
+    assert told_of(partition, (0, 2), (1, 0)) == [OutOfOrderSequence, Appended]
 
 
 def test_a_refused_batch_whose_acknowledged_forerunner_is_lost_is_told_so() -> None:
@@ -239,6 +253,22 @@ def test_nor_behind_what_is_still_under_way() -> None:
     stream.hold = None
     told_of(partition, (1, 2))
     assert stream.known[-1:] == [False], "all have their answers"
+
+
+def test_an_answer_that_overtakes_another_leaves_that_one_under_way() -> None:
+    """A connection that Redis' failover ends may answer after the next one does."""
+    stream = Stream()
+    partition = answering(stream)
+    under_way: list[Callable[[Appended | Exception], None]] = []
+    stream.hold = under_way.append
+    told_of(partition, (0, 0), (0, 1))
+    under_way.pop()(OutOfOrderSequence("expected 0"))
+    told_of(partition, (0, 1))
+    assert stream.known == [False, True, True]
+    for done in under_way:
+        done(Appended(0))
+    told_of(partition, (0, 2))
+    assert stream.known[-1:] == [False]
 
 
 def test_what_has_its_answer_is_not_ahead_of_anything_any_more() -> None:

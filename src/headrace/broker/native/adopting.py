@@ -51,7 +51,7 @@ async def adopt(table: "TopicTable", name: str, stream: str, partition: int, con
         streams[partition : partition + 1] = [stream]
         topic = msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
         try:
-            opened = await open_partition(topic, partition, table.storage.native, must_exist=True)
+            opened = await open_partition(topic, partition, table.storage.native, table.clock, must_exist=True)
         except (Fenced, StorageFull, StorageUnavailable):
             raise
         except TopicError as error:

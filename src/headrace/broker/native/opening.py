@@ -4,17 +4,19 @@ import asyncio
 
 import structlog
 
+from headrace.broker.clock import Clock
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 from headrace.topics.model import Topic
 from headrace.topics.native import Extent, NativeStream, bits_of
+from headrace.topics.refusals import Refusals
 
 _AT_ONCE = 64
 _log = structlog.get_logger("headrace.native")
 
 
-async def open_partitions(topic: Topic, native: NativeStorage, first: int = 0) -> list[NativePartition]:
+async def open_partitions(topic: Topic, native: NativeStorage, clock: Clock, first: int = 0) -> list[NativePartition]:
     """Every partition of a native topic from `first` on.
 
     One whose key is no stream (any more) does not keep the server from starting: it is opened, and whoever reads or
@@ -23,12 +25,12 @@ async def open_partitions(topic: Topic, native: NativeStorage, first: int = 0) -
     found: list[NativePartition] = []
     for start in range(first, topic.partitions, _AT_ONCE):
         indexes = range(start, min(start + _AT_ONCE, topic.partitions))
-        found += await asyncio.gather(*(open_partition(topic, index, native) for index in indexes))
+        found += await asyncio.gather(*(open_partition(topic, index, native, clock) for index in indexes))
     return found
 
 
 async def open_partition(
-    topic: Topic, index: int, native: NativeStorage, *, must_exist: bool = False
+    topic: Topic, index: int, native: NativeStorage, clock: Clock, *, must_exist: bool = False
 ) -> NativePartition:
     """One partition.
 
@@ -45,4 +47,4 @@ async def open_partition(
             raise
         _log.error("partition not readable", topic=topic.name, partition=index, reason=str(error))
         extent = Extent()
-    return NativePartition(topic.name, index, stream, extent, native)
+    return NativePartition(topic.name, index, stream, extent, native, Refusals(clock.ticks_ms))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.cache import Buffer
+from headrace.broker.clock import SystemClock
 from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
@@ -35,14 +36,14 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
-from headrace.topics.sequences import first_refused, is_behind, may_begin, refused_after
+from headrace.topics.refusals import Refusals
+from headrace.topics.sequences import may_begin
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
 _UNKNOWN_SIZE = 1 << 40
 """Said of entries whose size is not known: enough for whoever waits to look again."""
 _MARKS = 256
-_MOST_REFUSED = 10_000
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.native")
 
@@ -59,7 +60,15 @@ class NativePartition:
     leader_epoch = 0
     """There is no owner whose batches could be told from another's."""
 
-    def __init__(self, topic: str, index: int, stream: NativeStream, extent: Extent, native: NativeStorage) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        stream: NativeStream,
+        extent: Extent,
+        native: NativeStorage,
+        refusals: Refusals | None = None,
+    ) -> None:
         self.topic = topic
         self.index = index
         self.stream = stream.key
@@ -71,8 +80,7 @@ class NativePartition:
         self.native = native
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
-        self._refused: dict[int, tuple[int, int]] = {}
-        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was taken."""
+        self._refusals = refusals or Refusals(SystemClock().ticks_ms)
         self._under_way = UnderWay()
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
@@ -105,7 +113,7 @@ class NativePartition:
 
     def led_elsewhere(self) -> None:
         """Clients may have been sent to another broker: producers that were refused have gone on there, or will."""
-        self._refused.clear()
+        self._refusals.clear()
 
     # What is known of the log
 
@@ -209,20 +217,20 @@ class NativePartition:
         if self.deleted:
             raise gone(self)
         if self.paused:
-            self._refuse(append)
+            self._refusals.refuse(append)
             raise changing(self)
         if copies > 1 and wait_ms:
             try:
                 check_replicas(self.native.copies, self.stream, copies)
             except NotEnoughReplicas:
-                self._refuse(append)
+                self._refusals.refuse(append)
                 raise
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
             done = done_with_copies(self.native.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
         known = behind or not may_begin(
-            self._refused.get(append.producer_id), append.producer_epoch, append.base_sequence
+            self._refusals.first.get(append.producer_id), append.producer_epoch, append.base_sequence
         )
         try:
             self.native.append(self.place, append, partial(self._stored_native, append, number, done), known=known)
@@ -233,7 +241,8 @@ class NativePartition:
     def _stored_native(self, append: Append, number: int, done: AppendDone, result: Appended | Exception) -> None:
         self._under_way.answered(append.producer_id, number)
         if isinstance(result, Appended):
-            self._stored(append, repeated=result.duplicate)
+            if self._refusals.first:
+                self._refusals.stored(append, repeated=result.duplicate)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
@@ -250,28 +259,11 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
-        refused = self._refused.get(append.producer_id)
-        if type(result) is OutOfOrderSequence and is_behind(refused, append.producer_epoch, append.base_sequence):
+        if type(result) is OutOfOrderSequence and self._refusals.waits(append):
             result = BehindRefused(f"{result}: sent behind one that was refused")
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced):
-            self._refuse(append)
+            self._refusals.refuse(append)
         done(result)
-
-    def _stored(self, append: Append, *, repeated: bool) -> None:
-        producer = append.producer_id
-        refused = self._refused.pop(producer, None)
-        left = refused_after(refused, append.producer_epoch, append.base_sequence, append.span, repeated=repeated)
-        if left is not None:
-            self._refused[producer] = left
-
-    def _refuse(self, append: Append) -> None:
-        producer = append.producer_id
-        if producer < 0:
-            return
-        before = self._refused.get(producer)
-        self._refused[producer] = first_refused(before, append.producer_epoch, append.base_sequence)
-        if len(self._refused) > _MOST_REFUSED:
-            del self._refused[next(iter(self._refused))]
 
     async def _recover(self) -> None:
         try:

@@ -15,7 +15,7 @@ class _Sent(NamedTuple):
 
 
 class UnderWay:
-    """Those of one partition. Answers come in the order in which batches were sent."""
+    """Those of one partition. Answers come in the order in which batches were sent, but for two connections at once."""
 
     __slots__ = ("_last", "_of")
 
@@ -49,8 +49,11 @@ class UnderWay:
         sent = self._of.get(producer)
         if sent is None:
             return
-        while sent and sent[0].number <= number:
+        if sent[0].number == number:
             sent.popleft()
+        elif sent[0].number < number:
+            # A connection that was given up has not answered what comes before it.
+            self._of[producer] = sent = deque(each for each in sent if each.number != number)
         if not sent:
             del self._of[producer]
 

@@ -1,0 +1,67 @@
+"""Which batches of producers were refused for a moment, and how long those behind them wait for them."""
+
+from collections.abc import Callable
+
+from headrace.topics.model import Append
+from headrace.topics.sequences import first_refused, is_behind, refused_after
+
+MOST_REFUSED = 100_000
+"""Producers remembered of one partition; beyond that the one whose last refusal is longest ago is forgotten."""
+WAIT_MS = 10_000
+"""So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up."""
+
+
+class Refusals:
+    """Those of one partition."""
+
+    __slots__ = ("_since", "_ticks_ms", "first")
+
+    def __init__(self, ticks_ms: Callable[[], int]) -> None:
+        """`ticks_ms`: milliseconds without jumps; asked only where something was refused."""
+        self.first: dict[int, tuple[int, int]] = {}
+        """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed.
+
+        Where that one turns out to have been stored, the sequence behind it.
+        """
+        self._since: dict[int, int] = {}
+        """Producer id -> since when (ticks) batches behind that one come, and it does not."""
+        self._ticks_ms = ticks_ms
+
+    def refuse(self, append: Append) -> None:
+        """A batch could not be stored, and its producer may have sent more: none of those is to come before it."""
+        producer = append.producer_id
+        if producer < 0:
+            return
+        known = self.end(producer)
+        self.first[producer] = first_refused(known, append.producer_epoch, append.base_sequence)
+        if len(self.first) > MOST_REFUSED:
+            self.end(next(iter(self.first)))
+
+    def stored(self, append: Append, *, repeated: bool) -> None:
+        """A batch was stored. `repeated`: it had been before, whoever was told that it may not have been."""
+        producer, epoch = append.producer_id, append.producer_epoch
+        left = refused_after(self.end(producer), epoch, append.base_sequence, append.span, repeated=repeated)
+        if left is not None:
+            self.first[producer] = left
+
+    def waits(self, append: Append) -> bool:
+        """Whether a batch that is out of order was sent behind a refused one, and is to come again with it.
+
+        Not when the producer has given that one up, as the Java client does after `delivery.timeout.ms`: it sends the
+        next one until it is told that something is missing, and begins a new epoch then.
+        """
+        producer = append.producer_id
+        if not is_behind(self.first.get(producer), append.producer_epoch, append.base_sequence):
+            return False
+        now = self._ticks_ms()
+        return now - self._since.setdefault(producer, now) < WAIT_MS
+
+    def end(self, producer: int) -> tuple[int, int] | None:
+        """Nothing of a producer is waited for any more; what was."""
+        self._since.pop(producer, None)
+        return self.first.pop(producer, None)
+
+    def clear(self) -> None:
+        """Nothing is waited for any more."""
+        self.first.clear()
+        self._since.clear()
