@@ -8,7 +8,6 @@ import pytest
 import structlog
 from tests.broker.test_groups import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
-from tests.harness.waiting import until
 
 from headrace.broker.clock import RunningClock
 from headrace.broker.coordination import Coordination
@@ -21,6 +20,7 @@ from headrace.groups.model import Position, SavePositions, StoredGroup, TopicPar
 from headrace.groups.settings import GroupSettings
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable
 
 
 class Groups(MemoryGroups):
@@ -29,8 +29,14 @@ class Groups(MemoryGroups):
     def __init__(self, shared: MemoryStorage) -> None:
         super().__init__(shared)
         self.mine: set[str] = set()
+        self.failing: dict[str, Exception] = {}
+        """Group -> why it cannot be loaded."""
+        self.asked = 0
 
     async def load_one(self, name: str, view: int) -> StoredGroup:
+        self.asked += 1
+        if name in self.failing:
+            raise self.failing[name]
         self.mine.add(name)
         return await super().load_one(name, view)
 
@@ -142,7 +148,59 @@ async def test_groups_are_taken_over_by_a_broker_that_is_not_certain_yet(site: S
     site.table.adopt()
     await asked.wait()
     certain = True
-    await until(lambda: site.table.exists("g"))
+    await _until_there(site, {"g"})
+
+
+async def test_a_group_whose_shard_is_away_for_minutes_is_taken_over_when_that_is_back(site: Site) -> None:
+    site.may_find.set()
+    site.groups.failing["g"] = StorageUnavailable("its shard is away")
+    site.table.adopt()
+    for _ in range(600):
+        await _pass(site, 200)
+    assert 110 <= site.groups.asked <= 130, "about once a second"
+    site.groups.failing.clear()
+    await _until_there(site, {"g"})
+
+
+async def test_groups_of_others_are_not_tried_again(site: Site) -> None:
+    site.may_find.set()
+    site.groups.failing["g"] = StorageUnavailable("its shard is away")
+    site.table.adopt()
+    await _pass(site, 200)
+    site.go_by(2, 2)
+    site.table.adopt()
+    asked = site.groups.asked
+    for _ in range(50):
+        await _pass(site, 200)
+    assert site.groups.asked == asked
+
+
+async def test_a_group_that_cannot_be_read_keeps_no_other_one_out(site: Site) -> None:
+    site.may_find.set()
+    others = {f"h{number}" for number in range(100)}
+    for name in others:
+        await site.groups.save(name, [SavePositions({TopicPartition("t", 0): Position(offset=5)})])
+    site.groups.failing["g"] = ValueError("damaged")
+    with structlog.testing.capture_logs() as logged:
+        site.table.adopt()
+        await _until_there(site, others)
+        for _ in range(20):
+            await _pass(site, 200)
+    assert [(line["log_level"], line["group"]) for line in logged] == [("error", "g")]
+    assert "a group could not be taken over" in logged[0]["event"]
+
+
+async def _pass(site: Site, ms: int) -> None:
+    """Let time pass, and what comes of it happen."""
+    site.clock.advance(ms)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def _until_there(site: Site, groups: set[str]) -> None:
+    async with asyncio.timeout(30):
+        while not groups <= set(site.table.names()):
+            await _pass(site, 200)
 
 
 async def _member(site: Site) -> JoinResult:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import structlog
 
+from headrace.broker.backoff import Backoff
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
 from headrace.broker.mirror import Mirror, PartitionOf
@@ -43,8 +44,8 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 _log = structlog.get_logger("headrace.groups")
 
 _LOADED_AT_ONCE = 64
-_TRIES, _AGAIN_S = 40, 0.25
-"""How often a group is tried to be taken over before somebody asks for it."""
+_AGAIN_MS, _SELDOM_MS = 250, 1_000
+"""How soon groups are tried again that could not be taken over: at first, and at last."""
 _UNCERTAIN_MS = 250
 """How long a timer is put off where this server may coordinate the group no more."""
 _MOST_GRACE_MS = 60_000
@@ -274,7 +275,7 @@ class GroupTable:
         self._runners: dict[str, Runner] = {}
         self._refusing = False
         self.doubted_ms: int | None = None
-        """When somebody was last refused, or a timer put off, for that (ticks)."""
+        """When this server was last in doubt about its groups (ticks): it refused somebody, or put a timer off."""
         self._adopted_ms: int | None = None
         """When the present view was adopted (ticks)."""
 
@@ -304,8 +305,7 @@ class GroupTable:
 
     def in_doubt(self) -> bool:
         """Whether somebody may have taken its groups over by now."""
-        doubted = not self.coordination.certain
-        if doubted:
+        if doubted := not self.coordination.certain:
             self.doubted_ms = self.clock.ticks_ms()
         return doubted
 
@@ -334,25 +334,28 @@ class GroupTable:
 
     async def _load_owned(self) -> None:
         """Take over every stored group that is this server's: its members' time runs from now on."""
+        again = Backoff(self.clock, _AGAIN_MS, _SELDOM_MS)
         while True:
             try:
                 names = await self.storage.names()
                 break
             except TopicError:
-                await asyncio.sleep(_AGAIN_S)
-        mine = [name for name in names if self.coordination.owns(name)]
-        for start in range(0, len(mine), _LOADED_AT_ONCE):
-            await asyncio.gather(*(self._load_soon(name) for name in mine[start : start + _LOADED_AT_ONCE]))
+                await again.pause()
+        # Who has just joined is in doubt until its next heartbeat, and a shard may be away: none is left out for that.
+        while names := [name for name in names if self.coordination.owns(name)]:
+            later: list[bool] = []
+            for start in range(0, len(names), _LOADED_AT_ONCE):
+                later += await asyncio.gather(*map(self._has_to_wait, names[start : start + _LOADED_AT_ONCE]))
+            if names := [name for name, is_later in zip(names, later, strict=True) if is_later]:
+                await again.pause()
 
-    async def _load_soon(self, name: str) -> None:
-        tries = _TRIES
-        while tries and self.coordination.owns(name):
-            refused = await self.ready(name)
-            if refused is None:
-                return
-            # Who has just joined is in doubt until its next heartbeat: that is no reason to leave the group out.
-            tries -= refused is GroupError.COORDINATOR_NOT_AVAILABLE
-            await asyncio.sleep(_AGAIN_S)
+    async def _has_to_wait(self, name: str) -> bool:
+        """Take a group over if that can be; whether it is to be tried again."""
+        try:
+            return await self.ready(name) is not None
+        except Exception:  # the others are to be taken over all the same
+            _log.exception("a group could not be taken over: it is tried again when somebody asks", group=name)
+            return False
 
     async def ready(self, name: str) -> GroupError | None:
         """Return once a group can be asked here; why it cannot be, otherwise."""
