@@ -5,8 +5,10 @@ import re
 
 import msgspec
 
-EVERYWHERE = ("0.0.0.0", "::")
-"""Hosts that a server may listen on and nobody can connect to: they stand for every address of the machine."""
+EVERYWHERE = "0.0.0.0"
+"""A host that a server may listen on and nobody can connect to: it stands for every address of the machine."""
+_ZEROS = re.compile(r"(0x)?0+(\.(0x)?0+){0,3}", re.IGNORECASE)
+"""0.0.0.0 in every way in which systems read it (inet_aton)."""
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
@@ -37,10 +39,20 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def reachable(self) -> bool:
         """Whether somebody can connect to what it names."""
-        return self.host not in EVERYWHERE and self.port != 0
+        return not is_everywhere(self.host) and self.port != 0
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether it stands for every address of the machine, however it is written: `0`, `[0:0:0:0:0:0:0:0]`."""
+    if _ZEROS.fullmatch(host):
+        return True
+    try:
+        return ipaddress.ip_address(plain(host)).is_unspecified
+    except ValueError:
+        return False
 
 
 _NETWORK_BITS = 64

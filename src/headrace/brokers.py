@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.addresses import EVERYWHERE
+from headrace.addresses import is_everywhere
 from headrace.broker.clock import Clock
 from headrace.broker.clusters import Clusters
 from headrace.broker.following import Documents, Follower
@@ -107,7 +107,7 @@ def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str,
 
 
 def _own(listener: str, host: str) -> str:
-    if host not in EVERYWHERE:
+    if not is_everywhere(host):
         return host
     name = socket.gethostname()
     _log.warning(

