@@ -15,13 +15,13 @@ from headrace.records.errors import BatchError
 from headrace.records.walk import Record, records
 
 _MOST_DECOMPRESSED = 32 << 20
-"""Bytes of batches that one page opens."""
+"""Bytes that one page decompresses, of all batches together."""
 _ROOM = 4 << 20
 """Bytes that are asked for at a time."""
 _MOST_KEPT = 8 << 20
 """Bytes of records that one page keeps: it shows the beginning of each."""
 _EXPANSION = 8
-"""How much a compressed batch is taken to open to."""
+"""How many times its size a compressed batch is taken to have decompressed."""
 
 
 class Batch(msgspec.Struct, frozen=True):

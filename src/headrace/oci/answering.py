@@ -15,7 +15,7 @@ from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
 
 MOST_DECOMPRESSED = MOST
-"""Bytes that one answer opens of all batches together. Then it ends, with what it has, and the cursor goes on."""
+"""Bytes that one answer decompresses of all batches together. Then it ends with what it has, and the cursor goes on."""
 
 _GUESS = 1024
 """Bytes of a message, until there is one; too low a guess costs another turn."""

@@ -35,7 +35,7 @@ def read(
     base_timestamp: int,
     fixed_timestamp: int | None,
 ) -> Iterator[Any]:
-    """Aiokafka's records (offset, timestamp, key, value, headers) out of an decompressed records section.
+    """Aiokafka's records (offset, timestamp, key, value, headers) out of a decompressed records section.
 
     A batch around the payload is made up, uncompressed. aiokafka looks at lengths before it follows them but reads
     varints without looking where its buffer ends, hence zeros after the end: they stop it within its own memory.

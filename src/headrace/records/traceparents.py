@@ -13,7 +13,7 @@ MOST = 16
 """Traces that are told of one batch."""
 
 _DECOMPRESSED = 1 << 20
-"""Bytes that a compressed batch may open to."""
+"""Bytes that a compressed batch may decompress to."""
 # A header is name and value, each behind its length as a zigzag varint: 11 and 55 bytes. What looks like one inside of
 # a value is taken for one; it names a trace all the same.
 _HEADER = re.compile(rb"\x16traceparent\x6e(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")

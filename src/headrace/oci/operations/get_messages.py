@@ -62,7 +62,7 @@ async def get_messages(call: Call) -> Answer:
     where the topic has `message.timestamp.type=LogAppendTime`. Record headers are not shown, since a message has no
     place for them. A record without value (a tombstone) has an empty one here, because `value` is required and clients
     decode it unseen; through Kafka the two can be told apart. Records that cannot be read are passed over and logged,
-    as are such of more than 16 MiB and batches that open to more than 128 MiB.
+    as are such of more than 16 MiB and batches that decompress to more than 128 MiB.
     """
     query: GetMessagesQuery = call.query
     service = call.service
