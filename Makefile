@@ -138,7 +138,7 @@ SPARK43 := build/spark43
 ON_SPARK43 := tests/spark/test_sink.py tests/spark/test_delta_sink.py tests/spark/test_source_reads.py \
   tests/spark/test_connect.py
 test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and sinks with Spark 4.3
-	env PYTHONPATH=$(CURDIR)/$(SPARK43) $(PYTEST) -m "spark and not crash" $(ON_SPARK43) $(ARGS)
+	env PYTHONPATH=$(CURDIR)/$(SPARK43) JAVA_TOOL_OPTIONS="$(SHORT_JAVA)" $(PYTEST) -m "spark and not crash" $(ON_SPARK43) $(ARGS)
 
 $(SPARK43)/pyspark: | $(BIN)/python
 	@echo "Installing PySpark 4.3 (450 MB)"
