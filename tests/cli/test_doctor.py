@@ -148,6 +148,7 @@ def test_the_login_of_another_server_stays_away(
 
     assert found("127.0.0.1:1") == "ok"
     assert found(running.kafka) != "ok"
+    assert found(f"elsewhere:1, LocalHost:{running.kafka.rpartition(':')[2]}") != "ok"
 
 
 def test_it_says_who_named_the_address(

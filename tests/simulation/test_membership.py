@@ -93,7 +93,8 @@ class Redis:
         """What is proposed by somebody who has gone by that view, perhaps one that is lost."""
         if (0 if self.view is None else self.view.number) == proposal.expected:
             self.epoch = max(self.epoch + 1, proposal.before + 1, self.clock_ms + self.world.now_ms)
-            self.view = View(self.epoch, proposal.members, proposal.before)
+            lost = proposal.before != proposal.expected
+            self.view = View(self.epoch, proposal.members, 0 if lost else proposal.before)
             # Nobody can say that they were taken over by a view between, if the proposer has not seen it.
             seen = max(proposal.expected, known)
             self.torn |= {group for group, epoch in self.fences.items() if epoch > seen}

@@ -12,13 +12,13 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.broker.backoff import Backoff
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
 from headrace.broker.mirror import Mirror, PartitionOf
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
 from headrace.broker.ports import GroupStorage
+from headrace.broker.taking_over import take_over_all
 from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
@@ -43,9 +43,6 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace.groups")
 
-_LOADED_AT_ONCE = 64
-_AGAIN_MS, _SELDOM_MS = 250, 1_000
-"""How soon groups are tried again that could not be taken over: at first, and at last."""
 _UNCERTAIN_MS = 250
 """How long a timer is put off where this server may coordinate the group no more."""
 _MOST_GRACE_MS = 60_000
@@ -330,32 +327,9 @@ class GroupTable:
                 self.storage.forget(name)
         if self._loading_all is not None:
             self._loading_all.cancel()
-        self._loading_all = asyncio.get_running_loop().create_task(self._load_owned(), name="groups")
-
-    async def _load_owned(self) -> None:
-        """Take over every stored group that is this server's: its members' time runs from now on."""
-        again = Backoff(self.clock, _AGAIN_MS, _SELDOM_MS)
-        while True:
-            try:
-                names = await self.storage.names()
-                break
-            except TopicError:
-                await again.pause()
-        # Who has just joined is in doubt until its next heartbeat, and a shard may be away: none is left out for that.
-        while names := [name for name in names if self.coordination.owns(name)]:
-            later: list[bool] = []
-            for start in range(0, len(names), _LOADED_AT_ONCE):
-                later += await asyncio.gather(*map(self._has_to_wait, names[start : start + _LOADED_AT_ONCE]))
-            if names := [name for name, is_later in zip(names, later, strict=True) if is_later]:
-                await again.pause()
-
-    async def _has_to_wait(self, name: str) -> bool:
-        """Take a group over if that can be; whether it is to be tried again."""
-        try:
-            return await self.ready(name) is not None
-        except Exception:  # the others are to be taken over all the same
-            _log.exception("a group could not be taken over: it is tried again when somebody asks", group=name)
-            return False
+        self._loading_all = asyncio.get_running_loop().create_task(
+            take_over_all(self.storage, self.coordination.owns, self.ready, self.clock), name="groups"
+        )
 
     async def ready(self, name: str) -> GroupError | None:
         """Return once a group can be asked here; why it cannot be, otherwise."""

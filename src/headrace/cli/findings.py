@@ -22,6 +22,7 @@ from confluent_kafka import libversion
 
 import headrace
 from headrace import settings
+from headrace.access.exposure import is_loopback
 from headrace.addresses import Address, is_everywhere
 from headrace.cli.client import Client, KafkaServer, named_server
 from headrace.cli.commands import CommandFailed
@@ -334,10 +335,23 @@ def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
 
 def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
     """The server at an address, as this machine reaches it. No other one gets the login that is meant for `told`."""
-    reached = str(Address("localhost" if is_everywhere(address.host) else address.host, address.port))
-    if reached in told.address.split(","):
-        return msgspec.structs.replace(told, address=reached, where=where)
-    return KafkaServer(reached, where=where)
+    for named in told.address.split(","):
+        with contextlib.suppress(ValueError):
+            if _is_one(Address.parse(named), address):
+                # As it is spelled there: the server's certificate is for that name.
+                return msgspec.structs.replace(told, address=named.strip(), where=where)
+    host = "localhost" if is_everywhere(address.host) else address.host
+    return KafkaServer(str(Address(host, address.port)), where=where)
+
+
+def _is_one(one: Address, other: Address) -> bool:
+    """Whether both name one place, as far as can be said without asking for names."""
+    named = one.host.lower() == other.host.lower()
+    return one.port == other.port and (named or (_is_here(one.host) and _is_here(other.host)))
+
+
+def _is_here(host: str) -> bool:
+    return host.lower() == "localhost" or is_everywhere(host) or is_loopback(host)
 
 
 def _size(count: int) -> str:

@@ -125,7 +125,7 @@ class Participant:
         """The view has this broker."""
         known = 0 if self.view is None else self.view.number
         if found.number < known:
-            # Redis came back with less than it had. Whoever has not seen what it lost has missed a view.
+            # Redis came back with less than it had.
             return Step(propose=Proposal(found.number, known, found.members))
         adopt = found if found.number > known else None
         if adopt is not None:

@@ -38,7 +38,7 @@ class View(msgspec.Struct, frozen=True):
     members: tuple[Member, ...] = ()
     """By `node_id`, rising."""
     before: int = 0
-    """The number of the view that it took the place of; 0: there was none."""
+    """The number of the view that it took the place of; 0: there was none, or Redis has lost some."""
 
     def follows(self, known: "View | None") -> bool:
         """Whether nobody can have owned anything by a view between this one and one that is known."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headrace.topics.model import Append
 from headrace.topics.sequences import first_refused, is_behind, refused_after
 
-MOST_REFUSED = 100_000
+MOST_REFUSED = 10_000
 """Producers remembered of one partition; beyond that the one whose last refusal is longest ago is forgotten."""
 WAIT_MS = 10_000
 """So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up."""

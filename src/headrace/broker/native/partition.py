@@ -25,7 +25,6 @@ from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import (
     BehindRefused,
-    CorruptBatch,
     Fenced,
     NotEnoughReplicas,
     OutOfOrderSequence,
@@ -234,7 +233,7 @@ class NativePartition:
         )
         try:
             self.native.append(self.place, append, partial(self._stored_native, append, number, done), known=known)
-        except CorruptBatch:
+        except BaseException:
             self._under_way.not_sent(append.producer_id, number)
             raise
 

@@ -5,6 +5,8 @@
 --       that Redis has lost, the members of the new one, then each member's field in the heartbeats
 -- Answer: {number of the view that is there now, its members, number of the view before it}, all texts.
 --
+-- Where the last known view is not the expected one, a failover has lost some: the new view names none before it, so that
+-- everybody has missed one. Who saw which, and which were made since, nobody can tell.
 -- A number is never used twice, even if Redis comes back with less than it had: it is also the milliseconds since 2026.
 -- It is the fencing epoch of all that its members write.
 -- allow-oom: a Redis that is full must not keep a broker from taking over, since it is what trims.
@@ -20,7 +22,8 @@ if elapsed > 4000000000000 then
 end
 local epoch = tonumber(redis.call('GET', KEYS[3]) or '0')
 local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]) + 1, elapsed))
-redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', ARGV[2])
+local before = ARGV[1] == ARGV[2] and ARGV[1] or '0'
+redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', before)
 redis.call('SET', KEYS[3], number)
 local present = {}
 for place = 4, #ARGV do
@@ -32,4 +35,4 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'k', 'view', 'n', number)
-return {number, ARGV[3], ARGV[2]}
+return {number, ARGV[3], before}
