@@ -1,9 +1,11 @@
-"""How tasks end, and what ends with them."""
+"""How tasks and work in threads end, and what ends with them."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar
 
+R = TypeVar("R")
 _AGAIN_S = 0.1
 
 
@@ -24,3 +26,16 @@ def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> 
     Python would warn of a coroutine that was never awaited, whenever it finds it.
     """
     task.add_done_callback(lambda _: awaited.close())
+
+
+async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
+    """Have something done in a thread; raises what `work` raises.
+
+    A thread cannot be stopped: whoever is cancelled keeps its place until the work is done.
+    """
+    running = asyncio.get_running_loop().run_in_executor(threads, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

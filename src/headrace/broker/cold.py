@@ -18,6 +18,7 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.ports import DocumentStorage
+from headrace.tasks import in_thread
 from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
@@ -269,13 +270,8 @@ class Archives:
     async def thread(self, work: Callable[[], T]) -> T:
         """Do something with a table in a thread; its memory is counted meanwhile."""
         self._reads.take(_WORKING_BYTES)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            # A thread cannot be stopped: whoever is cancelled keeps its place until the work is done.
-            await asyncio.wait([running])
-            raise
+            return await in_thread(self._threads, work)
         finally:
             self._reads.release(_WORKING_BYTES)
 

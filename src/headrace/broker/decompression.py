@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from headrace.records.compression import LIMIT
+from headrace.tasks import in_thread
 
 R = TypeVar("R")
 
@@ -54,21 +55,12 @@ class Decompression:
     async def usual(self, work: Callable[[], R]) -> R:
         """Run in a thread what decompresses batches of up to `USUAL` bytes, one after another."""
         async with self._usual:
-            return await self._run(work)
+            return await in_thread(self._threads, work)
 
     async def large(self, work: Callable[[], R]) -> R:
         """Run in a thread what decompresses one batch of up to `MOST` bytes."""
         async with self._large:
-            return await self._run(work)
-
-    async def _run(self, work: Callable[[], R]) -> R:
-        # A thread cannot be stopped: whoever is cancelled keeps its place until the work is done.
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
+            return await in_thread(self._threads, work)
 
     def close(self) -> None:
         """End the threads; what is queued is dropped."""

@@ -5,20 +5,18 @@ from typing import Any
 
 import pytest
 import redis
+from tests.broker.native.test_converting import over
 from tests.harness.redis import RedisServer
 
-from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
-from headrace.broker.settings import BrokerSettings
 from headrace.keyspace.native import offset_of
 from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
 from headrace.topics.errors import BehindRefused, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeRead, NativeStream
@@ -137,14 +135,7 @@ async def test_what_was_refused_is_over_where_another_broker_may_have_led_by_a_v
     ownership = Ownership(1)
     ownership.adopt(View(7, (me,)), inside=True)
     storage = await open_storage(7, alone=False)
-    broker = Broker(
-        storage,
-        BrokerSettings.of({}),
-        ManualClock(),
-        cluster_id="c",
-        stream_of=lambda name, _, index: f"{name}:{index}",
-        ownership=ownership,
-    )
+    broker = over(storage, ownership)
     live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
     told: list[Appended | Exception] = []
 
