@@ -1,8 +1,5 @@
-import os
 import queue
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,33 +47,6 @@ def test_end_ends_it(tmp_path: Path) -> None:
     assert ready.http.startswith("http://127.0.0.1:")
     end([child])
     assert inbox.next() == Ended(0)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its starter has gone")
-def test_a_child_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    # The starter says its child's pid and waits; the child would wait for its standard input for ever.
-    (tmp_path / "waiting.py").write_text("import sys; print('up', flush=True); sys.stdin.read()")
-    program = (
-        "import os, subprocess, sys\n"
-        "command = [sys.executable, '-m', 'headrace.demo.child', str(os.getpid()), 'waiting']\n"
-        "child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=sys.argv[1])\n"
-        "child.stdout.readline(); print(child.pid, flush=True); sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as starter:
-        assert starter.stdout is not None
-        descriptor = os.pidfd_open(int(starter.stdout.readline()))
-        starter.kill()
-    try:
-        # A descriptor of a process can be read when the process has ended.
-        import select  # noqa: PLC0415
-
-        ended = select.poll()
-        ended.register(descriptor, select.POLLIN)
-        assert ended.poll(120_000)
-    finally:
-        os.close(descriptor)
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"type": "Told"}', b"nonsense", b'{"type": "Assigned"}'])

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.cli.main import root
+from headrace.cli.commands import Status
+from headrace.cli.main import root, run
 from headrace.spark.errors import UnknownTopic
 from headrace.spark.pipeline import check, environment, project, report, sample, uses
 from headrace.spark.pipeline.sample import Column
@@ -158,6 +159,17 @@ def test_a_project_is_not_written_over_something(broker: Server, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     with pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
         project.create(tmp_path / "new", "nowhere", broker.kafka)
+
+
+def test_what_is_not_there_ends_as_it_does_with_every_command(
+    broker: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = ["pipeline", "init", str(tmp_path / "new"), "--topic", "nowhere", "--bootstrap"]
+    assert run([*begun, broker.kafka]) == Status.MISSING
+    told = capsys.readouterr().err
+    assert "no topic 'nowhere'" in told
+    assert "`headrace topics list` shows those that are there" in told
+    assert run([*begun, "127.0.0.1:1"]) == Status.UNREACHABLE
 
 
 def test_a_failure_is_one_line_of_what_spark_says() -> None:

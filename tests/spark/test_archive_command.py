@@ -108,7 +108,7 @@ def test_what_cannot_work_is_one_line(storage: BareStorage, tmp_path: Path, capf
     storage.create_topic("there")
     table = ["--table", str(tmp_path / "t"), "--redis", storage.url]
     for arguments, status, line in (
-        (["--topic", "nowhere", *table], 1, "headrace: no topic 'nowhere' in the storage at "),
+        (["--topic", "nowhere", *table], 4, "headrace: no topic 'nowhere' in the storage at "),
         (["--topic", "there,nowhere", *table], 1, "headrace: a table has one topic: put {topic} where"),
         (["--topic", "there", "--pattern", "x", *table], 2, "headrace archive: name the topics with --topic, or give"),
     ):

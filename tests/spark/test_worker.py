@@ -1,6 +1,8 @@
 """What Spark's Python workers do once, and who they are that do it."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -38,3 +40,28 @@ def test_a_process_that_is_no_worker_is_left_alone() -> None:
     worker.settle()
     worker.settle()
     assert gc.get_freeze_count() == before
+
+
+def test_what_every_forked_process_imports_of_a_source_has_no_redis_in_it() -> None:
+    """Spark forks one for each question to a source; half of what the import took was redis-py."""
+    program = "import pyspark_headrace, pyspark_headrace_delta, sys; sys.exit('redis' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_stream_whose_spark_has_gone_says_no_more() -> None:
+    program = """
+import traceback
+from headrace.spark.stream import StreamReader
+
+for error in (ValueError("a fault"), EOFError("Spark has closed it")):
+    try:
+        try:
+            raise error
+        finally:
+            StreamReader(None).stop()
+    except Exception:
+        traceback.print_exc()
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    assert "a fault" in said
+    assert "Spark has closed it" not in said

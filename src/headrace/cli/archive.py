@@ -211,7 +211,7 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
                 supervisor.run()
         except ArchiveFailed as error:
             watch.end(State.FAILED, str(error))
-            raise click.ClickException(str(error)) from None
+            raise CommandFailed(str(error), Status.MISSING if error.missing else Status.FAILED) from None
         watch.end(State.DONE if wanted.once and not supervisor.asked else State.STOPPED)
     topics = figures.topics()
     versions = {topic.version for topic in topics.values()}

@@ -49,14 +49,20 @@ def init(
     A login goes into conf/login.properties, which only you may read and git leaves out.
     """
     _need_spark()
-    from headrace.spark.errors import SparkError  # noqa: PLC0415  # Spark is an extra, and slow to import
+    from headrace.spark import errors  # noqa: PLC0415  # Spark is an extra, and slow to import
     from headrace.spark.pipeline import project  # noqa: PLC0415
 
     server = named_server(bootstrap, username, profile, ca)
     login = server.options(kafka_properties) if kafka_properties or server.username or server.ca else None
     try:
         made = project.create(folder, topic, server.address, login)
-    except SparkError as error:
+    except errors.UnknownTopic as error:
+        raise CommandFailed(f"{error}; `headrace topics list` shows those that are there", Status.MISSING) from None
+    except errors.ServerUnavailable as error:
+        raise CommandFailed(str(error), Status.UNREACHABLE) from None
+    except errors.LoginRefused as error:
+        raise CommandFailed(str(error), Status.REFUSED) from None
+    except errors.SparkError as error:
         raise CommandFailed(str(error)) from None
     columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample has no JSON objects"
     if not made.sampled:

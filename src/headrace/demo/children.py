@@ -54,7 +54,7 @@ class Child:
         self.log = log
         self._hear = hear
         self._read = read
-        command = [sys.executable, "-m", "headrace.demo.child", str(os.getpid()), module, *arguments]
+        command = [sys.executable, "-m", "headrace.child", str(os.getpid()), module, *arguments]
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 command,

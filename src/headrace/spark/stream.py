@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.spark import plan, positions
+from headrace.spark import plan, positions, worker
 from headrace.spark.errors import GroupCommitFailed
 from headrace.spark.groups import GroupCommitter
 from headrace.spark.logs import Log, Topics, check_id
@@ -127,6 +127,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802  # Spark's name
         """The log's end, which Spark shows in the query's progress."""
         return plan.to_json({one: extent.end for one, extent in self._look(now=time.monotonic()).items()})
+
+    def stop(self) -> None:
+        """The query is over, or Spark is."""
+        worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch; after a restart also of one that was planned before it."""

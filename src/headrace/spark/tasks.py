@@ -13,7 +13,6 @@ from headrace.spark import plan
 from headrace.spark.client.cluster import kept
 from headrace.spark.client.log import KafkaLog
 from headrace.spark.errors import OptionError
-from headrace.spark.log import LogReader
 from headrace.spark.logs import Log, Topics, Unreadable
 from headrace.spark.options import ASK, SourceOptions
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
@@ -75,6 +74,9 @@ def way(options: SourceOptions) -> str:
 def open_log(options: SourceOptions) -> Log:
     """The log that these options read. Connects with the first question; StorageUnavailable for a URL that is none."""
     if options.redis is not None:
+        # Spark forks a process for each thing it asks a source, which imports anew: half of that would be redis-py.
+        from headrace.spark.log import LogReader  # noqa: PLC0415
+
         return LogReader(options.redis)
     assert options.kafka is not None
     return KafkaLog(options.kafka)

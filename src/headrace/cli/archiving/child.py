@@ -19,7 +19,7 @@ from headrace.cli.archiving.messages import (
 )
 from headrace.spark.archive import Archive, ArchiveSettings, start
 from headrace.spark.archive.job import SparkGone
-from headrace.spark.errors import SparkError
+from headrace.spark.errors import SparkError, UnknownTopic
 
 _LOOK_S = 1.0
 
@@ -67,7 +67,8 @@ def main() -> None:
         archive.stop()
         tell(Ended())
     except SparkError as error:
-        tell(Failed(str(error), passing=isinstance(error, SparkGone)))
+        missing = isinstance(error, UnknownTopic)
+        tell(Failed(str(error), passing=isinstance(error, SparkGone), missing=missing))
         sys.exit(1)
     except Exception as error:  # a bug, or Spark's bridge: another process may do better
         tell(Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", passing=True))

@@ -40,6 +40,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     text: str
     passing: bool
     """Whether another process may do better."""
+    missing: bool = False
+    """Whether a topic that was named is not there."""
 
 
 Told = SparkReady | Batch | Stand | Note | Ended | Failed

@@ -39,7 +39,8 @@ class Show(AbstractContextManager["Show"]):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._live.start()
+            # At once: the first line tells what the wait is for.
+            self._live.start(refresh=True)
         else:
             self._say("starting Spark")
         return self

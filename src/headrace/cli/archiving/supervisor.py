@@ -25,6 +25,11 @@ _TRIES: Final = 10
 class ArchiveFailed(Exception):
     """The archive has ended, and another process would end the same way. One line for a person."""
 
+    def __init__(self, text: str, *, missing: bool = False) -> None:
+        """`missing`: a topic that was named is not there."""
+        super().__init__(text)
+        self.missing = missing
+
 
 class Supervisor:
     """Runs the archive. Of one process at a time: two would not harm the tables, they would only waste work."""
@@ -51,7 +56,7 @@ class Supervisor:
             if isinstance(last, Ended) or self._asked.is_set():
                 return
             if isinstance(last, Failed) and not last.passing:
-                raise ArchiveFailed(last.text)
+                raise ArchiveFailed(last.text, missing=last.missing)
             failures = 1 if self._archived else failures + 1
             why = last.text if isinstance(last, Failed) else _ending(self._status)
             if failures >= _TRIES:

@@ -76,7 +76,9 @@ def start(
     try:
         variables = {**os.environ, **connect.variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
-        command = [sys.executable, "-m", "pyspark.pipelines.cli", *chosen, "--spec", _spec(folder)]
+        # It has a session of its own, so nothing else ends it when this process is killed.
+        run = [sys.executable, "-m", "headrace.child", str(os.getpid()), "pyspark.pipelines.cli"]
+        command = [*run, *chosen, "--spec", _spec(folder)]
         status = _wait(command, folder, variables, told)
         application = spark.sparkContext.applicationId
     finally:

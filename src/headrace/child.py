@@ -1,6 +1,7 @@
-"""`python -m headrace.demo.child MODULE ...`: run a module as `python -m MODULE ...`, ended when its starter ends.
+"""`python -m headrace.child MODULE ...`: run a module as `python -m MODULE ...`, ended when its starter ends.
 
-Without it a demo that is killed would leave its server, readers and Spark behind. Only Linux can ask for that.
+Without it a command that is killed would leave behind what it has started: a server, readers, Spark. Only Linux can ask
+for that.
 """
 
 import contextlib
