@@ -1,8 +1,6 @@
 """Trying again, less and less often: what does not work is mostly the same for many partitions at once."""
 
-import asyncio
-
-from headrace.broker.clock import Clock
+from headrace.broker.clock import Clock, pause
 
 
 class Backoff:
@@ -15,13 +13,6 @@ class Backoff:
         self._most_ms = most_ms
 
     async def pause(self) -> None:
-        """Wait before the next try; each wait is twice as long, up to the bound."""
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_at(
-            self._clock.ticks_ms() + self._next_ms, lambda: None if over.done() else over.set_result(None)
-        )
-        self._next_ms = min(2 * self._next_ms, self._most_ms)
-        try:
-            await over
-        finally:
-            timer.cancel()
+        """Wait before the next try."""
+        duration_ms, self._next_ms = self._next_ms, min(2 * self._next_ms, self._most_ms)
+        await pause(self._clock, duration_ms)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.cache import Buffer
+from headrace.callbacks import log_unhandled
 from headrace.membership.leader import Leader
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
@@ -172,4 +173,8 @@ class Watchers(set[Watcher]):
     def tell(self, size: int) -> None:
         """There are so many bytes more; 0: the partition went away."""
         for watcher in tuple(self):
-            watcher(size)
+            try:
+                watcher(size)
+            except Exception:
+                # All others are told, and whoever has appended the batch.
+                log_unhandled("a fetch that waits")

@@ -3,12 +3,11 @@
 from collections import deque
 from typing import NamedTuple
 
-import structlog
-
+from headrace.callbacks import tell
 from headrace.topics.answers import AppendDone
 from headrace.topics.model import Appended
 
-_log = structlog.get_logger("headrace.log")
+_BATCH = "a repeated batch"
 
 
 class _Waiting(NamedTuple):
@@ -39,7 +38,7 @@ class Repeated:
         # Whoever is told may have more added, answered, or all the others fail.
         while self.waiting and self.waiting[0].end <= stored_end:
             first = self.waiting.popleft()
-            _tell(first.done, first.appended)
+            tell(first.done, first.appended, _BATCH)
         if not self.waiting:
             self.waiting = None
 
@@ -47,12 +46,4 @@ class Repeated:
         """It is in doubt what storage has."""
         waiting, self.waiting = self.waiting or (), None
         for each in waiting:
-            _tell(each.done, error)
-
-
-def _tell(done: AppendDone, result: Appended | Exception) -> None:
-    try:
-        done(result)
-    except Exception:
-        # One client's trouble; all who wait behind it are still told.
-        _log.exception("an answer to a repeated batch could not be handled")
+            tell(each.done, error, _BATCH)

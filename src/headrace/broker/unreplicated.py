@@ -10,10 +10,12 @@ from functools import partial
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.ports import Copies
+from headrace.callbacks import tell
 from headrace.topics.answers import AppendDone, Lost
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Append, Appended
 
+_BATCH = "a batch that waits for copies"
 Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
 
 
@@ -116,7 +118,7 @@ class Unreplicated:
         held = _Held(append, placed, placed.base_offset + append.span, done if wait_ms else None)
         self._hold(held)
         if not wait_ms:
-            done(placed)
+            tell(done, placed, _BATCH)
         if wanted == 1:
             held.result = placed
             self._flush()
@@ -138,7 +140,7 @@ class Unreplicated:
         else:
             done, held.done, held.overdue = held.done, None, True
             if done is not None:
-                done(error)
+                tell(done, error, _BATCH)
             self._ask_on()
 
     def _ask_on(self) -> None:
@@ -191,7 +193,7 @@ class Unreplicated:
             held.result = error
         for held in waiting:
             if held.append is not None and held.done is not None:
-                self._placed(held.append, held.placed, held.done, error)
+                self._placed(held.append, held.placed, partial(tell, held.done, to=_BATCH), error)
 
 
 def _size(held: _Held) -> int:
@@ -207,4 +209,4 @@ _LONGEST_MS = 2**31 - 1
 def _tell(done: AppendDone | None, result: Appended | Exception | None, _placed: Appended | Exception) -> None:
     if done is not None:
         assert result is not None
-        done(result)
+        tell(done, result, _BATCH)

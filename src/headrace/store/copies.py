@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from headrace.callbacks import tell
 from headrace.keyspace.keys import barrier_of
 from headrace.store.connection import ANSWER_S, Connection
 from headrace.store.errors import Unreachable
@@ -32,6 +33,7 @@ _LOOK_AGAIN_S: Final = 0.1
 """How soon a primary that was short of replicas is asked again, when somebody wants to know."""
 _KEPT_MS: Final = 60_000
 """When the key of a barrier's write goes by itself."""
+_ASKED: Final = "a question for copies"
 _OTHER_PRIMARY: Final = "it is not the primary that it was"
 _log = structlog.get_logger("headrace.store")
 
@@ -204,7 +206,7 @@ class _Barrier:
                 self._know(reached)
             self._waiting = [*left, *self._waiting]
             for each in told:
-                _tell(each, None if enough else NotEnoughReplicasAfterAppend(self._few(reached)))
+                tell(each.done, None if enough else NotEnoughReplicasAfterAppend(self._few(reached)), _ASKED)
             self._next_look = now + _LOOK_AGAIN_S
             if not self._waiting:
                 return
@@ -218,7 +220,7 @@ class _Barrier:
             if self._has(each.stream):
                 here.append(each)
             else:
-                _tell(each, StorageUnavailable(f"{each.stream} has moved to another shard"))
+                tell(each.done, StorageUnavailable(f"{each.stream} has moved to another shard"), _ASKED)
         return here
 
     def _know(self, reached: int) -> None:
@@ -271,7 +273,7 @@ class _Barrier:
         if self._task is not None:
             self._task.cancel()
         for each in asked:
-            _tell(each, error)
+            tell(each.done, error, _ASKED)
 
     async def close(self, error: Exception) -> None:
         """Close the connection; after `stop`, with the same error."""
@@ -284,11 +286,3 @@ class _Barrier:
 
 class _Deposed(Exception):
     """The primary is not what it was when what is waited for was written."""
-
-
-def _tell(asked: _Asked, result: Exception | None) -> None:
-    try:
-        asked.done(result)
-    except Exception:
-        # One request's trouble; every other one still gets its own answer.
-        _log.exception("a confirmation could not be handled")

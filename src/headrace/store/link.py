@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import hiredis
 import structlog
 
+from headrace.callbacks import log_unhandled, tell
 from headrace.store.backlog import Backlog
 from headrace.store.reader import PENDING, make_reader
 from headrace.store.target import set_up
@@ -22,6 +23,7 @@ Chunk = bytes | bytearray | memoryview
 
 _MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
 """What a node of a cluster says of keys that it does not serve."""
+_COMMAND = "a command to Redis"
 _UNWRITTEN = "MISCONF"
 """What Redis says to a PING once a write of its append-only file has failed."""
 
@@ -175,8 +177,8 @@ class Link(asyncio.BufferedProtocol):
                 try:
                     callback(reply)
                 except Exception:
-                    # One request's trouble; every other one still gets its own answer.
-                    _log.exception("an answer of Redis could not be handled")
+                    # As `tell`, without a call for each answer of Redis.
+                    log_unhandled(_COMMAND)
         except hiredis.ProtocolError as error:
             self.reject(f"Redis sent something that is no answer: {error}")
         except IndexError:
@@ -193,7 +195,7 @@ class Link(asyncio.BufferedProtocol):
         """Keep an answer back until it is proven, but for what was only read, and refusals behind nothing."""
         acknowledges = early and not isinstance(reply, hiredis.ReplyError)
         if isinstance(callback, Read) or callback == self._proved or not (acknowledges or self._held):
-            _tell(callback, reply)
+            tell(callback, reply, _COMMAND)
         else:
             self._held.append(_Held(callback, reply, acknowledges))
 
@@ -208,7 +210,8 @@ class Link(asyncio.BufferedProtocol):
             proven -= 1
             first = held.popleft()
             doubt = unwritten and first.early
-            _tell(first.callback, StorageUnavailable(f"Redis may not have kept it: {reply}") if doubt else first.reply)
+            answer = StorageUnavailable(f"Redis may not have kept it: {reply}") if doubt else first.reply
+            tell(first.callback, answer, _COMMAND)
 
     def reject(self, reason: str) -> None:
         """Give the connection up: what comes over it from now on reaches nobody."""
@@ -239,7 +242,7 @@ class Link(asyncio.BufferedProtocol):
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         held, self._held = self._held, deque()
         for callback in (*(each.callback for each in held), *waiting):
-            _tell(callback, error)
+            tell(callback, error, _COMMAND)
 
     async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
         """Send commands and wait for their answers; raises the first error among them."""
@@ -255,13 +258,6 @@ class Link(asyncio.BufferedProtocol):
                 raise reply
             replies.append(reply)
         return replies
-
-
-def _tell(callback: Callback, reply: Reply) -> None:
-    try:
-        callback(reply)
-    except Exception:
-        _log.exception("an answer of Redis could not be handled")
 
 
 def settler(answer: "asyncio.Future[Reply]") -> Callback:
