@@ -18,6 +18,7 @@ from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.storage import RedisStorage
+from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.model import Append, Appended
 
 STREAM = "headrace:t:0"
@@ -31,6 +32,12 @@ def batch(*numbers: int, producer: int = -1, epoch: int = 0, sequence: int = 0, 
         return Append(build(made), len(numbers), time)
     data = build(made, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
     return Append(data, len(numbers), time, producer, epoch, sequence)
+
+
+def epoch_of(epochs: LeaderEpochs, offset: int) -> int:
+    """The leader epoch of the record at an offset."""
+    first, *others = epochs.rows
+    return max([first.epoch, *(row.epoch for row in others if row.first <= offset)])
 
 
 class Owner:
@@ -136,4 +143,4 @@ class Contents:
         """Each batch lies where the rows say."""
         for stored in self.batches:
             for offset in (stored.base_offset, stored.next_offset - 1):
-                assert self.epochs.term_of(offset) >= self.epochs.epoch_of(offset)
+                assert self.epochs.term_of(offset) >= epoch_of(self.epochs, offset)

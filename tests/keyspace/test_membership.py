@@ -64,6 +64,31 @@ async def test_numbers_never_repeat_even_where_redis_has_lost_them(beside: Redis
     assert int(await client.get(KEYS.epoch)) == second.number
 
 
+async def test_producer_ids_never_repeat_even_where_redis_has_lost_them(
+    open_storage: Any, beside: RedisMembership, client: Any
+) -> None:
+    """Else a batch of the second producer was acknowledged as a repeated one of the first, and not stored."""
+    view = await changed(beside, member(1))
+    storage = await open_storage(view.number)
+    given = [await storage.topics.allocate_producer_ids(1_000) for _ in range(3)]
+    assert given[2] - given[1] >= 1_000 <= given[1] - given[0]
+    # A replica without the last ones takes over, no sooner than a few milliseconds later.
+    await client.set(KEYS.producer_ids, given[0])
+    last = given[2] + 1_000
+    while (await _milliseconds(client) - _FROM_MS) * 1_000 < last:
+        pass
+    assert await storage.topics.allocate_producer_ids(1_000) >= last
+
+
+_FROM_MS = 1_767_225_600_000
+"""The beginning of 2026."""
+
+
+async def _milliseconds(client: Any) -> int:
+    seconds, microseconds = await client.time()
+    return int(seconds * 1_000 + microseconds // 1_000)
+
+
 async def test_who_is_not_in_the_view_has_no_heartbeats_in_it(beside: RedisMembership, client: Any) -> None:
     await changed(beside, member(1), member(2))
     for each in (1, 2):
@@ -114,3 +139,25 @@ async def test_a_connection_closed_while_it_is_sent_by_is_no_fault_of_ours(asked
     beside = RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0))
     with pytest.raises(told):
         await beside.beat(member(1), 1, None)
+
+
+async def test_a_change_that_is_lost_or_dropped_is_not_there(beside: RedisMembership, client: Any) -> None:
+    await changed(beside, member(1))
+    change = await beside.last_change()
+    assert await beside.has_change(change)
+    await client.delete(KEYS.changes)
+    # A stream that was deleted gives the ids of one millisecond once more.
+    made_ms, now_ms = int(change.partition("-")[0]), 0
+    while now_ms <= made_ms:
+        seconds, us = await client.time()
+        now_ms = seconds * 1_000 + us // 1_000
+    await changed(beside, member(1), member(2))
+    assert not await beside.has_change(change)
+
+
+async def test_before_all_changes_is_nothing_until_the_first_are_dropped(beside: RedisMembership, client: Any) -> None:
+    await changed(beside, member(1))
+    await changed(beside, member(1), member(2))
+    assert await beside.has_change("0-0")
+    await client.xtrim(KEYS.changes, maxlen=1, approximate=False)
+    assert not await beside.has_change("0-0")

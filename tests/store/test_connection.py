@@ -2,12 +2,13 @@ import asyncio
 import contextlib
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import hiredis
 import pytest
 import redis
+import redis.asyncio
 import structlog
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
@@ -78,7 +79,7 @@ async def test_one_failing_callback_takes_no_other_answer_away(connection: Conne
         connection.send([encode(["ECHO", "mine"])], answers.append)
         await connection.call("PING")
     assert answers == [b"mine"]
-    assert [line["event"] for line in lines] == ["an answer of Redis could not be handled"]
+    assert [(line["event"], line["to"]) for line in lines] == [("an answer could not be handled", "a command to Redis")]
 
 
 async def test_a_call_given_up_keeps_its_place_in_the_order(connection: Connection) -> None:
@@ -151,6 +152,46 @@ async def test_a_connection_comes_back_with_its_scripts(own_redis: RedisServer) 
         own_redis.start()
         await until(lambda: connection.connected)
         assert await connection.call("EVALSHA", _ECHO_SHA, 0, "again") == b"again"
+
+
+async def test_whoever_gives_up_as_a_connection_is_made_leaves_none(own_redis: RedisServer) -> None:
+    async with redis.asyncio.Redis.from_url(own_redis.url) as link:
+        before = len(await link.client_list())
+        connection = Connection(own_redis.url)
+        opening = asyncio.get_running_loop().create_task(connection.open())
+        while not connection.made:
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert not connection.connected
+        async with asyncio.timeout(30):
+            while len(await link.client_list()) > before:
+                await asyncio.sleep(0)
+        await connection.close()
+
+
+async def test_what_becomes_of_a_connection_is_no_clients_request(own_redis: RedisServer) -> None:
+    """Also where the first to need it was one."""
+    told: list[Mapping[str, object]] = []
+
+    def keep(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        told.append(line)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()["processors"]
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, keep])
+    try:
+        with structlog.contextvars.bound_contextvars(client_id="billing"):
+            connection = Connection(own_redis.url)
+            await connection.open()
+        own_redis.kill()
+        await until(lambda: any("cannot connect" in str(line["event"]) for line in told))
+        await connection.close()
+    finally:
+        structlog.configure(processors=before)
+    assert [line for line in told if "client_id" in line] == []
+    assert told[0]["event"] == "connection to Redis lost"
 
 
 async def test_what_was_under_way_is_answered_when_the_connection_is_lost(own_redis: RedisServer) -> None:

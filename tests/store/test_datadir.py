@@ -5,6 +5,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import structlog
@@ -54,6 +55,19 @@ def test_a_file_in_its_place_is_said_in_one_line(short_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said_in_one_line() -> None:
     with pytest.raises(StoreError, match=r"^cannot keep data in /proc/self/headrace: .*--data$"):
         DataDirectory.open(Path("/proc/self/headrace"))
+
+
+def test_records_that_cannot_be_read_are_said_in_one_line(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (short_path / "appendonlydir").mkdir()
+
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    directory = DataDirectory.open(short_path)
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(StoreError, match=r"^cannot read .*appendonlydir: Permission denied; "):
+        directory.check_records()
+    directory.close()
 
 
 def test_a_lock_that_is_a_link_is_not_followed(short_path: Path) -> None:
@@ -192,3 +206,18 @@ def test_what_other_users_could_read_is_closed_to_them(short_path: Path) -> None
     assert first["files"] == ["appendonlydir", "valkey.log", "journal"]
     assert [line["mode"] for line in others] == ["755", "755"]
     assert stat.S_IMODE(short_path.stat().st_mode) == 0o755
+
+
+def test_a_full_disk_does_not_keep_the_lock_from_being_taken(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a start on a full disk fails for is told by what needs room: the pid is for messages only."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        first = DataDirectory.open(short_path)
+    with pytest.raises(DataDirectoryBusy, match="in use by another server"):
+        DataDirectory.open(short_path)
+    first.close()
+    DataDirectory.open(short_path).close()

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
@@ -214,3 +215,18 @@ async def test_a_key_that_is_no_stream_is_told(storage: RedisStorage, raw: "redi
     raw.set(STREAM, "text")
     with pytest.raises(TopicError, match="WRONGTYPE"):
         await storage.logs.mirror_position(STREAM, "g", 5)
+
+
+async def test_a_group_that_somebody_else_may_have_dropped_meanwhile_is_entered_in_the_list_again(
+    open_storage: OpenStorage,
+) -> None:
+    one, other = await open_storage(), await open_storage()
+    saving = asyncio.ensure_future(one.groups.save("g", [SavePositions({T0: Position(offset=1)})]))
+    await asyncio.sleep(0)
+    # The other one has it from now on, and drops it.
+    one.groups.forget("g")
+    await saving
+    await other.groups.save("g", [DropGroup()])
+    assert await one.groups.names() == []
+    await one.groups.save("g", [SavePositions({T0: Position(offset=2)})])
+    assert await one.groups.names() == ["g"]

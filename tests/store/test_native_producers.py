@@ -58,9 +58,9 @@ async def test_a_producer_that_is_not_known_is_refused_behind_what_was_sent_ahea
     storage: RedisStorage, raw: Any
 ) -> None:
     answers: list[Appended | Exception] = []
-    for known in (True, False, True):
+    for follows in (True, False, True):
         sequence = 0 if len(answers) < 2 else 1
-        storage.native.append(STREAM, batch(1, producer=7, epoch=0, sequence=sequence), answers.append, known=known)
+        storage.native.append(STREAM, batch(1, producer=7, epoch=0, sequence=sequence), answers.append, follows=follows)
         await storage.ping()
     assert [type(answer) for answer in answers] == [OutOfOrderSequence, Appended, Appended]
     assert raw.xlen(KEY) == 2

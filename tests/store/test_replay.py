@@ -9,7 +9,7 @@ import hiredis
 import pytest
 import redis
 import structlog
-from tests.harness.owning import STREAM, Contents, Owner, batch
+from tests.harness.owning import STREAM, Contents, Owner, batch, epoch_of
 from tests.harness.rawlog import RawLog
 from tests.harness.redis import RedisServer
 
@@ -73,7 +73,7 @@ async def test_what_is_missing_is_stored_behind_the_end(connection: Connection, 
     assert found.by_offset == {0: 0, 1: 1, 2: 2, 3: 3}
     # Under the leader epoch that clients were told, though a later owner has stored them.
     assert {int.from_bytes(bytes(each.batch[12:16]), "big") for each in found.batches} == {epoch}
-    assert [found.epochs.epoch_of(offset) for offset in (0, 3)] == [epoch, epoch]
+    assert [epoch_of(found.epochs, offset) for offset in (0, 3)] == [epoch, epoch]
     assert raw.open().log_end == 4
 
 
@@ -147,6 +147,42 @@ async def test_a_log_that_has_less_than_it_had_sets_it_aside(connection: Connect
         assert await replayed(connection, path) is not None
     assert sum("cannot be placed" in line["event"] for line in told) == 2
     assert raw.offsets() == [(0, 1)]
+
+
+def spoil(path: Path, at: bytes) -> None:
+    """Write a wrong byte where this text is in the journal."""
+    content = bytearray(path.read_bytes())
+    content[content.index(at)] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("size", [SMALLEST, 0])
+async def test_a_damaged_entry_that_nothing_of_its_log_is_behind_is_told(
+    connection: Connection, link: Any, path: Path, size: int
+) -> None:
+    """All that is whole can be placed; only the numbers say that something is missing."""
+    for stream in (STREAM, OTHER):
+        RawLog(link, stream).open()
+    lost = bytes(batch(1).batch)
+    journal = Journal.open(path, SMALLEST).renewed(SMALLEST)
+    for stream, offset in ((STREAM, 0), (STREAM, 1), (OTHER, 0)):
+        assert journal.add(stream.encode(), b"id", offset, 5, batch(offset))
+    journal.close()
+    spoil(path, lost[20:])
+    with structlog.testing.capture_logs() as told:
+        after = await replay(connection, 1, Journal.open(path, SMALLEST), size)
+    [line] = [line for line in told if line["log_level"] == "error"]
+    assert "may be missing" in line["event"]
+    assert (line["entries"], line["numbers"]) == (1, "2")
+    aside = Journal.open(Path(line["kept_in"]), SMALLEST)
+    assert [entry.number for entry in aside.in_doubt()] == [1, 3]
+    aside.close()
+    # What could be placed was, and a start after this one has nothing to say.
+    assert [RawLog(link, stream).offsets() for stream in (STREAM, OTHER)] == [[(0, 1)], [(0, 1)]]
+    assert (after is None) == (size == 0)
+    if after is not None:
+        assert after.found() == ([], [])
+        after.close()
 
 
 async def test_what_was_trimmed_meanwhile_is_not_missed(connection: Connection, link: Any, path: Path) -> None:

@@ -271,6 +271,27 @@ async def test_a_node_that_is_silent_has_not_answered(cluster: Cluster) -> None:
         await cluster.shards.unanswered(0.01)
 
 
+async def test_a_node_that_refuses_requests_is_told_of_and_is_there(cluster: Cluster) -> None:
+    """As one does whose disk is full."""
+    cluster.one.answers[b"PING"] = b"-MISCONF No space left on device\r\n"
+    told = f"127.0.0.1:{cluster.one.port}: Redis refuses requests: MISCONF No space left on device"
+    assert await cluster.shards.unanswered(60) == [told]
+    cluster.two.die()
+    await until(lambda: len(cluster.lost) == 1)
+    assert len(await cluster.shards.unanswered(60)) == 2
+
+
+@pytest.mark.parametrize("refusal", ["LOADING Redis is loading the dataset in memory", "MASTERDOWN Link", "BUSY Redis"])
+async def test_a_node_that_cannot_be_read_is_not_there(cluster: Cluster, refusal: str) -> None:
+    cluster.one.answers[b"PING"] = b"-%b\r\n" % refusal.encode()
+    assert await cluster.shards.unanswered(60) == [f"127.0.0.1:{cluster.one.port}: Redis refuses requests: {refusal}"]
+    cluster.two.answers[b"PING"] = b"-MISCONF No space left on device\r\n"
+    assert len(await cluster.shards.unanswered(60)) == 2, "what the other one has can be read"
+    cluster.two.answers[b"PING"] = cluster.one.answers[b"PING"]
+    with pytest.raises(StorageUnavailable, match=refusal):
+        await cluster.shards.unanswered(60)
+
+
 async def test_a_silent_node_keeps_nobody_from_hearing_of_entries_on_another(cluster: Cluster) -> None:
     other = next(key for key in map(str, range(99)) if slot_of(key) >= REDIS_CLUSTER_HASH_SLOTS // 2)
     cluster.one.answers[b"XREAD"] = b""

@@ -6,6 +6,7 @@ import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from time import time
 from typing import Any, Self
 
 import hiredis
@@ -20,6 +21,7 @@ from tests.harness.waiting import until
 from headrace.broker import reopening
 from headrace.topics.errors import Fenced, StorageUnavailable
 from headrace.topics.model import Appended
+from headrace.topics.sequences import Producer, SentBatch
 
 Start = Callable[..., Awaitable[Owner]]
 
@@ -82,6 +84,23 @@ async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owne
     found = Contents(link)
     assert found.by_offset == {number: number for number in range(1 + len(answers))}
     assert (found.holes, found.doubled) == ([], [])
+
+
+async def test_what_a_leader_took_that_died_before_it_told_of_itself_is_found_after_a_missed_view(start: Start) -> None:
+    """Until somebody appends nothing else would tell the broker that led the log before and after it."""
+    owner = await start()
+    assert await owner.append(batch(0)) == Appended(0)
+    owner.partition.lead(1)
+    await owner.snapshots.save()
+    second = await start(view=2)
+    assert await second.append(batch(1)) == Appended(1)
+    await second.crash()
+    owner.partition.lead(3)
+    owner.partition.led_elsewhere()
+    assert owner.partition.log_end == 1
+    await owner.snapshots.save()
+    await until(lambda: owner.partition.log_end == 2)
+    assert await owner.acknowledged(batch(2)) == 2
 
 
 async def test_a_transaction_that_arrives_after_the_raise_enters_nothing(start: Start, link: Any) -> None:
@@ -304,6 +323,24 @@ async def test_a_stray_entry_is_not_read(start: Start, link: Any) -> None:
     assert [found.base_offset for found in await owner.storage.logs.read(STREAM, 0, 10)] == [0]
     await until(lambda: link.xlen(RawLog(link).foreign) == 1)
     assert await owner.acknowledged(batch(1)) == 1
+
+
+async def test_producers_written_down_ahead_of_the_offset_are_known_as_they_were(start: Start) -> None:
+    """A server that is killed between two pieces: what lies behind the offset is read again, and known already."""
+    owner = await start()
+    for sequence in range(3):
+        await owner.append(batch(sequence, producer=7, sequence=sequence))
+    await owner.partition.save_producers()
+    for sequence in range(3, 6):
+        await owner.append(batch(sequence, producer=7, sequence=sequence))
+    batches = tuple(SentBatch(sequence, sequence, sequence) for sequence in range(5, 0, -1))
+    await owner.storage.logs.save_producers(STREAM, None, {7: Producer(0, batches, int(time() * 1000))})
+    await owner.crash()
+    other = await start(view=2)
+    for sequence in range(1, 6):
+        repeated = await other.append(batch(sequence, producer=7, sequence=sequence))
+        assert repeated == Appended(sequence, duplicate=True)
+    assert await other.append(batch(6, producer=7, sequence=6)) == Appended(6)
 
 
 @pytest.mark.parametrize("ask", ["time", "newest", "trim"])

@@ -12,14 +12,13 @@ def test_a_log_that_was_opened_has_a_row() -> None:
         LeaderEpochs([])
 
 
-def test_an_offset_has_the_epoch_and_the_term_of_its_row() -> None:
+def test_an_offset_has_the_term_of_its_row() -> None:
     assert [THREE.term_of(offset) for offset in (0, 9, 10, 19, 20, 10**15)] == [4, 4, 5, 5, 7, 7]
-    assert [THREE.epoch_of(offset) for offset in (0, 9, 10, 19, 20, 10**15)] == [3, 3, 3, 3, 7, 7]
 
 
 def test_the_first_row_counts_for_what_was_trimmed_too() -> None:
     epochs = LeaderEpochs([EpochRow(3, 10, 4)])
-    assert (epochs.term_of(0), epochs.epoch_of(9)) == (4, 3)
+    assert (epochs.term_of(0), epochs.term_of(9)) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_against_a_list_of_records(steps: list[tuple[int, int]], asked: int) -> 
         epochs += [(epoch, term)] * count
         offset += count
     found = LeaderEpochs(rows)
-    assert [(found.epoch_of(place), found.term_of(place)) for place in range(offset)] == epochs
+    assert [found.term_of(place) for place in range(offset)] == [term for _, term in epochs]
     upto = [row.epoch for row in rows if row.epoch <= asked]
     if asked > epoch or not upto:
         assert found.end_of(asked, offset) == (-1, -1)

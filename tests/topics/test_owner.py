@@ -21,6 +21,10 @@ def batch(span: int = 1, producer: int = -1, sequence: int = -1, epoch: int = 0)
     return Append(bytearray(b"any"), span, 5, producer, epoch if producer >= 0 else -1, sequence)
 
 
+def changes_of(owner: LogOwner) -> dict[int, Producer | None]:
+    return owner.as_they_are(owner.take_changed())
+
+
 def test_batches_go_one_behind_the_other() -> None:
     owner = LogOwner(7)
     assert [owner.place(batch(span), 1) for span in (3, 1, 2)] == [Appended(7), Appended(10), Appended(11)]
@@ -40,7 +44,7 @@ def test_a_repeated_batch_gets_its_first_offset_and_takes_none() -> None:
 def test_a_refusal_changes_nothing(refused: Append) -> None:
     owner = LogOwner(0)
     owner.place(batch(3, 7, 0), 1)
-    owner.take_changes()
+    changes_of(owner)
     with pytest.raises(OutOfOrderSequence):
         owner.place(refused, 2)
     assert owner.next_offset == 3
@@ -79,28 +83,28 @@ def test_changes_are_told_once_and_as_they_were() -> None:
     owner = LogOwner(0)
     owner.place(batch(1, 7, 0), 1)
     owner.place(batch(1, 8, 0), 1)
-    changes = owner.take_changes()
+    changes = changes_of(owner)
     assert changes.keys() == {7, 8}
     owner.place(batch(1, 7, 1), 2)
     told = changes[7]
     assert told is not None
     assert told.expected == 1
-    assert owner.take_changes().keys() == {7}
-    assert owner.take_changes() == {}
+    assert changes_of(owner).keys() == {7}
+    assert changes_of(owner) == {}
 
 
 def test_producers_that_are_silent_are_forgotten() -> None:
     owner = LogOwner(0)
     for producer, now in ((7, 10), (8, 20), (9, 30)):
         owner.place(batch(1, producer, 0), now)
-    owner.take_changes()
+    changes_of(owner)
     owner.expire(20)
-    assert owner.take_changes() == {7: None}
+    assert changes_of(owner) == {7: None}
     # Whoever is not known begins anywhere.
     assert owner.place(batch(1, 7, 5), 40) == Appended(3)
     owner.expire(100)
     owner.place(batch(1, 8, 1), 100)
-    changes = owner.take_changes()
+    changes = changes_of(owner)
     assert {each: known and known.expected for each, known in changes.items()} == {7: None, 8: 2, 9: None}
 
 
@@ -109,11 +113,11 @@ def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -
     for producer in (7, 8, 9):
         owner.place(batch(1, producer, 0), producer)
     owner.expire(8)
-    changes = owner.take_changes()
+    changes = changes_of(owner)
     owner.place(batch(1, 8, 1), 10)
     owner.expire(10)
-    owner.keep_changes(changes)
-    again = owner.take_changes()
+    owner.keep_changed(changes)
+    again = changes_of(owner)
     assert {each: known and known.expected for each, known in again.items()} == {7: None, 8: 2, 9: None}
 
 
@@ -122,10 +126,10 @@ def test_those_silent_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> 
     owner = LogOwner(0)
     for producer in range(20):
         owner.place(batch(1, producer, 0), 1_000 - producer)
-    owner.take_changes()
+    changes_of(owner)
     owner.place(batch(1, 20, 0), 1)
     assert owner.producers.keys() == {*range(18), 20}
-    changes = owner.take_changes()
+    changes = changes_of(owner)
     assert {each for each, known in changes.items() if known is None} == {18, 19}
     # One that is known needs no room.
     owner.place(batch(1, 21, 0), 2_000)
@@ -159,13 +163,13 @@ class Snapshots(RuleBasedStateMachine):
 
     @rule(fails=st.booleans(), meanwhile=st.sampled_from(["nothing", "append", "expire"]))
     def save(self, fails: bool, meanwhile: str) -> None:
-        changes = self.owner.take_changes()
+        changes = changes_of(self.owner)
         what: dict[str, Callable[[], None]] = {
             "nothing": lambda: None, "append": lambda: self.append(0, False), "expire": lambda: self.expire(1),
         }  # fmt: skip
         what[meanwhile]()
         if fails:
-            self.owner.keep_changes(changes)
+            self.owner.keep_changed(changes)
             return
         for producer, known in changes.items():
             if known is None:
@@ -220,7 +224,7 @@ def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None
     known = {7: Producer(0), 8: Producer(0)}
     owner = LogOwner(5, known, unsaved={8, 9})
     assert owner.unsaved
-    assert owner.take_changes() == {8: Producer(0), 9: None}
+    assert changes_of(owner) == {8: Producer(0), 9: None}
 
 
 # A producer that is not known begins anywhere, but not behind a batch of its own that was refused

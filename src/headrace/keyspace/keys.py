@@ -85,7 +85,7 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     @property
     def producer_ids(self) -> str:
-        """String: how many producer ids were given out."""
+        """String: the next producer id."""
         return self._meta("producer-ids")
 
     @property

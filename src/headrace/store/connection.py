@@ -7,6 +7,7 @@ in order, each to the callback of its request, without a task or a future betwee
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import Context
 from typing import NamedTuple, Self
 
 import hiredis
@@ -29,6 +30,8 @@ _DRAIN_S = 1.0
 ANSWER_S = 5.0
 """How long a server may be silent where another one may have taken its place."""
 _REDIRECTED = ("MOVED ", "ASK ")
+_IS_READ = "MISCONF "
+"""What a server answers to all but reads. What else it may answer to PING, such as LOADING, it answers to reads too."""
 
 
 class Call(NamedTuple):
@@ -154,8 +157,14 @@ class Connection:
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
+        # Not in the context of whoever needs it first: what becomes of the connection is nobody's request.
+        connecting = asyncio.get_running_loop().create_task(self._connect(), context=Context())
         try:
-            self._set_link(await self._connect())
+            self._set_link(await connecting)
+        except asyncio.CancelledError:
+            # It may have ended just before, and then is nobody's.
+            connecting.add_done_callback(_abandon)
+            raise
         except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
             raise unusable(error, self.url) from None
 
@@ -342,8 +351,8 @@ class Connection:
         """Whether a node of a cluster says that another one has the key."""
         return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_REDIRECTED)
 
-    async def ping(self) -> None:
-        """Raises StorageUnavailable when the connection is down, or is given up since the server is silent.
+    async def ping(self) -> Reply:
+        """The answer. Raises StorageUnavailable when the connection is down, or is given up since the server is silent.
 
         A server that hangs keeps its connections, and what lies in them it may answer long after another was promoted.
         """
@@ -355,18 +364,23 @@ class Connection:
                 await asyncio.wait([asked], timeout=self.patience_s)
                 if link is not None and link is self._link and link.heard == heard and not asked.done():
                     link.reject("it does not answer")
-            await asked
+            return await asked
         finally:
             asked.cancel()
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """See `headrace.store.shards.Shards`: empty, as it is one server."""
+        """See `headrace.store.shards.Shards`: one that takes no writes is told of, one that is not read is away."""
         try:
             async with asyncio.timeout(within_s):
-                await self.ping()
+                told = await self.ping()
         except TimeoutError:
             raise StorageUnavailable(f"Redis did not answer within {within_s:.0f} s") from None
-        return []
+        if not isinstance(told, hiredis.ReplyError):
+            return []
+        refusal = f"Redis refuses requests: {told}"
+        if not str(told).startswith(_IS_READ):
+            raise StorageUnavailable(refusal)
+        return [refusal]
 
     async def close(self) -> None:
         """Close for good, after what was sent has been answered or a second has passed."""
@@ -387,6 +401,11 @@ class Connection:
                 await link.ask([PING])
         link.transport.abort()
         await link.lost
+
+
+def _abandon(connecting: asyncio.Task[Link]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().transport.abort()
 
 
 async def _ask_or_abort(link: Link, commands: Iterable[bytes]) -> list[Reply]:

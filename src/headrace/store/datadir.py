@@ -32,6 +32,9 @@ RECORDS = "appendonlydir"
 SOCKET_PATH_BYTES = 107
 """What fits into sockaddr_un with its final zero."""
 
+_MANIFEST = "appendonly.aof.manifest"
+_NOTHING_BYTES = 1 << 10
+"""What the files of a Valkey without records have at most, all together."""
 _LOG_BYTES = 10 << 20
 """A log longer than this is put aside at the next start."""
 
@@ -80,8 +83,10 @@ class DataDirectory:
             raise DataDirectoryBusy(
                 f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
             )
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        # The pid is for messages only, and the disk may be full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         opened = cls(path, lock)
         opened._close_to_others()
         return opened
@@ -136,6 +141,24 @@ class DataDirectory:
     def remove_password(self) -> None:
         """Nobody is asked for it any more."""
         self._password.unlink(missing_ok=True)
+
+    def check_records(self) -> None:
+        """Raise StoreError where there are records that a Valkey would not find and would write among, or not read."""
+        folder = self.path / RECORDS
+        try:
+            if (folder / _MANIFEST).exists() or not folder.is_dir():
+                return
+            found = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {error.filename or folder}: {error.strerror}; it must be the user's who runs Headrace"
+            ) from None
+        # A first start that was killed has left files without a manifest, too, and nothing in them.
+        if found > _NOTHING_BYTES:
+            raise StoreError(
+                f"{folder} has records, but {_MANIFEST} is missing, which says what they are: put it back, as from the "
+                f"copy that {folder} came from, or move {folder} away to start without its records"
+            )
 
     def put_log_aside(self) -> None:
         """Begin a new log where the old one has become long."""

@@ -10,6 +10,8 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import re
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,6 +53,9 @@ _ENVIRONMENT: Final = {
     "MALLOC_ARENA_MAX": "1",
 }
 
+_LEAST_ROOM: Final = 1 << 20
+"""Bytes of the disk that a Valkey takes to begin, and to say why it does not."""
+_DAMAGED: Final = re.compile(r"Bad file format reading the append only file ([\w.-]+)")
 _log = structlog.get_logger("headrace.store")
 
 
@@ -222,6 +227,7 @@ class EmbeddedValkey:
         self, directory: DataDirectory, client: redis.asyncio.Redis, lock: int, progress: Callable[[float], None]
     ) -> ValkeyProcess:
         """Start a new one and wait until it has loaded. Raises StoreError."""
+        directory.check_records()
         directory.put_log_aside()
         log_start = directory.log.stat().st_size if directory.log.exists() else 0
         command = [os.fspath(program(self._program))]
@@ -233,6 +239,20 @@ class EmbeddedValkey:
             return process
         what = f"ended{process.ending}" if process.exited else f"gave no answer for {_START_S:.0f} s"
         said = _last_words(directory.log, log_start)
+        room = os.statvfs(directory.path)
+        if process.exited and not said and room.f_bavail * room.f_frsize < _LEAST_ROOM:
+            raise StoreError(
+                f"the disk of {directory.path} is full: make room there, or choose another directory with --data"
+            )
+        if damaged := _DAMAGED.search(said):
+            file = directory.path / RECORDS / damaged[1]
+            mend = f"exec -a valkey-check-aof {shlex.quote(command[0])} --fix {shlex.quote(os.fspath(file))}"
+            raise StoreError(
+                f"{file} is damaged, as a loss of power or a bad disk leaves it: copy {directory.path} first, then cut "
+                f"the file off where the damage begins, which loses what is behind it (without --fix it only says from "
+                f"which byte on, ok_up_to; at 0 that is all): bash -c {shlex.quote(mend)} "
+                f"(Valkey's log: {directory.log})"
+            )
         raise StoreError(f"the embedded Valkey {what}{f': {said}' if said else ''} (its log: {directory.log})")
 
     def _settings(self) -> dict[str, str]:

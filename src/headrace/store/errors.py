@@ -46,6 +46,10 @@ _BY_TEXT = {
         "takes no writes: NOREPLICAS",
         "see that its replicas are connected, or lower its min-replicas-to-write",
     ),
+    "MISCONF": (
+        "takes no writes: it cannot write its own files (MISCONF)",
+        "make room on its disk; its log says what went wrong",
+    ),
     "DB index is out of range": (
         "has no database of that number",
         "end the URL with one that it has, such as /0",

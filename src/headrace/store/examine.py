@@ -97,6 +97,7 @@ async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> D
     try:
         await _check_version(admin)
         await _check_role(admin)
+        await on_primaries(admin, "ping")  # whoever cannot write its files says so to this, too
         await _check_scripts(admin)
         found = await durability(admin)
         found.check()

@@ -34,6 +34,8 @@ class RedisGroups:
         self._keyspace = keyspace
         self._fence = fence
         self._registered: set[str] = set()
+        self._registering: dict[str, object] = {}
+        """Groups that are being entered in the list, and which call does it; not those that are others' since."""
 
     async def _call(self, name: str, keys: list[str], view: int, *arguments: str | bytes | int) -> Reply:
         return await self._scripts.run(name, keys, view, *arguments)
@@ -85,8 +87,10 @@ class RedisGroups:
         """Apply all changes atomically, as the owner by the view of this number; None: by the present one."""
         number = self._fence.number if view is None else view
         if group not in self._registered:
+            call = self._registering[group] = object()
             await self._register(group, number, "add")
-            self._registered.add(group)
+            if self._registering.pop(group, None) is call:
+                self._registered.add(group)
         encoded = (part for change in changes for part in _encoded(change))
         await self._call("save_group", self._keys(group), number, *encoded)
         if changes and isinstance(changes[-1], DropGroup):
@@ -96,6 +100,7 @@ class RedisGroups:
     def forget(self, group: str) -> None:
         """Somebody else owns a group from now on, and may drop it."""
         self._registered.discard(group)
+        self._registering.pop(group, None)
 
 
 def _encoded(change: GroupChange) -> list[str | bytes]:  # noqa: PLR0911 - one line per change

@@ -41,6 +41,8 @@ _SALT = slice(24, 32)
 _CRC = Struct("<I")
 _ENTRY = Struct("<IQqqqqIihHH")
 _BEFORE_NAME = _CRC.size + _ENTRY.size
+_MOST_NAMES = 2_048
+"""Bytes of a log's id and its stream's name; what claims more is no entry."""
 _NEVER = 1 << 64
 SMALLEST = 1 << 20
 """Bytes below which a journal is not worth its name: it must hold a batch or two."""
@@ -59,6 +61,25 @@ class Entry(NamedTuple):
     append: Append
 
 
+class Found(NamedTuple):
+    """What an earlier server has left that Redis is not known to have written down."""
+
+    entries: list[Entry]
+    """Whole ones, in order."""
+    damaged: list[range]
+    """Numbers between the last entry that needs no replay and the newest one that have no whole entry any more."""
+
+
+class _Place(NamedTuple):
+    """What lies at a position where the head of an entry is whole."""
+
+    number: int
+    entry: Entry | None
+    """None: its batch is damaged."""
+    following: int
+    """Where the next one may be."""
+
+
 class Journal:
     """The journal of the server that has the data directory's lock."""
 
@@ -70,6 +91,8 @@ class Journal:
         self._half_bytes = self._words[_HALF]
         self._salt = self._map[_SALT]
         self._number = 0
+        self._newest: int | None = None
+        """The number of the newest entry when somebody looked last: a start looks through the file once."""
         self._half = 0
         self._position = self._end = 0
         # Until `renewed` has said that what is there may go, there is no room in either half.
@@ -90,16 +113,24 @@ class Journal:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise StoreError(f"cannot open the journal {path}: {error.strerror}") from None
+            raise StoreError(
+                f"cannot open the journal {path}: {error.strerror}; it must be a file that this user may write"
+            ) from None
         try:
             length = os.fstat(descriptor).st_size
             if length < _HEAD_BYTES or _is_new(descriptor):
                 length = _make(descriptor, size)
             elif trouble := _trouble(descriptor, length):
                 raise StoreError(f"{path} {trouble}")
+            else:
+                # A copy may have holes, and there may be no room for them when a batch comes: that is a bus error.
+                os.posix_fallocate(descriptor, 0, length)
             return cls(path, descriptor, length)
         except OSError as error:
-            raise StoreError(f"cannot make the journal {path}: {error.strerror}") from None
+            raise StoreError(
+                f"cannot make the journal {path}: {error.strerror}; make room there, or choose another directory with "
+                "--data"
+            ) from None
         finally:
             os.close(descriptor)
 
@@ -186,36 +217,81 @@ class Journal:
 
     def in_doubt(self) -> list[Entry]:
         """What an earlier server has entered and Redis is not known to have written down, in order."""
+        return self.found().entries
+
+    def found(self) -> Found:
+        """The same, and which entries between them are damaged: nothing in doubt is ever written over.
+
+        The newest one is known by its head: where that is damaged too, nothing tells it from what a kill has cut off.
+        """
+        places = [place for half in (0, 1) for place in self._entries(half)]
+        self._newest = max((place.number for place in places), default=0)
         kept = self._words[_KEPT]
-        found = [entry for half in (0, 1) for entry in self._entries(half) if entry.number > kept]
-        return sorted(found, key=lambda entry: entry.number)
+        entries = sorted(
+            (place.entry for place in places if place.entry is not None and place.number > kept),
+            key=lambda entry: entry.number,
+        )
+        damaged, last = [], max(kept, self._given_up())
+        for number in (*(entry.number for entry in entries), max(self._newest, last) + 1):
+            if number > last + 1:
+                damaged.append(range(last + 1, number))
+            last = max(last, number)
+        return Found(entries, damaged)
+
+    def _given_up(self) -> int:
+        """The newest number that Redis is known to have had by where the halves begin: see `_turn`.
+
+        After a loss of power the number in the head may be older than what lies behind it.
+        """
+        first = [self._entry(*self._bounds(half)) for half in (0, 1)]
+        return min((0 if place is None else place.number - 1 for place in first), default=0)
 
     def renewed(self, size: int) -> "Journal":
         """Begin anew, with this many bytes: nothing that is there is of use any more. Raises StoreError."""
         if self.size != _length(size):
             self.remove()
             return Journal.open(self._path, size).renewed(size)
-        number = max((entry.number for half in (0, 1) for entry in self._entries(half)), default=0)
-        self._number = max(number, self._words[_KEPT])
+        if self._newest is None:
+            self.found()
+        self._number = max(self._number, self._newest or 0, self._words[_KEPT])
         self.kept(self._number)
         self._last = [self._number, self._number]
         self._half = 0
         self._position, self._end = self._bounds(0)
         return self
 
-    def _entries(self, half: int) -> Iterator[Entry]:
-        """Whole entries from the beginning of a half on, as long as their numbers go up by one."""
-        position, end = self._bounds(half)
-        before: int | None = None
-        while (found := self._entry(position, end)) is not None:
-            entry, position = found
-            if before is not None and entry.number != before + 1:
-                return
-            yield entry
-            before = entry.number
+    def _entries(self, half: int) -> Iterator[_Place]:
+        """Entries from the beginning of a half on, as long as their numbers go on, and any in doubt behind.
 
-    def _entry(self, start: int, end: int) -> tuple[Entry, int] | None:
-        """The entry at a position and where the next one may be; None when there is no whole one."""
+        There are such where the head of one before them is damaged. What is left of earlier laps needs no replay for
+        certain.
+        """
+        position, end = self._bounds(half)
+        newest: int | None = None
+        while (found := self._entry(position, end)) is not None and newest in {None, found.number - 1}:
+            yield found
+            newest, position = found.number, found.following
+        least = max(newest or 0, self._words[_KEPT])
+        for place in self._numbered_above(least, position, end):
+            if place >= position and (found := self._entry(place, end)) is not None and found.number > least:
+                yield found
+                least, position = found.number, found.following
+
+    def _numbered_above(self, least: int, start: int, end: int) -> list[int]:
+        """Where entries with a number above `least` may begin, and other things that look like one."""
+        most = least + (end - start) // _BEFORE_NAME
+        number_at = 8  # behind its CRC and its length
+        rest = self._map[start:end].rstrip(b"\0")
+        words = memoryview(rest + bytes(-len(rest) % 8)).cast("Q")
+        # Before an entry's number are its batch's bytes, which are not 0, as they are among small numbers in a payload.
+        return [
+            start + 8 * place - number_at
+            for place, word in enumerate(words)
+            if least < word <= most and words[place - 1] >> 32
+        ]
+
+    def _entry(self, start: int, end: int) -> _Place | None:
+        """The entry at a position; None when there is none with a whole head."""
         name_at = start + _BEFORE_NAME
         if name_at > end:
             return None
@@ -223,19 +299,20 @@ class Journal:
         fields = _ENTRY.unpack_from(mapped, start + _CRC.size)
         size, number, base_offset, max_timestamp, now_ms, producer_id, span, sequence, epoch, log_id, name = fields
         body = name_at + log_id + name
-        if body + size > end:
+        if log_id + name > _MOST_NAMES or body + size > end:
             return None
         if _CRC.unpack_from(mapped, start)[0] != crc32c(self._salt + mapped[start + _CRC.size : body]):
             return None
         batch = bytearray(mapped[body : body + size])
+        following = (body + size + 7) & ~7
         try:
             check(batch)
         except BatchError:
-            return None
+            return _Place(number, None, following)
         append = Append(batch, span, max_timestamp, producer_id, epoch, sequence)
         stream = mapped[name_at + log_id : body].decode()
         entry = Entry(number, stream, mapped[name_at : name_at + log_id], base_offset, now_ms, append)
-        return entry, (body + size + 7) & ~7
+        return _Place(number, entry, following)
 
     def close(self) -> None:
         """Unmap the file; what is in it stays."""

@@ -37,6 +37,8 @@ DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
 _OPENED_AT_ONCE = 64
 _HEADERS_AT_ONCE = 64
+_PRODUCERS_AT_ONCE = 1_000
+"""Producers that an opening reads before others have their turn."""
 _PATIENCE_S = 5.0
 """How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
 _AGAIN_S = 0.05
@@ -216,7 +218,9 @@ class RedisLogs(Searching):
         least = self._now_ms() - self._producer_expiry_ms
         producers: dict[int, Producer] = {}
         unsaved: set[int] = set()
-        for name, value in zip(stored[::2], stored[1::2], strict=True):
+        for number, (name, value) in enumerate(zip(stored[::2], stored[1::2], strict=True)):
+            if number % _PRODUCERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             try:
                 producer_id, known = int(name), partition.decode_producer(value)
             except (ValueError, TypeError):
@@ -233,6 +237,8 @@ class RedisLogs(Searching):
                 known_producer = producers.get(header.producer_id)
                 if known_producer is None:
                     known_producer = producers[header.producer_id] = Producer(header.producer_epoch)
+                elif known_producer.batches and known_producer.batches[0].base_offset >= header.base_offset:
+                    continue  # it was written down ahead of the snapshot's offset
                 known_producer.take(
                     header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
                 )
@@ -277,7 +283,7 @@ class RedisLogs(Searching):
             self._placer.place(log, append, base_offset, done)
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         """Write down what is known of producers as of `offset`; None removes one; see `broker.ports.LogStorage`.
 
@@ -290,7 +296,8 @@ class RedisLogs(Searching):
             arguments += [producer_id, b"" if known is None else partition.encode_producer(known)]
         keys = [log.state, log.producers]
         written = "" if high_watermark is None else high_watermark
-        command = Scripts.command("snapshot", keys, log.term, offset, written, *arguments)
+        as_of = "" if offset is None else offset
+        command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
         checked(await self._placer.run(log, command))
 
     async def drop(self, stream: str) -> None:

@@ -17,6 +17,8 @@ from headrace.store.fence import Fence
 from headrace.topics.errors import StorageUnavailable
 
 _AT_ONCE = 1_000
+_NOTHING = "0-0"
+"""The id before all changes."""
 _SENDING = frozenset({"writelines", "drain"})
 """What redis-py asks of nothing where it closes a connection while another task sends by it."""
 T = TypeVar("T")
@@ -82,10 +84,20 @@ class RedisMembership:
             entries = [entry for streams in found.values() for part in streams for entry in part]
         return [(entry_id.decode(), membership.change(fields)) for entry_id, fields in entries]
 
+    async def has_change(self, change_id: str) -> bool:
+        """Whether a change is still there: neither lost in a failover nor dropped for newer ones.
+
+        Of the id before all of them: whether none has been dropped. Raises StorageUnavailable.
+        """
+        if change_id == _NOTHING:
+            facts = await self._asked(lambda: self._client.xinfo_stream(self._keys.changes))
+            return bool(facts["length"] == facts["entries-added"])
+        return bool(await self._asked(lambda: self._client.xrange(self._keys.changes, change_id, change_id, 1)))
+
     async def last_change(self) -> str:
         """The id of the last change. Raises StorageUnavailable."""
         found: Any = await self._asked(lambda: self._client.xrevrange(self._keys.changes, count=1))
-        return str(found[0][0].decode()) if found else "0-0"
+        return str(found[0][0].decode()) if found else _NOTHING
 
     async def leaders(self) -> dict[str, Leader]:
         """Stream -> who has opened its log last. Raises StorageUnavailable."""

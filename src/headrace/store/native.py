@@ -139,14 +139,14 @@ class RedisNative:
         start, end = native.extent(info, kept, stream.bits)
         return Extent(start, end, info.added, info.length, asked), info, kept
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, known: bool = False) -> None:
+    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
         """Append the records of a checked batch, one entry each, all or none.
 
         Args:
             stream: the partition.
             append: the batch.
             done: told where it lies, or why it does not.
-            known: it is out of order where its producer is not known: others were sent ahead of it.
+            follows: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
 
         Raises:
             CorruptBatch: its records cannot be read.
@@ -157,7 +157,7 @@ class RedisNative:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
         producer: tuple[str | int, ...] = ("", "", "", "")
         if append.producer_id >= 0:
-            producer = (append.producer_id, append.producer_epoch, append.base_sequence, "known" if known else "")
+            producer = (append.producer_id, append.producer_epoch, append.base_sequence, "follows" if follows else "")
         head = encode(
             [
                 "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),

@@ -21,6 +21,7 @@ from time import perf_counter_ns
 
 import structlog
 
+from headrace.callbacks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.store.connection import Connection
 from headrace.store.early import EarlyAcknowledgement
@@ -43,6 +44,8 @@ _CALL_BATCHES = 512
 _COPY_BELOW = 4_096
 """Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
 _NS_PER_TICK = 1_000_000_000 // TICKS
+_APPEND = "an append"
+"""What is answered."""
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.store")
@@ -309,7 +312,7 @@ class Placer:
                 self._early.stored(batch.entered)
                 continue
             log.unacknowledged -= 1
-            _tell(done, None)
+            tell(done, None, _APPEND)
         self._go_on(log)
 
     def _go_on(self, log: OwnedLog) -> None:
@@ -347,7 +350,7 @@ class Placer:
             if isinstance(each, ScriptCall):
                 each.answered(error)
             elif each.done is not None:
-                _tell(each.done, error)
+                tell(each.done, error, _APPEND)
         log.lost(error)
         if behind:
             _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
@@ -395,11 +398,3 @@ def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> E
     if _BEHIND in str(refusal):
         return StorageUnavailable(f"{log.name} has entries of another broker that has opened it since, try again")
     return StorageUnavailable(f"Redis refused an append: {error or refusal}")
-
-
-def _tell(done: PlaceDone, result: Exception | None) -> None:
-    try:
-        done(result)
-    except Exception:
-        # One request's trouble; every other one still gets its own answer.
-        _log.exception("the answer to an append could not be handled")

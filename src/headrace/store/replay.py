@@ -25,8 +25,8 @@ async def replay(
     """Store what is in the journal where it is missing; the journal to go on with. Done twice it is the same as once.
 
     Entries of a log that is gone were deleted with it, unless a topic still has it. Where an entry cannot be placed
-    (its log was written to by somebody else, or has less than it had, or is lost), the journal is set aside beside the
-    data, and a new one begins.
+    (its log was written to by somebody else, or has less than it had, or is lost) or is damaged, the journal is set
+    aside beside the data, and a new one begins.
 
     Args:
         connection: to a Redis that nobody else writes to.
@@ -40,7 +40,7 @@ async def replay(
         StoreError: the new journal cannot be made.
     """
     scripts = Scripts(connection)
-    doubtful = journal.in_doubt()
+    doubtful, damaged = journal.found()
     stored, unfit = 0, []
     by_log = sorted(doubtful, key=lambda entry: (entry.stream, entry.number))
     for stream, found in groupby(by_log, key=lambda entry: entry.stream):
@@ -52,21 +52,32 @@ async def replay(
     checked(await connection.call("PING"))
     if stored:
         _log.info("stored the batches that were acknowledged before the last stop", batches=stored)
-    if unfit:
-        place = journal.set_aside()
-        for entry in unfit:
-            _log.error(
-                "an acknowledged batch cannot be placed: its log was written to by somebody else, or has lost records",
-                stream=entry.stream,
-                offset=entry.base_offset,
-                records=entry.append.span,
-                kept_in=str(place),
-            )
+    if unfit or damaged:
+        _tell(unfit, damaged, str(journal.set_aside()))
         return Journal.open(journal.path, size).renewed(size) if size else None
     if size:
         return journal.renewed(size)
     journal.remove()
     return None
+
+
+def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
+    """Say what of the journal is not in Redis, or may not be."""
+    for entry in unfit:
+        _log.error(
+            "an acknowledged batch cannot be placed: its log was written to by somebody else, or has lost records",
+            stream=entry.stream,
+            offset=entry.base_offset,
+            records=entry.append.span,
+            kept_in=kept_in,
+        )
+    if damaged:
+        _log.error(
+            "entries of the journal are damaged: their batches were acknowledged and may be missing from Redis",
+            entries=sum(map(len, damaged)),
+            numbers=", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in damaged),
+            kept_in=kept_in,
+        )
 
 
 async def _is_registered(scripts: Scripts, stream: str) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Final, Protocol
 
 import redis.asyncio
@@ -33,14 +33,14 @@ class Shards(Protocol):
     def at(self, key: str | bytes, /) -> Connection:
         """The connection to the server that has a key, as far as is known."""
 
-    async def ping(self) -> None:
+    async def ping(self) -> object:
         """Raises StorageUnavailable when a server does not answer."""
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """What is wrong with some of the servers, one of several each; empty: all answer within so many seconds.
+        """What is wrong with servers; empty: all answer within so many seconds, and refuse nothing.
 
         Raises:
-            StorageUnavailable: none does.
+            StorageUnavailable: none can be read.
         """
 
     async def close(self) -> None:
@@ -213,16 +213,18 @@ class ClusterShards:
     async def unanswered(self, within_s: float) -> list[str]:
         """See `Shards`."""
 
-        async def wrong(place: tuple[str, int], connection: Connection) -> str:
+        async def wrong(place: tuple[str, int], connection: Connection) -> list[str]:
             try:
-                await connection.unanswered(within_s)
+                told = await connection.unanswered(within_s)
             except StorageUnavailable as error:
-                return f"{place[0]}:{place[1]}: {error}"
-            return ""
+                silent.append(place)
+                told = [str(error)]
+            return [f"{place[0]}:{place[1]}: {each}" for each in told]
 
+        silent: list[tuple[str, int]] = []
         asked = tuple(self._nodes.items())
-        told = [each for each in await asyncio.gather(*starmap(wrong, asked)) if each]
-        if len(told) == len(asked):
+        told = list(chain.from_iterable(await asyncio.gather(*starmap(wrong, asked))))
+        if len(silent) == len(asked):
             raise StorageUnavailable("; ".join(told))
         return told
 

@@ -186,10 +186,10 @@ class RedisStorage:
         await self._shards.ping()
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """What is wrong with some of a cluster's primaries; empty: all answer within so many seconds.
+        """What is wrong with a Redis, or some of a cluster's primaries; empty: all answer within so many seconds.
 
         Raises:
-            StorageUnavailable: none does.
+            StorageUnavailable: none can be read.
         """
         return await self._shards.unanswered(within_s)
 

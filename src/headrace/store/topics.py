@@ -142,5 +142,5 @@ class RedisTopics:
 
     async def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids nobody was given before."""
-        keys = [self._keyspace.producer_ids, self._keyspace.epoch]
+        keys = [self._keyspace.producer_ids, self._keyspace.epoch, self._keyspace.view]
         return int(await self._fence.write(lambda number: self._scripts.run("take_producer_ids", keys, number, count)))

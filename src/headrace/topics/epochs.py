@@ -34,10 +34,6 @@ class LeaderEpochs:
         """The term under which the entry with the record at `offset` lies, or would lie."""
         return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].term
 
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`; that of the next one at the log end."""
-        return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].epoch
-
     def kept(self, end: int, epoch: int) -> int:
         """How much of a log is as it was: up to `end` or before, where Redis has lost what was behind.
 

@@ -5,7 +5,7 @@ here, in memory, and storage places what was decided. Decisions run ahead of sto
 whose fate is unknown, nothing here is true any more, and the log is opened anew.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
@@ -22,7 +22,7 @@ MOST_PRODUCERS = 100_000
 class LogOwner:
     """Decides sequence and offset of every batch of one log."""
 
-    __slots__ = ("_changed", "_gone", "next_offset", "producers", "refused")
+    __slots__ = ("_changed", "next_offset", "producers", "refused")
 
     def __init__(
         self,
@@ -41,8 +41,7 @@ class LogOwner:
         """
         self.next_offset = next_offset
         self.producers: dict[int, Producer] = dict(producers or {})
-        self._changed: set[int] = {each for each in unsaved if each in self.producers}
-        self._gone: set[int] = set(unsaved) - self._changed
+        self._changed: set[int] = set(unsaved)
         self.refused = Refusals(lambda: 0) if refused is None else refused
 
     def place(self, append: Append, now_ms: int) -> Appended:
@@ -109,33 +108,33 @@ class LogOwner:
             oldest = nsmallest(MOST_PRODUCERS // 10, self.producers, key=lambda each: self.producers[each].last_use_ms)
             self._forget(oldest)
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers that were last heard of before this time (`producer.id.expiration.ms`)."""
+    def expire(self, before_ms: int) -> int:
+        """Forget producers that were last heard of before this time (`producer.id.expiration.ms`); how many."""
         silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
         self._forget(silent)
         for producer_id in silent:
             self.refused.end(producer_id)
+        return len(silent)
 
     def _forget(self, producers: list[int]) -> None:
         for producer_id in producers:
             del self.producers[producer_id]
-        self._changed.difference_update(producers)
-        self._gone.update(producers)
-
-    def keep_changes(self, changes: Mapping[int, Producer | None]) -> None:
-        """They could not be stored: they are to be among those of the next `take_changes`."""
-        self._changed.update(each for each, known in changes.items() if known is not None and each in self.producers)
-        self._gone.update(each for each, known in changes.items() if known is None)
+        self._changed.update(producers)
 
     @property
     def unsaved(self) -> bool:
-        """Whether producers have changed since the last `take_changes`."""
-        return bool(self._changed or self._gone)
+        """Whether producers have changed since the last `take_changed`."""
+        return bool(self._changed)
 
-    def take_changes(self) -> dict[int, Producer | None]:
-        """Producers that have changed since the last time, to be stored as they are now; None: forgotten."""
-        changes: dict[int, Producer | None] = {each: None for each in self._gone if each not in self.producers}
-        changes.update((each, self.producers[each].copy()) for each in self._changed)
-        self._changed.clear()
-        self._gone.clear()
-        return changes
+    def take_changed(self) -> list[int]:
+        """The ids of producers that have changed, or were forgotten, since the last time."""
+        changed, self._changed = self._changed, set()
+        return list(changed)
+
+    def keep_changed(self, producers: Iterable[int]) -> None:
+        """They could not be stored: they are to be among those of the next `take_changed`."""
+        self._changed.update(producers)
+
+    def as_they_are(self, producers: Iterable[int]) -> dict[int, Producer | None]:
+        """What is to be stored of producers now; None: it was forgotten."""
+        return {each: known.copy() if (known := self.producers.get(each)) else None for each in producers}

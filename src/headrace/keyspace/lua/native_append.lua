@@ -1,9 +1,9 @@
 -- Append records to a native partition, one entry each, all or none.
 -- KEYS: stream, state, producers
 -- ARGV: fencing epoch, name of the server's process, how many appends it has given up, sequence bits, largest
---       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'known' where a producer that
---       is not known is refused, how many records, then for each record: how many arguments follow, field names and
---       values
+--       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'follows' where it is
+--       refused unless its producer is known, how many records, then for each record: how many arguments follow, field
+--       names and values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
 -- Parts: facts

@@ -6,7 +6,7 @@
 -- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
 --         records missing at the end, high watermark as it was written down last}, all texts but the numbers of
 --         entries. Errors: FENCED, GONE, FOREIGN.
--- Parts: facts
+-- Parts: clock, facts
 --
 -- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
 -- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
@@ -82,11 +82,8 @@ if not state[1] then
 end
 
 local highest = tonumber(state[1])
-local seconds = tonumber(redis.call('TIME')[1]) - 1767225600
-if seconds > 2147483647 / 2 then
-  -- Beyond 2060: a clock that is wrong must not use up the terms.
-  seconds = 0
-end
+-- Terms are seconds, and end at 2^31: until 2060.
+local seconds = math.floor(since_2026(2147483647 / 2 * 1000) / 1000)
 local term = math.max(highest + 1, tonumber(ARGV[2]), seconds)
 if term > 2147483647 then
   return redis.error_reply('FOREIGN ' .. state_key .. ' has a term beyond 2^31')

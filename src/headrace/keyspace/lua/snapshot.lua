@@ -2,7 +2,7 @@
 -- Write down what an owner knows of a log: its producers, as of an offset, what lies behind it opening reads again; and
 -- its high watermark, where readers wait for copies (else '').
 -- KEYS: state, producers
--- ARGV: term, offset, high watermark, then for each producer: its id and its value ('' removes it)
+-- ARGV: term, offset ('' while there are more to come), high watermark, then for each producer: its id and its value ('' removes it)
 -- Answer: OK. Errors: FENCED, GONE.
 --
 -- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.
@@ -20,7 +20,9 @@ for place = 4, #ARGV, 2 do
     redis.call('HSET', KEYS[2], ARGV[place], ARGV[place + 1])
   end
 end
-redis.call('HSET', KEYS[1], 'o', ARGV[2])
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[1], 'o', ARGV[2])
+end
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[1], 'h', ARGV[3])
 end

@@ -1,11 +1,21 @@
 -- Take a block of producer ids.
--- KEYS: producer ids, epoch
+-- KEYS: producer ids, epoch, view
 -- ARGV: fencing epoch, how many
 -- Answer: the first of them (text). Error: FENCED.
+--
+-- Parts: clock
+--
+-- An id is not to be given twice: two producers of one id would be taken for one, and a batch of the second for a repeated
+-- one of the first, which is acknowledged and not stored. Where there is a view a failover may have lost how many were
+-- given out, so ids are also a thousand for each millisecond since 2026. That holds as long as the new primary's clock is
+-- not behind the old one's by more than the failover took. Where there is none, a loss of power may lose the last ones.
 local epoch = redis.call('GET', KEYS[2])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-local first = redis.call('GET', KEYS[1])
-redis.call('INCRBY', KEYS[1], ARGV[2])
-return first or '0'
+local first = tonumber(redis.call('GET', KEYS[1]) or '0')
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  first = math.max(first, since_2026(MOST_MS) * 1000)
+end
+redis.call('SET', KEYS[1], string.format('%.0f', first + tonumber(ARGV[2])))
+return string.format('%.0f', first)

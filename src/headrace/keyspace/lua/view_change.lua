@@ -9,19 +9,14 @@
 -- everybody has missed one. Who saw which, and which were made since, nobody can tell.
 -- A number is never used twice, even if Redis comes back with less than it had: it is also the milliseconds since 2026.
 -- It is the fencing epoch of all that its members write.
+-- Parts: clock
 -- allow-oom: a Redis that is full must not keep a broker from taking over, since it is what trims.
 local view = redis.call('HMGET', KEYS[1], 'number', 'members', 'before')
 if (view[1] or '0') ~= ARGV[1] then
   return {view[1] or '0', view[2] or '[]', view[3] or '0'}
 end
-local now = redis.call('TIME')
-local elapsed = (tonumber(now[1]) - 1767225600) * 1000 + math.floor(tonumber(now[2]) / 1000)
-if elapsed > 4000000000000 then
-  -- Beyond 2150: a clock that is wrong must not use up the numbers.
-  elapsed = 0
-end
 local epoch = tonumber(redis.call('GET', KEYS[3]) or '0')
-local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]) + 1, elapsed))
+local number = string.format('%.0f', math.max(epoch + 1, tonumber(ARGV[2]) + 1, since_2026(MOST_MS)))
 local before = ARGV[1] == ARGV[2] and ARGV[1] or '0'
 redis.call('HSET', KEYS[1], 'number', number, 'members', ARGV[3], 'before', before)
 redis.call('SET', KEYS[3], number)
