@@ -6,18 +6,22 @@ from uuid import UUID
 import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
 
 from headrace.broker.broker import Broker
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.broker.live import LiveTopic
+from headrace.broker.ownership import Ownership
+from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.keyspace.keys import Keyspace
+from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import InvalidConfig, TopicExists, UnknownTopic
+from headrace.topics.errors import InvalidConfig, NotLeader, TopicExists, UnknownTopic
 from headrace.topics.model import Appended
 from headrace.topics.values import InvalidSetting
 
@@ -34,7 +38,7 @@ class World:
         self.storage: RedisStorage
         self.told: list[tuple[str, str]] = []
 
-    async def start(self) -> Clusters:
+    async def start(self, ownership: Ownership | None = None) -> Clusters:
         self.epoch += 1
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
@@ -46,6 +50,7 @@ class World:
             cluster_id="c",
             stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
             cache=self.cache,
+            ownership=ownership,
         )
         self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
         self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
@@ -56,9 +61,9 @@ class World:
     def _at(broker: Broker, live: LiveTopic) -> str:
         return f"{broker.cluster}/{live.topic.name}"
 
-    async def restart(self) -> Clusters:
+    async def restart(self, ownership: Ownership | None = None) -> Clusters:
         await self.stop()
-        return await self.start()
+        return await self.start(ownership)
 
     async def stop(self) -> None:
         await self.clusters.stop()
@@ -256,3 +261,35 @@ async def test_topics_of_one_name_go_to_the_other_storage_without_meeting(world:
     assert len(set(keys)) == 2
     async with redis.asyncio.from_url(world.url) as link:
         assert [await link.xlen(key) for key in keys] == [1, 1]
+
+
+async def test_a_topic_that_moves_while_its_logs_are_opened_keeps_them(world: World) -> None:
+    """A broker that opens a log looks whether its topic was deleted: in the cluster where it was."""
+    one, two = (Member(node_id=node, incarnation="a", process="", host="here", port=9092) for node in (1, 2))
+    ownership = Ownership(1)
+    ownership.adopt(View(1, (two,)), inside=False)
+    clusters = await world.restart(ownership)
+    blue = await clusters.create("blue", {})
+    await clusters.default.topics.create("t", 1, {})
+    # The other broker goes, and the log is opened in the background.
+    world.storage.fence.number = 3
+    ownership.adopt(View(3, (one,), 1), inside=True)
+    clusters.view_changed()
+    await clusters.move("t", DEFAULT, "blue")
+    log = blue.topics.partition("t", 0)
+    await until(lambda: log.deleted or _is_led(log))
+    assert await append(blue, "t", b"x") == 0
+    # Whatever else the opening does comes before that.
+    await blue.storage.topics.find("t")
+    await blue.storage.topics.find("t")
+    assert not log.deleted
+    assert await stored(blue, "t") == 1
+    assert await append(blue, "t", b"y") == 1
+
+
+def _is_led(partition: Partition) -> bool:
+    try:
+        partition.check_led()
+    except NotLeader:
+        return False
+    return True

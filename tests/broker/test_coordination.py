@@ -13,6 +13,7 @@ from headrace.broker.clock import RunningClock
 from headrace.broker.coordination import Coordination
 from headrace.broker.groups import GroupTable
 from headrace.broker.ownership import Ownership
+from headrace.broker.pace import Lane
 from headrace.groups.effects import HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Heartbeat, Sync
@@ -89,6 +90,18 @@ async def test_a_group_that_was_loaded_by_a_view_that_is_over_is_forgotten(site:
     assert await asked is GroupError.COORDINATOR_NOT_AVAILABLE
     assert site.groups.mine == set()
     assert not site.table.exists("g")
+
+
+async def test_positions_in_a_topic_that_is_deleted_while_the_group_is_taken_over_go(site: Site) -> None:
+    """Where the topic is created again the group would begin there, and miss what is before."""
+    asked = asyncio.ensure_future(site.table.ready("g"))
+    await site.looking.wait()
+    await site.table.topic_deleted("t", Lane().pace())
+    site.may_find.set()
+    assert await asked is None
+    while site.table.positions("g"):
+        await asyncio.sleep(0)
+    assert (await site.groups.load_one("g", 1)).positions == {}
 
 
 async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:

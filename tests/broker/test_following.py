@@ -24,27 +24,41 @@ class Changes:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Change]] = []
+        self._number = 0
         self.may_read = asyncio.Event()
         self.looks = 0
-        self.away = False
+        self.away = self.dropped = False
+        self.may_load = asyncio.Event()
+        self.may_load.set()
         self.stored: dict[str, Leader] = {}
 
     def tell(self, leader: Leader) -> None:
         self.change("leaders", f"{STREAM} {leader.text}")
 
     def change(self, kind: str, name: str) -> None:
-        self.told.append((f"{len(self.told) + 1}-0", Change(kind, name)))
+        self._number += 1
+        self.told.append((f"{self._number}-0", Change(kind, name)))
+
+    def lose(self) -> None:
+        """A primary takes over that has nothing of it."""
+        self.told.clear()
 
     async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
         await self.may_read.wait()
         if self.away:
             raise StorageUnavailable("Redis does not answer")
         await asyncio.sleep(0)
-        return self.told[int(after.partition("-")[0]) :]
+        return [each for each in self.told if int(each[0][:-2]) > int(after[:-2])]
+
+    async def has_change(self, change_id: str) -> bool:
+        if change_id == "0-0":
+            return not self.dropped
+        return any(each[0] == change_id for each in self.told)
 
     async def leaders(self) -> dict[str, Leader]:
         if self.away:
             raise StorageUnavailable("Redis does not answer")
+        await self.may_load.wait()
         return dict(self.stored)
 
     async def last_change(self) -> str:
@@ -179,3 +193,49 @@ async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_aw
     await _some_turns()
     assert site.told_again == [{STREAM: Leader(10, 2)}]
     assert site.learnt == {STREAM: Leader(10, 2)}
+
+
+async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(site: Site) -> None:
+    """Redis failed over, say, so fast that nobody saw it, and somebody told of a leader before the next heartbeat."""
+    site.redis.may_read.set()
+    site.redis.tell(Leader(10, 2))
+    await site.follower.current()
+    assert site.told_again == []
+    site.redis.lose()
+    site.redis.stored = {STREAM: Leader(11, 3)}
+    site.redis.tell(Leader(11, 3))
+    await site.follower.current()
+    assert site.told_again == [{STREAM: Leader(11, 3)}]
+    # Once: what is there is followed from then on.
+    site.redis.tell(Leader(12, 2))
+    await site.follower.current()
+    await _some_turns()
+    assert len(site.told_again) == 1
+    assert site.learnt == {STREAM: Leader(12, 2)}
+
+
+async def test_a_view_is_known_to_be_told_while_everything_is_loaded(site: Site) -> None:
+    """Until it has come what another broker tells is not taken for what was so before."""
+    site.redis.may_read.set()
+    site.redis.tell(Leader(10, 2))
+    await site.follower.current()
+    site.redis.lose()
+    site.redis.may_load.clear()
+    site.redis.change("view", "5")
+    await _some_turns()
+    assert site.ownership.told == 5
+    assert not site.ownership.is_current
+    site.redis.may_load.set()
+    await _some_turns()
+    assert site.told_again == [{}]
+
+
+async def test_everything_is_loaded_where_the_first_changes_were_dropped_before_they_were_read(site: Site) -> None:
+    """A broker that began before all changes stood still since."""
+    site.redis.dropped = True
+    site.redis.stored = {STREAM: Leader(10, 2)}
+    site.redis.tell(Leader(11, 3))
+    site.redis.may_read.set()
+    await site.follower.current()
+    await _some_turns()
+    assert site.told_again == [{STREAM: Leader(10, 2)}]

@@ -1,6 +1,8 @@
 """The runner of a group: order of effects, durability before answers, storage that fails. The rules: tests/groups."""
 
 import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
 from headrace.broker.mirror import Mirror
 from headrace.broker.pace import Lane
-from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, SyncResult
+from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Leave, Leaving, Sync
 from headrace.groups.model import Position, TopicPartition
@@ -76,6 +78,50 @@ async def stable(table: GroupTable, clock: ManualClock, group: str = "g") -> Joi
     assert isinstance(synced, SyncResult)
     assert synced.assignment == b"all"
     return joined
+
+
+async def _very_many_join(table: GroupTable, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":
+    """A thousand, who are being answered."""
+    joins = [msgspec.structs.replace(join(), token=object(), new_member_id=f"c-{each}") for each in range(1_000)]
+    joining = [asyncio.ensure_future(table.request("g", each)) for each in joins]
+    await asyncio.sleep(0)
+    for _ in range(2):  # some of them were late for the first wait
+        clock.advance(100)
+    return joining
+
+
+async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
+    table: GroupTable, clock: ManualClock
+) -> None:
+    """One turn with all the answers of a large group would keep everybody else waiting."""
+    joining = await _very_many_join(table, clock)
+    answered = [0]
+    while answered[-1] < len(joining):
+        await asyncio.sleep(0)
+        answered.append(sum(each.done() for each in joining))
+    assert [later - before for before, later in pairwise(answered) if later != before] == [200] * 5
+    results = [each.result() for each in joining]
+    assert all(isinstance(each, JoinResult) and each.generation == 1 for each in results)
+
+
+@pytest.mark.parametrize("how", ["handed over", "stopped"])
+async def test_answers_that_wait_for_their_turn_come_though_the_group_is_given_up(
+    table: GroupTable, clock: ManualClock, how: str
+) -> None:
+    """What they tell was decided, and is stored; a member that goes on by it is told to look elsewhere."""
+    joining = await _very_many_join(table, clock)
+    while not any(each.done() for each in joining):
+        await asyncio.sleep(0)
+    assert not all(each.done() for each in joining)
+    runner = table.runner("g")
+    assert runner is not None
+    if how == "handed over":
+        runner.hand_over()
+    else:
+        runner.stop()
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*joining)
+    assert all(isinstance(each, JoinResult) and each.generation == 1 for each in results)
 
 
 async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(

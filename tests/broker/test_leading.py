@@ -7,10 +7,13 @@ from uuid import UUID
 
 import pytest
 from tests.harness.memory import MemoryStorage
+from tests.harness.waiting import until
 
+from headrace.broker import leading
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clusters import Clusters
 from headrace.broker.leading import Leaders, Leading
+from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
@@ -19,7 +22,8 @@ from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import InvalidConfig
+from headrace.topics.config import TopicDefaults, resolve
+from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable
 from headrace.topics.model import OpenedLog, Topic
 
 ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
@@ -42,7 +46,9 @@ class OneBroker:
         self.leaders = Leaders(node_id, self._publish)
         self.storage = MemoryStorage()
         self.leading = Leading(self.ownership, self.leaders, self.storage.topics)
-        self.log = LogPartition("t", 0, STREAM, self.storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
+        self.snapshots = Snapshots()
+        budget = CacheBudget(1 << 20)
+        self.log = LogPartition("t", 0, STREAM, self.storage.logs, budget, ManualClock(), self.snapshots)
 
     async def _publish(self, leaders: Mapping[str, Leader]) -> None:
         self.told |= leaders
@@ -56,14 +62,14 @@ class OneBroker:
 
     async def join(self, number: int, nodes: tuple[int, ...]) -> None:
         await self.storage.topics.create(TOPIC)
-        self._adopt(number, nodes)
+        self.adopt(number, nodes)
         await self.leading.open(TOPIC, [self.log])
 
     def go_by(self, number: int, nodes: tuple[int, ...]) -> None:
-        self._adopt(number, nodes)
+        self.adopt(number, nodes)
         self.leading.adopt(TOPIC, [self.log])
 
-    def _adopt(self, number: int, nodes: tuple[int, ...]) -> None:
+    def adopt(self, number: int, nodes: tuple[int, ...]) -> None:
         members = [Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes]
         self.ownership.adopt(View(number, tuple(members)), inside=self.ownership.node_id in nodes)
 
@@ -143,6 +149,27 @@ async def test_a_log_that_another_broker_has_opened_since_is_opened_anew() -> No
     again = broker.told[STREAM]
     assert again > (first.epoch + 1, 1)
     assert broker.hear(again) == again
+
+
+async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who led it by that view may have died before it told anybody."""
+    broker = OneBroker(1)
+    await broker.join(2, WITHOUT_2)
+    await broker.has_told()
+    first = broker.told.pop(STREAM)
+    await broker.snapshots.save()
+    await broker.storage.logs.open(STREAM, lambda _: None, view=3)
+
+    async def refuse(*_: object) -> None:
+        raise Fenced("term 1 is over, now 2")
+
+    monkeypatch.setattr(broker.storage.logs, "save_producers", refuse)
+    broker.go_by(4, WITHOUT_2)
+    assert broker.log.is_led
+    broker.leading.view_changed(LiveTopic(TOPIC, resolve({}, TopicDefaults()), [broker.log]))
+    await broker.snapshots.save()
+    await broker.has_told()
+    assert broker.told[STREAM].epoch > first.epoch + 1
 
 
 async def test_a_log_that_another_broker_is_told_to_have_opened_is_opened_anew() -> None:
@@ -262,6 +289,72 @@ async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> No
     await clusters.move("t", "default", "blue")
     await asyncio.gather(*deleting)
     assert not target.topics.has("t")
+    await clusters.stop()
+
+
+async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: Clusters) -> LogPartition:
+    """The log is another broker's for a moment, and its topic leaves the cluster before this one opens it again."""
+    log = clusters.default.topics.get("t").partitions[0].log
+    assert log is not None
+    broker.adopt(3, ALL)
+    clusters.view_changed()
+    assert log.leader == 2
+    del broker.storage.topics.stored["t"]
+    broker.adopt(4, WITHOUT_2)
+    clusters.view_changed()
+    return log
+
+
+async def test_a_log_opened_for_a_topic_that_is_deleted_goes_where_one_of_its_name_has_moved_once() -> None:
+    """Nobody would ever delete what the opening has made."""
+    broker = OneBroker(1)
+    broker.storage.documents.stored["moved-topics", "default/t"] = b""
+    clusters, _ = await leading_in_clusters(broker)
+    del broker.storage.logs.logs[STREAM]
+    log = await _taken_over_when_it_is_gone(broker, clusters)
+    await until(lambda: log.deleted)
+    await until(lambda: STREAM not in broker.storage.logs.logs)
+    await clusters.stop()
+
+
+async def test_a_log_stays_whose_topic_is_in_another_cluster_by_now() -> None:
+    """Also where nothing tells of the move any more."""
+    broker = OneBroker(1)
+    clusters, _ = await leading_in_clusters(broker)
+    storage: Any = broker.storage
+    blue = MemoryStorage()
+    storage.in_cluster = lambda _: blue
+    await clusters.create("blue", {})
+    blue.topics.stored["t"] = TOPIC
+    log = await _taken_over_when_it_is_gone(broker, clusters)
+    await broker.has_told()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert log.is_led
+    assert not log.deleted
+    assert STREAM in broker.storage.logs.logs
+    await clusters.stop()
+
+
+async def test_whether_a_topic_was_deleted_is_asked_again_where_redis_did_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leading, "_AGAIN_S", 0)
+    broker = OneBroker(1)
+    clusters, _ = await leading_in_clusters(broker)
+    find, asked = broker.storage.topics.find, 0
+
+    async def away(name: str) -> Topic | None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise StorageUnavailable("Redis does not answer")
+        return await find(name)
+
+    monkeypatch.setattr(broker.storage.topics, "find", away)
+    log = await _taken_over_when_it_is_gone(broker, clusters)
+    await until(lambda: log.deleted)
+    await until(lambda: STREAM not in broker.storage.logs.logs)
     await clusters.stop()
 
 

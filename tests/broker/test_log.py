@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
+import structlog
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
@@ -206,6 +208,43 @@ async def test_a_repeated_batch_fails_with_its_first_copy(partition: LogPartitio
     partition.close()
 
     assert [type(result) for result in results] == [StorageUnavailable, StorageUnavailable]
+
+
+def _fail(_: object) -> None:
+    raise RuntimeError("its connection is gone")
+
+
+async def test_a_repeated_batch_is_answered_where_the_answer_to_its_first_copy_fails(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(sent(0), _fail)
+    partition.append(sent(0), results.append)
+    with structlog.testing.capture_logs() as logged:
+        storage.logs.answer()
+    assert results == [Appended(0, duplicate=True)]
+    assert [line["to"] for line in logged] == ["an append"]
+
+
+async def test_all_who_wait_for_records_and_who_appended_them_are_told_where_one_cannot_be(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    results: list[Appended | Exception] = []
+    told: list[str] = []
+
+    def failing(name: str, size: int) -> None:
+        told.append(name)
+        _fail(size)
+
+    names = {"one", "two", "three"}
+    for name in names:
+        partition.watch(partial(failing, name))
+    partition.append(batch(), results.append)
+    with structlog.testing.capture_logs() as logged:
+        storage.logs.answer()
+    assert results == [Appended(0)]
+    assert set(told) == names
+    assert {line["to"] for line in logged} == {"a fetch that waits"}
 
 
 async def test_a_gap_is_refused_at_once(partition: LogPartition) -> None:

@@ -93,7 +93,7 @@ def test_all_are_told_where_one_cannot_be(stored: bool) -> None:
         else:
             waiting.repeated.fail(AWAY)
     assert waiting.told == [(0, stored), (1, stored)]
-    assert [line["event"] for line in logged] == ["an answer to a repeated batch could not be handled"]
+    assert [(line["event"], line["to"]) for line in logged] == [("an answer could not be handled", "a repeated batch")]
 
 
 def test_telling_one_does_not_move_all_that_wait_behind_it() -> None:

@@ -76,6 +76,25 @@ async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_w
     assert partition.log_end == 7
 
 
+@pytest.mark.parametrize("failed", [False, True])
+async def test_whoever_cannot_be_told_keeps_nobody_else_from_it(
+    partition: LogPartition, storage: MemoryStorage, failed: bool
+) -> None:
+    def fail(_: Appended | Exception) -> None:
+        raise RuntimeError("its connection is gone")
+
+    results: list[Appended | Exception] = []
+    partition.append(batch(3), fail, 2, 1_000)
+    partition.append(batch(2), results.append, 2, 1_000)
+    storage.logs.answer()
+    gone = StorageUnavailable("the primary is gone")
+    if failed:
+        partition.lost(gone)
+    else:
+        storage.logs.copies.asked[1](None)
+    assert (partition.log_end, results) == ((0, [gone]) if failed else (5, [Appended(3)]))
+
+
 async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
     partition: LogPartition, storage: MemoryStorage
 ) -> None:

@@ -109,15 +109,18 @@ class Ledger:
             self._turn = (partition + 1) % self.partitions
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """A thread sends records and takes their reports until the body has ended; few wait where none is taken."""
+    def writing(self, at_once: int = 60) -> Iterator[None]:
+        """A thread sends so many records every 5 ms, and takes their reports, until the body has ended.
+
+        Few wait where none is taken.
+        """
         stop = threading.Event()
 
         def write() -> None:
             while not stop.wait(0.005):
                 self._producer.poll(0)
                 if len(self._producer) < _UNDER_WAY:
-                    self.send(60)
+                    self.send(at_once)
 
         thread = threading.Thread(target=write, name="ledger")
         thread.start()

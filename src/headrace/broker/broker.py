@@ -264,9 +264,7 @@ class Broker:
             if partition.certainly_past_end(offset):
                 await partition.ask_end()
             return partition
-        if log.replication.high_watermark_known and (
-            not self.ownership.shared or (log.is_led and offset <= log.log_end)
-        ):
+        if log.is_end_known and (not self.ownership.shared or (log.is_led and offset <= log.log_end)):
             return log
         live = self.topics.get(partition.topic)
         if self._archives is not None and live.config.remote and not log.is_led:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 import structlog
 
+from headrace.broker import moved
 from headrace.broker.authorizing import Access
 from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
@@ -31,8 +32,8 @@ from headrace.membership.leader import Leader
 from headrace.topics.model import Topic
 
 DEFAULT = "default"
-_CLUSTERS, _MOVED = "clusters", "moved-topics"
-"""Kinds of documents: cluster -> its settings; `<cluster>/<topic>` of topics that moved on and kept their streams."""
+_CLUSTERS = "clusters"
+"""The kind of documents: cluster -> its settings."""
 
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
@@ -112,7 +113,7 @@ class Clusters:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
         await self.access.load()
         await self.quotas.load()
-        self._moved = set(await self._storage.documents.load(_MOVED))
+        self._moved = await moved.load(self._storage.documents)
         stored = await self._storage.documents.load(_CLUSTERS)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
         self.default.configure(self._settings_of(DEFAULT))
@@ -124,7 +125,7 @@ class Clusters:
     async def refresh_clusters(self) -> None:
         """Take over which clusters there are, and their settings, from what another broker has stored."""
         async with self._changes:
-            self._moved = set(await self._storage.documents.load(_MOVED))
+            self._moved = await moved.load(self._storage.documents)
             stored = await self._storage.documents.load(_CLUSTERS)
             self._own = {name: _settings.decode(text) for name, text in stored.items()}
             for name in tuple(self._brokers):
@@ -216,14 +217,23 @@ class Clusters:
         broker.topics.elsewhere = lambda: [
             live for other, each in self._brokers.items() if other != name for live in each.topics
         ]
+        broker.topics.leading.has_moved = self._has_moved
         self._brokers[name] = broker
         return broker
+
+    async def _has_moved(self, topic: str, stream: str) -> bool:
+        for name in (DEFAULT, *await self._storage.documents.load(_CLUSTERS)):
+            storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
+            found = await storage.topics.find(topic)
+            if found is not None and stream in found.streams:
+                return True
+        return False
 
     def _namer(self, cluster: str, *, native: bool = False) -> StreamName:
         def name(topic: str, topic_id: object, partition: int) -> str:
             # Where a topic has moved on with its streams, a new one of that name may not get the same keys. Where there
             # are other brokers no log ever does: one of them may still have something under way to the one before.
-            used = f"{cluster}/{topic}" in self._moved or (self.ownership.shared and not native)
+            used = moved.entry(cluster, topic) in self._moved or (self.ownership.shared and not native)
             generation = getattr(topic_id, "hex", "")[:12] if used else ""
             return self._stream_of(cluster, topic, partition, generation)
 
@@ -307,9 +317,9 @@ class Clusters:
             await self.access.forget(name)
             await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
-            moved = {entry for entry in self._moved if entry.startswith(f"{name}/")}
-            await self._storage.documents.save({(_CLUSTERS, name): None, **{(_MOVED, entry): None for entry in moved}})
-            self._moved -= moved
+            gone = {entry for entry in self._moved if entry.startswith(moved.entry(name, ""))}
+            await self._storage.documents.save({(_CLUSTERS, name): None, **{(moved.KIND, each): None for each in gone}})
+            self._moved -= gone
             del self._brokers[name]
             self._own.pop(name, None)
             _log.info("virtual cluster deleted", cluster=name)
@@ -345,8 +355,9 @@ class Clusters:
     async def _move(self, topic: str, source: str, target: str) -> None:
         async def store(moving: Topic) -> None:
             # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
-            await self._storage.documents.save({(_MOVED, f"{source}/{topic}"): b""})
-            self._moved.add(f"{source}/{topic}")
+            entry = moved.entry(source, topic)
+            await self._storage.documents.save({(moved.KIND, entry): b""})
+            self._moved.add(entry)
             await self._storage.move_topic(moving, source, target)
 
         async with self._changes:

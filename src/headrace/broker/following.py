@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from headrace.broker import moved
 from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.refreshing import refresh, refresh_all
@@ -18,8 +19,8 @@ _CATCH_UP_S = 2.0
 _CURRENT_S = 1.0
 """Whoever has to know all waits so long for it, and goes by what is known when Redis does not answer."""
 _LOOK_S = 0.005
-_MOST = 5_000
-"""Changes at once from which on everything is loaded: some may have been dropped."""
+_NOTHING = "0-0"
+"""The id before all changes."""
 _log = structlog.get_logger("headrace.membership")
 
 Documents = Callable[[frozenset[str]], Awaitable[None]]
@@ -56,8 +57,8 @@ class Follower:
         self._clusters = clusters
         self._documents = documents
         self._view = view
-        self._last = self._at_last_beat = "0-0"
-        self._taken = "0-0"
+        self._last = self._at_last_beat = _NOTHING
+        self._taken = _NOTHING
         """The last change that all is loaded for."""
         self._everything = False
         self._stopped = False
@@ -135,19 +136,25 @@ class Follower:
         while not self._stopped:
             try:
                 if self._everything:
-                    self._everything = False
+                    self._everything, upto = False, self._last
                     await self._load()
+                    self._taken = upto
                 last = self._last
                 found = await self._storage.changes(last, _WAIT_MS)
+                whole = not found or await self._storage.has_change(last)
                 if last != self._last:
                     continue
                 if found:
                     self._last = found[-1][0]
-                if len(found) >= _MOST:
-                    self._everything = True
-                else:
+                if whole:
                     await self._take([change for _, change in found])
-                self._taken = self._last
+                    self._taken = self._last
+                else:
+                    _log.warning("changes were lost with a Redis that had them, or dropped: everything is loaded anew")
+                    self._everything = True
+                    # The load takes a while: until then this broker is not to think that its view is the last one.
+                    for _, change in found:
+                        self._hear_view(change)
             except TopicError as error:
                 # What it was about may not have been loaded.
                 self._everything = True
@@ -163,17 +170,15 @@ class Follower:
         topics: dict[tuple[str, str], None] = {}
         told: list[Mapping[str, Leader]] = []
         for change in changes:
-            if change.kind == "view":
-                self._clusters.ownership.told = int(change.name)
-                self._view()
-            elif change.kind == "topics":
+            self._hear_view(change)
+            if change.kind == "topics":
                 topics[change.cluster, change.name] = None
             elif change.kind == "documents":
                 kinds.update(change.name.split(" "))
             elif change.kind == "leaders":
                 told.append(leaders(change.name))
                 self._clusters.learn_leaders(told[-1])
-        if kinds & {"clusters", "moved-topics"}:
+        if kinds & {"clusters", moved.KIND}:
             await self._clusters.refresh_clusters()
         for cluster, name in topics:
             try:
@@ -188,6 +193,11 @@ class Follower:
             await self._clusters.access.reload(frozenset(kinds))
             await self._clusters.quotas.reload(frozenset(kinds))
             await self._documents(frozenset(kinds))
+
+    def _hear_view(self, change: Change) -> None:
+        if change.kind == "view":
+            self._clusters.ownership.told = int(change.name)
+            self._view()
 
     async def _load(self) -> None:
         await self._clusters.access.load()

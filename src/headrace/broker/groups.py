@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import structlog
 
+from headrace.broker.answering import AT_ONCE, Late, answer_soon
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
 from headrace.broker.mirror import Mirror, PartitionOf
@@ -103,13 +104,21 @@ class Runner:
     # Effects out
 
     def _carry_out(self, effects: list[Effect]) -> None:
+        answers, late = 0, Late()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
                 # In a context of its own: what is done after the write, and told, is not all of who asked for it.
                 writing = self._write(effect, effects[index + 1 :])
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
-                return
-            self._act(effect)
+                break
+            answers += isinstance(effect, Reply)
+            if answers > AT_ONCE and isinstance(effect, Reply):
+                _, future = self._waiting.pop(effect.token, (None, None))
+                if future is not None:
+                    late.append((future, effect.result))
+            else:
+                self._act(effect)
+        answer_soon(late)
 
     def _act(self, effect: Effect) -> None:
         match effect:
@@ -264,6 +273,8 @@ class GroupTable:
         self.coordination = coordination or Coordination(Ownership(0), "default", _any_topic)
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._loading_all: asyncio.Task[None] | None = None
+        self._deleted_meanwhile: dict[str, set[str]] = {}
+        """Group that is being loaded -> topics that were deleted since its loading began."""
         self.storage = storage
         self.clock = clock
         self.settings = settings
@@ -356,10 +367,13 @@ class GroupTable:
         """Load a group as its coordinator, if there is one. Raises TopicError."""
         number = self.coordination.number
         assert number is not None
-        stored = await self.storage.load_one(name, number)
+        deleted = self._deleted_meanwhile[name] = set()
         try:
+            stored = await self.storage.load_one(name, number)
             named = {place.topic for place in stored.positions} | {section.topic for section in stored.balanced}
             gone = [topic for topic in sorted(named) if not await self.coordination.has_topic(topic)]
+            # Of one that was there when it was asked for, or is there again, nobody tells a second time.
+            gone += sorted(named & deleted - set(gone))
             if self.coordination.number != number or not self.coordination.owns(name):
                 # It may be another's by now; who still wants it takes it over by the present view.
                 raise StorageUnavailable("the view has changed")
@@ -367,6 +381,8 @@ class GroupTable:
             # Its members' fetches would be taken for those of members here.
             self.storage.forget(name)
             raise
+        finally:
+            del self._deleted_meanwhile[name]
         if not is_nothing(stored):
             runner = self._runners[name] = Runner(stored, self)
             for topic in gone:
@@ -434,6 +450,8 @@ class GroupTable:
 
     async def topic_deleted(self, topic: str, pace: Pace) -> None:
         """Positions in a deleted topic go; a group may have as many as there were partitions."""
+        for deleted in self._deleted_meanwhile.values():
+            deleted.add(topic)
         async for runner in pace.each(tuple(self._runners.values())):
             runner.post(DropTopic(topic))
 

@@ -89,10 +89,23 @@ async def _at_once() -> None:
     pass
 
 
+async def _never(topic: str, stream: str) -> bool:
+    return False
+
+
 class Leading:
     """The logs of one virtual cluster."""
 
     def __init__(self, ownership: Ownership, leaders: Leaders, registry: TopicStorage) -> None:
+        """Lead nothing yet.
+
+        Args:
+            ownership: what is this server's.
+            leaders: who has opened each log last.
+            registry: of the virtual cluster's topics.
+        """
+        self.has_moved: Callable[[str, str], Awaitable[bool]] = _never
+        """Tells whether a topic of this name is in another virtual cluster by now, and has this stream."""
         self._ownership = ownership
         self._leaders = leaders
         self._registry = registry
@@ -132,12 +145,15 @@ class Leading:
     def view_changed(self, live: LiveTopic) -> None:
         """Go by another view. In one that this server has missed another broker may have led any partition.
 
-        Who has led a log is told to all; of a plain stream nobody tells.
+        Who has opened a log tells all, unless it died before that; of a plain stream nobody tells.
         """
         self.adopt(live.topic, live.partitions)
         if not self._ownership.unbroken:
             for native in live.natives:
                 native.led_elsewhere()
+            for partition in live.partitions:
+                if partition.log is not None:
+                    partition.log.led_elsewhere()
 
     def hear(self, topic: Topic, partition: Partition) -> None:
         """A broker has told that it leads a partition.
@@ -232,10 +248,11 @@ class Leading:
 
     async def _open_one(self, log: LogPartition, topic: Topic | None) -> bool:
         """Open a log; whether it has to be tried again."""
-        if log.deleted or log.leader is not None or log.is_open:
+        if log.deleted or log.leader is not None:
             return False
         try:
-            await log.open(create=True)
+            if not log.is_open:
+                await log.open(create=True)
             if topic is not None:
                 await self._check_there(log, topic)
         except (Fenced, UnknownTopic):
@@ -257,7 +274,9 @@ class Leading:
         if log.log_end:
             return
         stored = await self._registry.find(topic.name)
-        if stored is None or log.stream not in stored.streams:
+        if stored is not None and log.stream in stored.streams:
+            return
+        if not await self.has_moved(topic.name, log.stream):
             log.close()
             await self._registry.drop_streams(msgspec.structs.replace(topic, streams=(log.stream,)))
 

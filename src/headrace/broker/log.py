@@ -18,6 +18,7 @@ from headrace.broker.reading import first_readable
 from headrace.broker.reopening import reopened, tell_lost
 from headrace.broker.replication import Replication
 from headrace.broker.snapshots import Snapshots
+from headrace.callbacks import log_unhandled
 from headrace.membership.leader import Leader
 from headrace.records.compiled import stamp
 from headrace.topics.answers import AppendDone, PlaceDone
@@ -28,7 +29,6 @@ from headrace.topics.errors import (
     NotLeader,
     OffsetOutOfRange,
     StorageUnavailable,
-    TopicError,
     UnknownTopic,
 )
 from headrace.topics.model import Append, Appended, OpenedLog
@@ -38,6 +38,8 @@ from headrace.topics.refusals import Refusals
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
 
+_PRODUCERS_AT_ONCE = 1_000
+"""Producers that are written down together: some milliseconds of the event loop."""
 _log = structlog.get_logger("headrace.log")
 
 
@@ -100,7 +102,7 @@ class LogPartition:
         self._watchers = Watchers()
         self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
         # What else `Partition` wants: no call between.
-        self.want_copies, self.check_end = replication.want, replication.check_end
+        self.want_copies = replication.want
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
@@ -109,6 +111,10 @@ class LogPartition:
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
         """Offset as of which the producers are written down, and the high watermark then."""
+        self._saving = asyncio.Lock()
+        self._unproven: object | None = None
+        """Another broker may have led it since it was opened here, and shown more of it, until a write that begins
+        from now on is taken, or it is opened anew; None: nobody has. Each time it is another object."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
@@ -143,6 +149,7 @@ class LogPartition:
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._refusals)
         self._saved_to = 0, None
+        self._unproven = None
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
@@ -169,8 +176,7 @@ class LogPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
-            self._refusals.clear()  # their producers went on there
-            self.lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self._overtaken(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -263,6 +269,17 @@ class LogPartition:
             self._unsaved = True
             self._snapshots.add(self)
 
+    def led_elsewhere(self) -> None:
+        """Another broker may have led it meanwhile, and be gone without a word: a write tells, within a second."""
+        if self._elsewhere is None:
+            self._unproven = object()
+            self.save_soon()
+
+    def _overtaken(self, error: StorageUnavailable) -> None:
+        self._unproven = object()
+        self._refusals.clear()  # their producers went on there
+        self.lost(error)
+
     def _refuse(self, append: Append) -> None:
         if self.leader is None:  # else its producer goes on there
             self._refusals.refuse(append)
@@ -292,7 +309,11 @@ class LogPartition:
             self.save_soon()
         if self._watchers:
             self._watchers.tell(size)
-        done(placed)
+        try:
+            done(placed)
+        except Exception:
+            # As `tell`, without a call for each batch: whoever sent it again waits as well.
+            log_unhandled("an append")
         if replication.repeated.waiting is not None:
             replication.answer_repeated()
 
@@ -304,28 +325,53 @@ class LogPartition:
         Raises:
             StorageUnavailable, StorageFull: the log is opened anew where it has to be. Fenced, UnknownTopic.
         """
-        owner, offset = self._owner, self._owner.next_offset
-        self._unsaved = False
-        high_watermark = self.log_end if self.replication.min_insync > 1 else None
-        unchanged = (offset, high_watermark) == self._saved_to and not owner.unsaved
-        if unchanged or self._doubt is not None or self.deleted:
+        async with self._saving:  # who comes next writes a later offset, for which all of this has to be there
+            owner = self._owner
+            self._unsaved = False
+            if self._doubt is None and not self.deleted:
+                try:
+                    await self._save(owner)
+                except Fenced as error:
+                    self._overtaken(StorageUnavailable(str(error)))
+                    raise
+
+    @property
+    def _shown(self) -> int | None:
+        """The high watermark, where readers wait for copies."""
+        return self.log_end if self.replication.min_insync > 1 else None
+
+    async def _save(self, owner: LogOwner) -> None:
+        """Write what has changed by now; of a producer that goes on meanwhile more may be written than the offset says.
+
+        What changes from now on is not waited for: this would not end while producers come faster than they are saved.
+        """
+        as_of, unproven = (owner.next_offset, self._shown), self._unproven
+        if as_of == self._saved_to and not owner.unsaved and unproven is None:
             return
-        changes = owner.take_changes()
+        changed = owner.take_changed()
         try:
-            await self._storage.save_producers(self.stream, offset, changes, high_watermark)
-        except TopicError as error:
-            owner.keep_changes(changes)
-            if isinstance(error, Fenced):
-                self.lost(StorageUnavailable(str(error)))
+            for start in range(0, max(len(changed), 1), _PRODUCERS_AT_ONCE):
+                if owner is not self._owner or self.deleted:
+                    return
+                last = start + _PRODUCERS_AT_ONCE >= len(changed)
+                offset, high_watermark = as_of if last else (None, None)
+                changes = owner.as_they_are(changed[start : start + _PRODUCERS_AT_ONCE])
+                await self._storage.save_producers(self.stream, offset, changes, high_watermark)
+        except BaseException:
+            owner.keep_changed(changed)
             raise
         if owner is self._owner:
-            self._saved_to = offset, high_watermark
+            self._saved_to = as_of
+            if self._unproven is unproven:
+                self._unproven = None
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget producers that were last heard of before this time."""
-        self._owner.expire(before_ms)
+        forgotten = self._owner.expire(before_ms)
         if self._owner.unsaved:
             self._snapshots.add(self)
+        if forgotten:
+            _log.debug("silent producers forgotten", topic=self.topic, partition=self.index, producers=forgotten)
 
     # Reading
 
@@ -344,7 +390,12 @@ class LogPartition:
         """
         replication = self.replication
         end = self.log_end if replication.queue is None else max(self.log_end, self._owner.next_offset)
-        return replication.high_watermark_known and offset > end
+        return self.is_end_known and offset > end
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether nobody can have seen this log longer than it is known to be here."""
+        return self._unproven is None and self.replication.high_watermark_known
 
     def at_end(self, offset: int) -> bool:
         """Whether a read at `offset` would find nothing."""
@@ -360,8 +411,14 @@ class LogPartition:
         return await offsets.find(self._storage, self, timestamp, searcher, self.cold)
 
     async def ask_end(self) -> None:
-        """Known: nobody else appends. Raises NotLeader where its copies are waited for."""
+        """Known: nobody else appends. Raises NotLeader where its copies are waited for, or another may have led it."""
         self.check_end()
+
+    def check_end(self) -> None:
+        """Raise NotLeader where it is not known how far it can be read."""
+        self.replication.check_end()
+        if self._unproven is not None:
+            raise NotLeader(f"{self.topic}-{self.index}: Redis has yet to say whether another broker has led it")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""

@@ -141,10 +141,11 @@ class LogStorage(LogLookup, Protocol):
         """Return when everything that was acknowledged can be read from the storage."""
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         """Write down what has changed of the producers as of `offset`; None removes one.
 
+        `offset`: None while there is more to write down; what is written then may be ahead of the last `offset`.
         `high_watermark`: what readers who wait for copies have been shown; None: they wait for none.
         """
 
@@ -188,10 +189,10 @@ class NativeStorage(Protocol):
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, known: bool = False) -> None:
+    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
         """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read.
 
-        `known`: it is out of order where its producer is not known: others were sent ahead of it.
+        `follows`: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
         """
 
     async def settle(self, stream: NativeStream) -> None:
@@ -351,6 +352,12 @@ class MembershipStorage(Protocol):
 
     async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
         """What has changed behind a change's id; waits that long for something."""
+
+    async def has_change(self, change_id: str) -> bool:
+        """Whether a change is still there: neither lost in a failover nor dropped for newer ones.
+
+        Of `0-0`, which is before all changes: whether none has been dropped.
+        """
 
     async def last_change(self) -> str:
         """The id of the last change; `0-0` where there was none."""

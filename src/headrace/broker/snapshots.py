@@ -35,17 +35,17 @@ class Snapshots:
         self._due.pop(partition, None)
 
     async def save(self) -> None:
-        """Write all of them down; one that cannot be is tried again the next time that something is appended to it."""
+        """Write all of them down; one that cannot be is tried again the next time."""
         due, self._due = list(self._due), {}
         for start in range(0, len(due), _AT_ONCE):
             results = await asyncio.gather(
                 *(partition.save_producers() for partition in due[start : start + _AT_ONCE]), return_exceptions=True
             )
             for partition, result in zip(due[start : start + _AT_ONCE], results, strict=True):
-                if isinstance(result, TopicError):
+                if isinstance(result, Exception):
                     self._due[partition] = None
-                elif isinstance(result, Exception):
-                    _log.error("a snapshot failed", exc_info=result)
+                    if not isinstance(result, TopicError):
+                        _log.error("a snapshot failed", exc_info=result)
 
     async def keep_saving(self, clock: Clock) -> None:
         """Save at each interval; runs until it is cancelled."""

@@ -52,13 +52,13 @@ class Stream:
         self._answers = list(answers)
         self.hold: Callable[[Callable[[Appended | Exception], None]], None] | None = None
         """Takes appends that are not to be answered yet."""
-        self.known: list[bool] = []
+        self.follows: list[bool] = []
 
     def append(
-        self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None], *, known: bool
+        self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None], *, follows: bool
     ) -> None:
         """The next answer."""
-        self.known.append(known)
+        self.follows.append(follows)
         if self.hold is not None:
             self.hold(done)
         else:
@@ -234,10 +234,10 @@ def test_a_producer_that_redis_does_not_know_does_not_begin_behind_what_was_refu
         Appended,
         Appended,
     ]
-    assert stream.known == [False, True, False, False, False]
+    assert stream.follows == [False, True, False, False, False]
     stream = Stream(lost, Appended(0))
     told_of(answering(stream), (0, 4), (1, 0))
-    assert stream.known == [False, False], "another epoch begins with 0, whatever was refused"
+    assert stream.follows == [False, False], "another epoch begins with 0, whatever was refused"
 
 
 def test_nor_behind_what_is_still_under_way() -> None:
@@ -247,12 +247,12 @@ def test_nor_behind_what_is_still_under_way() -> None:
     under_way: list[Callable[[Appended | Exception], None]] = []
     stream.hold = under_way.append
     told_of(partition, (0, 0), (0, 1), (0, 0), (1, 0), (1, 1))
-    assert stream.known == [False, True, False, False, True]
+    assert stream.follows == [False, True, False, False, True]
     for done in under_way:
         done(Appended(0))
     stream.hold = None
     told_of(partition, (1, 2))
-    assert stream.known[-1:] == [False], "all have their answers"
+    assert stream.follows[-1:] == [False], "all have their answers"
 
 
 def test_an_answer_that_overtakes_another_leaves_that_one_under_way() -> None:
@@ -264,11 +264,11 @@ def test_an_answer_that_overtakes_another_leaves_that_one_under_way() -> None:
     told_of(partition, (0, 0), (0, 1))
     under_way.pop()(OutOfOrderSequence("expected 0"))
     told_of(partition, (0, 1))
-    assert stream.known == [False, True, True]
+    assert stream.follows == [False, True, True]
     for done in under_way:
         done(Appended(0))
     told_of(partition, (0, 2))
-    assert stream.known[-1:] == [False]
+    assert stream.follows[-1:] == [False]
 
 
 def test_what_has_its_answer_is_not_ahead_of_anything_any_more() -> None:
@@ -279,9 +279,9 @@ def test_what_has_its_answer_is_not_ahead_of_anything_any_more() -> None:
     stream.hold = under_way.append
 
     def send(*sequences: int) -> list[bool]:
-        del stream.known[:]
+        del stream.follows[:]
         told_of(partition, *((0, sequence) for sequence in sequences))
-        return stream.known
+        return stream.follows
 
     def answer(batches: int) -> None:
         for _ in range(batches):

@@ -228,11 +228,12 @@ class NativePartition:
             done = partial(self._told, append, done)
             done = done_with_copies(self.native.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
-        known = behind or not may_begin(
+        # Only Redis knows what has become of those ahead of it.
+        follows = behind or not may_begin(
             self._refusals.first.get(append.producer_id), append.producer_epoch, append.base_sequence
         )
         try:
-            self.native.append(self.place, append, partial(self._stored_native, append, number, done), known=known)
+            self.native.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
         except BaseException:
             self._under_way.not_sent(append.producer_id, number)
             raise

@@ -1,0 +1,198 @@
+"""What a log's owner writes down within a second, and what the answer tells: whether another broker has led it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.test_log import batch, sent
+from tests.harness.memory import MemoryStorage
+
+from headrace.broker.log import LogPartition
+from headrace.broker.snapshots import Snapshots
+from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable
+from headrace.topics.model import StoredBatch
+from headrace.topics.sequences import Producer
+
+
+async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the_last(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written down together they would hold up everybody else, and Redis too."""
+    written: list[tuple[int | None, int]] = []
+    save = storage.logs.save_producers
+
+    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+        written.append((offset, len(changes)))
+        await save(stream, offset, changes, shown)
+
+    monkeypatch.setattr(storage.logs, "save_producers", noted)
+    for producer in range(2_500):
+        partition.append(sent(0, producer=producer), lambda _: None)
+    storage.logs.answer()
+    await partition.save_producers()
+    assert [offset for offset, _ in written] == [None, None, 2_500]
+    assert max(size for _, size in written) <= 1_000
+    assert storage.logs.logs[partition.stream].producers.keys() == set(range(2_500))
+
+
+async def test_producers_are_saved_to_an_end_while_others_come_faster(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other partitions' snapshots, trimming and the hand-over at shutdown wait for it."""
+    written: list[int | None] = []
+    save = storage.logs.save_producers
+    known: list[int] = []
+
+    def come() -> None:
+        for _ in range(1_500):
+            known.append(len(known))
+            partition.append(sent(0, producer=known[-1]), lambda _: None)
+
+    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+        written.append(offset)
+        if len(written) > 10:
+            raise StorageUnavailable("it does not end")
+        await save(stream, offset, changes, shown)
+        come()
+
+    monkeypatch.setattr(storage.logs, "save_producers", noted)
+    come()
+    await partition.save_producers()
+    assert written == [None, 1_500]
+    assert storage.logs.logs[partition.stream].producers.keys() >= set(range(1_500))
+
+
+async def test_an_offset_is_written_behind_all_producers_up_to_it(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two save at a time: trimming, and the snapshot of each second. What cannot be stored is saved once more."""
+    saved: dict[int, Producer | None] = {}
+    offsets: list[int] = []
+    turns = 0
+
+    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+        nonlocal turns
+        turns += 1
+        refused = turns == 2
+        for _ in range(turns % 3):
+            await asyncio.sleep(0)
+        if refused:
+            raise StorageUnavailable("once")
+        saved.update(changes)
+        if offset is not None:
+            assert saved.keys() >= set(range(offset))
+            offsets.append(offset)
+
+    monkeypatch.setattr(storage.logs, "save_producers", noted)
+    for producer in range(3_500):
+        partition.append(sent(0, producer=producer), lambda _: None)
+    storage.logs.answer()
+    first = asyncio.create_task(partition.save_producers())
+    await asyncio.sleep(0)
+    partition.append(sent(0, producer=3_500), lambda _: None)
+    with pytest.raises(StorageUnavailable):
+        await asyncio.gather(first, partition.save_producers())
+    await partition.save_producers()
+    assert offsets[-1] == 3_501
+
+
+async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_taken_a_write(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """Another broker may have shown them more of the log, and be gone."""
+    partition.append(batch(), lambda _: None)
+    storage.logs.answer()
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(6)
+    partition.led_elsewhere()
+    assert not partition.is_end_known, "who reads without a leader asks storage"
+    partition.check_readable(6)
+    assert partition.at_end(6)
+    with pytest.raises(NotLeader, match="has yet to say whether another broker has led it"):
+        await partition.ask_end()
+    with pytest.raises(NotLeader):
+        partition.end_of_epoch(partition.leader_epoch)
+    storage.unavailable = True
+    with pytest.raises(StorageUnavailable):
+        await partition.save_producers()
+    partition.check_readable(6)
+    storage.unavailable = False
+    await partition.save_producers()
+    assert partition.is_end_known
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(6)
+    await partition.ask_end()
+
+
+@pytest.mark.parametrize("how", ["a write is refused", "another one tells"])
+async def test_readers_wait_until_a_log_that_another_broker_has_led_is_opened_anew(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    partition.lead(1)
+    await partition.open()
+    partition.append(batch(), lambda _: None)
+    storage.logs.answer()
+    more = batch(5)
+    storage.logs.logs[partition.stream].batches.append(StoredBatch(1, 6, bytes(more.batch)))
+    if how == "another one tells":
+        partition.lead(3, partition.leader_epoch + 1)
+    else:
+
+        async def refuse(*_: object) -> None:
+            raise Fenced("term 1 is over, now 2")
+
+        monkeypatch.setattr(storage.logs, "save_producers", refuse)
+        partition.led_elsewhere()
+        with pytest.raises(Fenced):
+            await partition.save_producers()
+    partition.check_readable(6)
+    while partition.log_end == 1:
+        await asyncio.sleep(0)
+    partition.check_readable(6)
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(7)
+
+
+async def test_a_write_that_was_under_way_when_a_view_was_missed_tells_nothing(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been taken before another broker opened the log."""
+    writes = 0
+    may_end = asyncio.Event()
+    save = storage.logs.save_producers
+
+    async def slow(*arguments: Any) -> None:
+        nonlocal writes
+        writes += 1
+        await save(*arguments)
+        await may_end.wait()
+
+    monkeypatch.setattr(storage.logs, "save_producers", slow)
+    partition.append(batch(), lambda _: None)
+    storage.logs.answer()
+    saving = asyncio.create_task(partition.save_producers())
+    while not writes:
+        await asyncio.sleep(0)
+    partition.led_elsewhere()
+    may_end.set()
+    await saving
+    partition.check_readable(6)
+    await partition.save_producers()
+    assert writes == 2
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(6)
+
+
+async def test_a_snapshot_that_fails_in_an_unknown_way_is_tried_again() -> None:
+    class Failing:
+        tried = 0
+
+        async def save_producers(self) -> None:
+            self.tried += 1
+            raise ValueError("nobody thought of this")
+
+    snapshots, failing = Snapshots(), Failing()
+    snapshots.add(failing)
+    await snapshots.save()
+    await snapshots.save()
+    assert failing.tried == 2
