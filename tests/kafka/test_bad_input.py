@@ -89,7 +89,7 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "most negative size": (struct.pack(">i", -(2**31)), "a frame of"),
     "size 0": (struct.pack(">i", 0), "a frame of 0 bytes"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "a frame of"),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "a frame of"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "this looks like TLS"),
     "a header cut off": (frame(b"\x00\x03\x00"), "malformed"),
     "a client id longer than the frame": (frame(head(3, 1, b"\x7f\xff")), "malformed"),
     "a client id of negative length": (frame(head(3, 1, b"\xff\xf0raw")), "malformed"),

@@ -40,6 +40,14 @@ def test_snappy_is_read_raw_as_librdkafka_writes_it() -> None:
     assert decompress(SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT))) == TEXT
 
 
+@pytest.mark.parametrize("block", [b"\0", b"\1\0x"], ids=["empty", "a byte"])
+def test_snappy_in_many_blocks_of_next_to_nothing_is_not_read(block: bytes) -> None:
+    """Each takes time, and adds nothing to what the limit counts."""
+    begin = b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
+    with pytest.raises(BatchTooLarge, match="snappy blocks"):
+        decompress(SNAPPY, begin + (len(block).to_bytes(4) + block) * 200_000, 16 << 20)
+
+
 def test_snappy_is_written_in_javas_frames() -> None:
     assert bytes(compress(SNAPPY, TEXT)[:16]) == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 

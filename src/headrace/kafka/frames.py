@@ -21,6 +21,17 @@ _LEAST_BEGUN = 2
 """Bytes of a frame by which its API is known."""
 
 
+_HANDSHAKE = 0x1603
+"""With what TLS begins: a record of a handshake, of TLS 1.something."""
+
+
+def _misfit(size: int, most: int) -> str:
+    """Why no request begins with these four bytes."""
+    if size >> 16 == _HANDSHAKE:
+        return "this looks like TLS, and the listener has none: clients of it use PLAINTEXT or SASL_PLAINTEXT"
+    return f"a frame of {size} bytes: wanted 1 to {most} (socket.request.max.bytes)"
+
+
 class Framing(asyncio.BufferedProtocol, ABC):
     """The part of a connection that knows where a request begins and ends; the rest serves it."""
 
@@ -95,7 +106,7 @@ class Framing(asyncio.BufferedProtocol, ABC):
         while end - position >= 4 and not self._closed:
             size: int = _SIZE.unpack_from(scratch, position)[0]
             if not 0 < size <= self._most_bytes:
-                self.close(f"a frame of {size} bytes: wanted 1 to {self._most_bytes} (socket.request.max.bytes)")
+                self.close(_misfit(size, self._most_bytes))
                 return
             if end - position < 4 + min(size, _LEAST_BEGUN):
                 break

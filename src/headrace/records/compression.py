@@ -27,6 +27,8 @@ _LARGE_BUFFER = 4 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK = 32 * 1024
+_LEAST_BLOCK = 1024
+"""What a block of it counts as at least: no writer makes smaller ones but at the end, and each costs time."""
 _INT32 = Struct(">i")
 
 
@@ -113,7 +115,11 @@ def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
         return _decompress_raw_snappy(view, limit)
     decompressed = bytearray()
     at = len(_XERIAL_HEADER)
+    blocks_left = limit // _LEAST_BLOCK + 1
     while at < len(view):
+        if not blocks_left:
+            raise BatchTooLarge(f"more snappy blocks than {limit} bytes have in blocks of {_LEAST_BLOCK}")
+        blocks_left -= 1
         if at + 4 > len(view):
             raise CorruptBatch("a snappy block ends before its length")
         size = _INT32.unpack_from(view, at)[0]

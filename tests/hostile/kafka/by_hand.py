@@ -7,6 +7,7 @@ import cramjam
 from headrace.kafka.codec import messages as m
 from headrace.records.build import build
 from headrace.records.compiled import crc32c
+from headrace.records.compression import SNAPPY, ZSTD
 from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
@@ -51,9 +52,14 @@ def prepare(server: Server) -> None:
 
 def _compressed(count: int, section: bytes) -> bytearray:
     """A batch of `count` records whose section is given opened."""
-    batch = bytearray(build([(None, b"", 1_000, ())]))[:61] + bytearray(bytes(cramjam.zstd.compress(section)))
+    return _coded(ZSTD, count, bytes(cramjam.zstd.compress(section)))
+
+
+def _coded(codec: int, count: int, compressed: bytes) -> bytearray:
+    """A batch of `count` records with this section, whatever it opens to."""
+    batch = bytearray(build([(None, b"", 1_000, ())]))[:61] + compressed
     Struct(">i").pack_into(batch, 8, len(batch) - 12)
-    Struct(">h").pack_into(batch, 21, 4)
+    Struct(">h").pack_into(batch, 21, codec)
     Struct(">i").pack_into(batch, 23, count - 1)
     Struct(">i").pack_into(batch, _COUNT_AT, count)
     Struct(">I").pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_COVERED_FROM:]))
@@ -68,6 +74,11 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def blocks_bomb() -> bytearray:
+    """A batch of a mebibyte of snappy blocks with nothing in them."""
+    return _coded(SNAPPY, 1, b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"\0\0\0\1\0" * 200_000)
 
 
 def headers_bomb(count: int) -> bytearray:
@@ -147,6 +158,7 @@ def attacks() -> list[Attack]:
         Attack("ten clients look by time", 2, _by_time((BOMBS, 2, 1_001)), connections=10),
         Attack("headers in a native topic", 0, lambda: encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
         Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
+        Attack("blocks in a native topic", 0, lambda: encoded(produce_request(NATIVE, blocks_bomb()), 9)),
         Attack("huge native entries", 1, _fetch(HUGE)),
         Attack("huge native entries, unread", 1, _fetch(HUGE) * 4, connections=4, reads=False),
         Attack("a million partitions", 19, _creation(("hostile-million", 1_000_000))),

@@ -1,8 +1,8 @@
 """DescribeCluster (60), versions 0-1 (KIP-700).
 
 Behavior
-- The brokers that are alive. The one with the least id is called the controller. There is no endpoint for controllers
-  alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
+- The brokers that are alive. The one that answers is called the controller, as in Metadata. There is no endpoint for
+  controllers alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from headrace.access.needs import ANYBODY
@@ -33,7 +33,7 @@ def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
     exchange.answer(
         DescribeClusterResponse(
             cluster_id=broker.cluster_id,
-            controller_id=exchange.nodes[0][0],
+            controller_id=broker.node_id,
             cluster_authorized_operations=authorized_on_cluster(exchange)
             if request.include_cluster_authorized_operations
             else UNASKED,

@@ -1,9 +1,9 @@
 """Metadata (3), versions 0-12.
 
 Behavior
-- Without other brokers this one leads every partition and is the controller. With others, whoever has opened a log
-  last leads it, as all of them have been told, while it is alive; else nobody does (LEADER_NOT_AVAILABLE). The
-  controller is the one with the least id, and any of them does what clients send there.
+- Without other brokers this one leads every partition. With others, whoever has opened a log last leads it, as all of
+  them have been told, while it is alive; else nobody does (LEADER_NOT_AVAILABLE).
+- Whoever answers names itself the controller: any broker does what clients send there, and this one is alive.
 - A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
   1 000 of them at most by one request.
 - A topic that is named more than once is described once.
@@ -123,7 +123,7 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     return MetadataResponse(
         brokers=nodes,
         cluster_id=broker.cluster_id,
-        controller_id=exchange.nodes[0][0],
+        controller_id=broker.node_id,
         cluster_authorized_operations=authorized_on_cluster(exchange) if asked_for_cluster else UNASKED,
         topics=found,
     )
