@@ -1,5 +1,6 @@
 """Pages of groups: who has what, and a reset that is shown first."""
 
+import contextlib
 import re
 from html import unescape
 from urllib.parse import urlencode
@@ -7,10 +8,16 @@ from urllib.parse import urlencode
 from confluent_kafka import Consumer, TopicPartition
 from structlog.testing import capture_logs
 from tests.console.visiting import Answer, ask, commit, create, produce, safe
+from tests.harness.brokers import wait_for
+from tests.harness.raw import RawClient
 
 from headrace.console import links
 from headrace.groups.subscriptions import assignment, partitions_of
+from headrace.kafka.codec.messages import JoinGroupRequest
 from headrace.testing import InProcessServer
+
+MOST_JOINS = 20
+"""Joins that one connection has under way."""
 
 
 def test_all_partitions_of_a_group_and_of_its_reset_are_a_link_away(server: InProcessServer) -> None:
@@ -49,6 +56,36 @@ def test_a_group_shows_who_has_what_and_how_far_it_is(server: InProcessServer) -
     assert re.search(r'data-k="0.lag">6<', html)
     assert re.search(r'data-k="0.position">4<', html)
     assert re.search(r'data-k="1.position">-<', html)
+
+
+def test_a_group_of_very_many_members_shows_some_of_them(server: InProcessServer) -> None:
+    with contextlib.ExitStack() as stack:
+        for first in range(0, 500, MOST_JOINS):
+            client = stack.enter_context(RawClient(server.kafka))
+            for number in range(first, first + MOST_JOINS):
+                client.send(
+                    JoinGroupRequest(
+                        group_id="crowd",
+                        session_timeout_ms=60_000,
+                        rebalance_timeout_ms=60_000,
+                        group_instance_id=f"member-{number}",
+                        protocol_type="consumer",
+                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+                    ),
+                    9,
+                )
+        pages: list[Answer] = []
+
+        def is_complete() -> bool:
+            pages.append(ask(server, "/groups/crowd"))
+            text = pages[-1].text
+            assert "There is no group" in text or text.count(" 0 partitions") <= 200
+            return "And 300 more." in text
+
+        wait_for(is_complete, "a group of 500 members")
+    answer = pages[-1]
+    assert answer.text.count(" 0 partitions") == 200
+    assert len(set(re.findall(r'class="dot m(\d)"', safe(answer)))) == 8
 
 
 def test_a_reset_is_shown_first_and_done_only_by_the_pages_own_form(server: InProcessServer) -> None:

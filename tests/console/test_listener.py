@@ -77,7 +77,7 @@ async def test_healthz_with_a_part_of_the_storage_is_200_and_says_which_is_not_t
         status, body = await get(port, "/healthz")
     assert status == 200
     told = msgspec.json.decode(body)
-    assert (told["storage"], told["detail"]) == ("partly reachable", "10.0.0.1:6379: no connection")
+    assert (told["storage"], told["detail"]) == ("partly usable", "10.0.0.1:6379: no connection")
 
 
 async def test_paths_that_are_nobodys_are_not_found() -> None:

@@ -1,6 +1,8 @@
 """The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
 
 import re
+import subprocess
+import sys
 from html import unescape
 from urllib.parse import quote
 
@@ -37,6 +39,31 @@ def test_every_page_answers_and_is_ours_alone(server: InProcessServer) -> None:
     assert ask(server, "/topics?cluster=nowhere").status == 404
     for wrong in ("page=0", "page=99999999999999999999", "page=-1", "sort=evil", "q=" + "x" * 5000, "%ff=%fe&a"):
         assert ask(server, f"/topics?{wrong}").status == 200, wrong
+
+
+FIRST_VISITORS = """
+import sys, threading
+from tests.console.visiting import ask
+from headrace.testing import InProcessServer
+
+with InProcessServer(oci_auth="off") as server:
+    assert ask(server, "/readyz").status == 200
+    assert "jinja2" not in sys.modules
+    found = []
+    paths = ["/", "/topics", "/groups", "/login", "/nowhere"]
+    visitors = [threading.Thread(target=lambda path=path: found.append(ask(server, path).status)) for path in paths]
+    for each in visitors:
+        each.start()
+    for each in visitors:
+        each.join()
+    assert sorted(found) == [200, 200, 200, 200, 404], found
+"""
+
+
+def test_pages_are_made_ready_for_the_first_visitors() -> None:
+    """All at once, in a process where nobody was before."""
+    done = subprocess.run([sys.executable, "-c", FIRST_VISITORS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_everything_a_page_needs_is_small_and_from_here(server: InProcessServer) -> None:

@@ -15,9 +15,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     storage: bool
-    """Whether the storage answered just now; of a Redis Cluster, a primary of it."""
+    """Whether the storage can be read just now; of a Redis Cluster, a primary of it."""
     detail: str = ""
-    """What is wrong, of a Redis Cluster also with some of it only; empty when nothing is."""
+    """What is wrong, also where it answers: with some of a Redis Cluster, or that it refuses writes; empty: nothing."""
 
 
 def create(
@@ -36,12 +36,13 @@ def create(
         answer = {
             "status": "ok" if now.storage else "failing",
             "version": now.version,
-            "storage": "unreachable" if not now.storage else "partly reachable" if now.detail else "reachable",
+            "storage": "unreachable" if not now.storage else "partly usable" if now.detail else "reachable",
         }
         if now.detail:
             answer["detail"] = now.detail
-        # 503 takes a server that cannot store out of a load balancer, which is all that most of them look at. One that
-        # can store a part stays: without that part all brokers are, and the rest would be served by none.
+        # 503 takes a server out of a load balancer, which is all that most of them look at. One that can serve a part
+        # stays, be it some shards, or what is stored while Redis takes no writes: all brokers are without the rest, and
+        # that part would be served by none.
         return Response(msgspec.json.encode(answer), 200 if now.storage else 503, media_type="application/json")
 
     application = Starlette(routes=[Route("/healthz", healthz), *mounts])

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 from headrace import __version__
 from headrace.broker.users import TooManyLogins
 from headrace.console.forms import Forms, NotOurs
-from headrace.console.pages import ASSETS, HEADERS, refused, templates
+from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
 from headrace.console.visitors import Visitors
 
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
@@ -39,7 +39,7 @@ class LoginPages:
         )
 
     async def _show(self, request: Request) -> Response:
-        return self._page(request, _next(request.query_params.get("next", "")))
+        return await self._page(request, _next(request.query_params.get("next", "")))
 
     async def _log_in(self, request: Request) -> Response:
         try:
@@ -50,9 +50,9 @@ class LoginPages:
         try:
             fits = await self._visitors.check(name, fields.get("password", ""), request.scope)
         except TooManyLogins:
-            return self._page(request, following, name, "Too many passwords wait to be checked: try again.", 503)
+            return await self._page(request, following, name, "Too many passwords wait to be checked: try again.", 503)
         if not fits:
-            return self._page(request, following, name, "There is no such user, or the password is another.", 403)
+            return await self._page(request, following, name, "There is no such user, or the password is another.", 403)
         response = RedirectResponse(following, 303, HEADERS)
         self._visitors.begin(name, request, response)
         return response
@@ -66,7 +66,10 @@ class LoginPages:
         self._visitors.end(request, response)
         return response
 
-    def _page(self, request: Request, following: str, name: str = "", wrong: str = "", status: int = 200) -> Response:
+    async def _page(
+        self, request: Request, following: str, name: str = "", wrong: str = "", status: int = 200
+    ) -> Response:
+        await compiled()
         value = self._forms.cookie(request)
         html = (
             templates()

@@ -1,7 +1,10 @@
 """The console over HTTP: who may see it, what a page is made of, and what changes something."""
 
+import asyncio
 import hashlib
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from time import perf_counter
@@ -52,6 +55,9 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_compiled = threading.Event()
+_compiler = ThreadPoolExecutor(1, "templates")
+"""Not the loop's own threads: others wait for those, and many may ask for the first page at once."""
 _log = structlog.get_logger("headrace.console")
 
 
@@ -105,6 +111,7 @@ class Pages:
         return answer
 
     async def _answer(self, page: Page, request: Request) -> Response:
+        await compiled()
         form: dict[str, str] = {}
         if page.method == "POST":
             if not self._figures.writes:
@@ -188,6 +195,7 @@ class Pages:
         for page in _ordered():
             scope = {"type": "http", "method": page.method, "path": target.path, "root_path": "", "headers": []}
             if page.live and self._routes[page.name].matches(scope)[0] is Match.FULL:
+                await compiled()
                 return self._streams.open(page, target)
         return PlainTextResponse("There is no such page.\n", 404, HEADERS)
 
@@ -226,9 +234,24 @@ class Pages:
         return Response(content, 200, headers, media_type=kind)
 
 
+async def compiled() -> None:
+    """Before templates are rendered: who is the first waits for a thread that compiles them, 140 ms of CPU and 4 MB."""
+    if not _compiled.is_set():
+        await asyncio.get_running_loop().run_in_executor(_compiler, _compile)
+
+
+def _compile() -> None:
+    if _compiled.is_set():
+        return
+    made = templates()
+    for name in made.list_templates():
+        made.get_template(name)
+    _compiled.set()
+
+
 @cache
 def templates() -> "Environment":
-    """The templates, compiled when they are used first: for all servers of a process."""
+    """The templates, for all servers of a process. `compiled` is waited for before one is rendered."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # nothing of it is needed to start
 
     made = Environment(
@@ -241,13 +264,6 @@ def templates() -> "Environment":
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
     return made
-
-
-def warm() -> None:
-    """Compile the templates, so that the first page does not wait for that: 150 ms of CPU, 4 MB. For a thread."""
-    made = templates()
-    for name in made.list_templates():
-        made.get_template(name)
 
 
 class Target:

@@ -18,7 +18,7 @@ from headrace.groups.states import in_words
 from headrace.harmless import quoted
 
 _ROWS = 200
-"""Partitions that are shown at a time."""
+"""Partitions that are shown at a time, and members that are shown at all."""
 _EVENTS = 6
 _COLOURS = 8
 
@@ -87,8 +87,12 @@ async def _view(ask: Ask, refused: str = "") -> View:
         **chart("lag", {"lag": [] if known is None else known.lag.last()}),
         **happened(events, _EVENTS),
     }
+    owners = {each.member: each for each in present}
+    shown = present[:_ROWS]
     for number, each in enumerate(rows.rows):
-        cells |= _partition(number, each, present, colours, None if known is None else known.lags.get(each.place))
+        cells |= _partition(
+            number, each, owners.get(each.member or ""), colours, None if known is None else known.lags.get(each.place)
+        )
     plan = await _plan(ask, refused)
     topics: dict[str, list[tuple[int, int]]] = {}
     for number, each in enumerate(rows.rows):
@@ -104,8 +108,9 @@ async def _view(ask: Ask, refused: str = "") -> View:
                 "colour": colours.get(each.member, 0),
                 "count": len(each.partitions),
             }
-            for each in present
+            for each in shown
         ],
+        "more_members": len(present) - len(shown),
         "topics": [
             {"name": text.name(topic), "href": links.topic(topic, broker.cluster), "partitions": partitions}
             for topic, partitions in topics.items()
@@ -122,7 +127,8 @@ async def _view(ask: Ask, refused: str = "") -> View:
         "writes": ask.figures.writes,
     }
     shape = (
-        [(each.member, each.client) for each in present],
+        [(each.member, each.client) for each in shown],
+        len(present) - len(shown),
         [each.place for each in rows.rows],
         len(found),
         len(events),
@@ -140,9 +146,8 @@ def _ordered(topic: str, partition: int) -> str:
 
 
 def _partition(
-    number: int, each: Standing, present: list[Share], colours: dict[str, int], ring: Ring | None
+    number: int, each: Standing, owner: Share | None, colours: dict[str, int], ring: Ring | None
 ) -> dict[str, str]:
-    owner = next((share for share in present if share.member == each.member), None)
     behind = "" if not each.lag else " behind"
     return {
         f"{number}.owner": "-" if owner is None else text.name(owner.client or owner.member),
@@ -160,9 +165,9 @@ def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
     members = {each.member for each in present}
     for gone in kept.keys() - members:
         del kept[gone]
+    free = sorted(set(range(_COLOURS)) - set(kept.values()), reverse=True)
     for member in sorted(members - kept.keys()):
-        free = set(range(_COLOURS)) - set(kept.values())
-        kept[member] = min(free) if free else len(kept) % _COLOURS
+        kept[member] = free.pop() if free else len(kept) % _COLOURS
     return kept
 
 
