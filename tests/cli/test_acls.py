@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,24 @@ def test_without_access_rules_the_commands_say_so(headrace: CommandLine) -> None
     headrace.run("acls", "list", status=Status.FAILED)
     assert "no access rules hold at this server" in headrace.err
     headrace.run("acls", "create", "--principal", "User:a", "--operation", "read", "--topic", "t", status=Status.FAILED)
-    assert "No Authorizer is configured" in headrace.err
+    assert "no access rules hold at this server: it has to be started with --set authorizer.class.name=" in headrace.err
+
+
+def test_who_may_not_list_users_is_told_so(tmp_path: Path) -> None:
+    """In processes of their own: the client library breaks its process' memory when it is refused that."""
+    given: dict[str, Any] = {name.replace(".", "_"): text for name, text in SETTINGS.items()}
+    with server(**(given | {"oci_auth_keys": tmp_path, "super_users": "User:nobody"})) as started:
+        for asked in (["list"], ["delete", "eve"]):
+            ended = subprocess.run(
+                [sys.executable, "-m", "headrace", "users", *asked, "--bootstrap", started.kafka],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (
+                ended.stderr == "headrace: cannot list users: User:ANONYMOUS may not Describe Cluster kafka-cluster\n"
+            )
+            assert ended.returncode == Status.REFUSED
 
 
 def test_librdkafkas_admin_client_manages_rules(ruled: Server) -> None:

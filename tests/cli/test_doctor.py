@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from tests.harness.brokers import wait_for
 from tests.harness.redis import RedisServer
 
 from headrace.cli import main
@@ -44,6 +45,17 @@ def test_it_sees_the_server_that_runs(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "a server runs on " in found["port kafka"]["found"]
     assert found["server"]["state"] == "ok"
     assert own.kafka in found["server"]["found"]
+
+
+def test_it_sees_the_server_that_runs_over_this_redis(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with RedisServer() as valkey, Server(tmp_path / "data", ["--redis", valkey.url]) as own:
+        http = own.http.removeprefix("http://")
+        found = examined(capsys, "--redis", valkey.url, "--kafka", own.kafka, "--http", http)
+        assert found["port kafka"]["state"] == found["port http"]["state"] == "ok"
+        assert "a Headrace server has it" in found["port http"]["found"]
+        # Something else has the other port: nobody of ours says that it is his.
+        found = examined(capsys, "--redis", valkey.url, "--kafka", own.kafka, "--http", own.kafka, status=1)
+        assert found["port http"]["state"] == "failed"
 
 
 def test_a_taken_port_and_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -109,6 +121,12 @@ def test_what_a_server_would_not_start_over(capsys: pytest.CaptureFixture[str]) 
         link.delete(Keyspace().version)
         link.replicaof("127.0.0.1", 1)
         assert "is a replica" in refused(valkey.url)
+        link.replicaof("no", "one")
+        (Path(link.config_get("dir")["dir"]) / "dump.rdb").mkdir()
+        link.config_set("save", "3600 1")
+        link.execute_command("BGSAVE")
+        wait_for(lambda: link.info("persistence")["rdb_last_bgsave_status"] == "err", "the snapshot to fail")
+        assert "cannot write its own files (MISCONF); make room on its disk" in refused(valkey.url)
         assert link.keys() == []
 
 
@@ -163,6 +181,7 @@ def test_it_says_who_named_the_address(
         by_variable = examined(capsys, *arguments, status=1)["server"]["found"]
     assert f"named by --kafka {address})" in by_flag
     assert f"named by HEADRACE_KAFKA={address})" in by_variable
+    assert by_flag.endswith("or name another address with --kafka HOST:PORT")
 
 
 def test_the_default_address_where_it_is_given(

@@ -53,6 +53,23 @@ def test_the_level_counts_for_us_and_for_libraries() -> None:
     assert logging.getLogger("some.library").level == logging.NOTSET
 
 
+NAMED = """
+from contextvars import Context
+import structlog
+from headrace.cli import logs
+logs.configure("info", "json", node=7)
+log = structlog.get_logger("test")
+log.info("view")
+Context().run(log.info, "member expired")
+log.info("a broker has ended", node=3)
+"""
+
+
+def test_a_broker_among_others_says_in_each_line_which_one_it_is() -> None:
+    ended = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, timeout=60, check=True)
+    assert [json.loads(line)["node"] for line in ended.stderr.splitlines()] == [7, 7, 3]
+
+
 UNUSUAL = """
 import sys
 import structlog

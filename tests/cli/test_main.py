@@ -1,15 +1,22 @@
 import os
 import socket
+import socketserver
+import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click import Command, Context, Group, Option
 
 from headrace import __version__
 from headrace.cli import main
 from headrace.cli.commands import TeachingCommand
+from headrace.kafka.codec.messages import ApiVersionsResponse
 from headrace.records import compiled
 
 
@@ -57,7 +64,8 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "message"),
     [
         (["serv"], "headrace: no such command 'serv'"),
-        (["consume", "x"], "headrace: no such command 'consume', it is 'records tail'; see headrace --help"),
+        (["consume", "x"], "headrace: no such command 'consume', it is 'headrace records tail'; see headrace --help"),
+        (["version"], "headrace: no such command 'version', it is 'headrace --version'; see headrace --help"),
         (["serve", "--kafak", "x"], "headrace serve: no such option '--kafak'"),
         (
             ["topics", "--list"],
@@ -67,6 +75,19 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
         (["serve", "--kafka", "9092"], "headrace: --kafka 9092: expected HOST:PORT"),
         (["topics", "describe"], "headrace topics describe: missing argument 'NAME'"),
         (["topics", "create", "t", "--partitions", "0"], "headrace topics create: invalid value for '--partitions'"),
+        (
+            ["topics", "create", "t", "--partitions", "100001"],
+            "headrace topics create: invalid value for '--partitions': 100001 is not in the range 1<=x<=100000",
+        ),
+        (
+            ["topics", "grow", "t", "--partitions", "1000000"],
+            "headrace topics grow: invalid value for '--partitions': 1000000 is not in the range 2<=x<=100000",
+        ),
+        (
+            ["records", "consume", "t"],
+            "headrace records: no such command 'consume', it is 'headrace records tail'; see headrace records --help",
+        ),
+        (["groups", "lst"], "headrace groups: no such command 'lst', did you mean 'list'?"),
         (["topics", "create", "t", "--config", "x"], "headrace: --config x: expected KEY=VALUE"),
         (["topics", "list", "--kafka", "9092"], "headrace: --bootstrap: expected HOST:PORT"),
         (["records", "produce", "t", "--key-separator", ""], "headrace: --key-separator: expected at least one"),
@@ -115,6 +136,49 @@ def test_a_listener_that_is_no_broker_is_told_apart(capsys: pytest.CaptureFixtur
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         assert main.run(["topics", "list", "--bootstrap", address]) == 3
     assert "does not answer as a Kafka broker" in capsys.readouterr().err
+
+
+def test_a_broker_that_is_late_is_not_taken_for_a_wrong_port(capsys: pytest.CaptureFixture[str]) -> None:
+    """It answers what it can by itself: its storage hangs, or it has too much to do."""
+    with only_versions() as address:
+        assert main.run(["topics", "list", "--bootstrap", address]) == 3
+    said = capsys.readouterr().err
+    assert "answers as a Kafka broker, but has not said within 3 s which topics there are" in said
+    assert "right port" not in said
+
+
+@contextmanager
+def only_versions() -> Iterator[str]:
+    """A server that answers ApiVersions, and nothing else."""
+    size = struct.Struct(">i")
+    versions = ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=version)
+            for key, version in ((3, 1), (18, 0))
+        ]
+    )
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while head := self.rfile.read(4):
+                request = self.rfile.read(size.unpack(head)[0])
+                key, version, number = struct.unpack(">hhi", request[:8])
+                if key == 18:
+                    error = 0 if version == 0 else 35
+                    body = number.to_bytes(4, "big") + b"".join(
+                        msgspec.structs.replace(versions, error_code=error).encode(0)
+                    )
+                    self.wfile.write(size.pack(len(body)) + body)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_an_answer_for_which_there_is_no_room_is_one_line() -> None:

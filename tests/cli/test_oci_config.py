@@ -173,6 +173,8 @@ def test_the_endpoint_is_where_the_server_of_this_environment_answers() -> None:
     for variable, url in (
         ("0.0.0.0:18080", "http://127.0.0.1:18080"),
         ("[::]:1", "http://127.0.0.1:1"),
+        ("https://0:1/", "https://127.0.0.1:1/"),
+        ("[0:0:0:0:0:0:0:0]:1", "http://127.0.0.1:1"),
         ("h.example.org:1", "http://h.example.org:1"),
         ("http://h.example.org:1", "http://h.example.org:1"),
         ("https://h.example.org", "https://h.example.org"),

@@ -13,6 +13,7 @@ from tests.harness.commands import Command, run
 
 from headrace.cli import main
 from headrace.cli.client import Client
+from headrace.cli.commands import Status
 from headrace.testing import Server, server
 
 HEADRACE = [sys.executable, "-m", "headrace", "records"]
@@ -67,6 +68,30 @@ def test_bytes_that_are_no_text_are_sent_as_they_are(headrace: Any) -> None:
 def test_a_bad_line_is_named_by_its_number(headrace: Any) -> None:
     headrace.run("records", "produce", "bad-lines", "--json", stdin='{"value": 1}\nnope\n', status=1)
     assert headrace.err.splitlines()[-1].startswith("headrace: line 2 of the input: not JSON")
+
+
+def test_what_came_before_a_bad_line_is_sent_and_counted(headrace: Any) -> None:
+    headrace.run("topics", "create", "read-before", "--partitions", "1")
+    good = "".join(f"k:{number}\n" for number in range(3_000))
+    headrace.run("records", "produce", "read-before", "--key-separator", ":", stdin=f"{good}none\nk:last\n", status=1)
+    assert headrace.err == (
+        "headrace: line 3001 of the input: expected KEY:VALUE, found 'none'; 3000 records before it were sent\n"
+    )
+    assert len(headrace.records("read-before")) == 3_000
+    headrace.run("records", "produce", "read-before", "--key-separator", ":", stdin="none\n", status=1)
+    assert headrace.err.endswith("found 'none'; nothing was sent\n")
+
+
+def test_why_records_before_a_bad_line_were_not_taken_is_told(headrace: Any) -> None:
+    headrace.run("topics", "create", "half-taken", "--partitions", "2", "--config", "max.message.bytes=1000")
+    words = ("records", "produce", "half-taken", "--key-separator", ":")
+    large = f"a:{os.urandom(5_000).hex()}\n"
+    why = "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes"
+    headrace.run(*words, stdin=f"{large}none\n", status=1)
+    assert headrace.err.endswith(f"found 'none'; 1 of 1 record before it was not taken ({why})\n")
+    # Of another partition, and so of another batch.
+    headrace.run(*words, stdin=f"{large}d:small\nnone\n", status=1)
+    assert headrace.err.endswith(f"1 of 2 records before it was not taken ({why}), 1 was sent\n")
 
 
 def test_a_topic_that_is_created_on_the_way_is_told(headrace: Any) -> None:
@@ -275,7 +300,7 @@ def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None
     headrace.run("records", "produce", "small-only", "--whole", stdin="x" * 2_000_000, status=1)
     assert headrace.err == (
         "headrace: 1 of 1 records were not taken by 'small-only': "
-        "a record is larger than the topic takes (max.message.bytes)\n"
+        "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes\n"
     )
 
 
@@ -293,6 +318,22 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
             producing.err.readline(),
         )
         assert producing.status() == 3
+
+
+def test_a_bad_line_behind_a_record_that_nobody_took_ends_as_that_does(tmp_path: Path) -> None:
+    words = ("records", "produce", "half", "--timeout", "1", "--json")
+    with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
+        producing.write_line('{"value": "first"}')
+        assert "created topic half" in producing.err.readline()
+        own.stop()
+        assert "does not answer any more" in producing.err.readline()
+        producing.write_line('{"value": "second"}\nnone', last=True)
+        # The first one may not have left either.
+        assert re.search(
+            r"[12] of 2 records before it (was|were) not taken \(the server did not acknowledge it in time\)",
+            producing.err.readline(),
+        )
+        assert producing.status() == Status.UNREACHABLE
 
 
 def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:

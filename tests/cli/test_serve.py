@@ -50,6 +50,18 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
         (["--dat", "x"], "no such option '--dat'"),
         (["--set", "num.partition=1"], "did you mean num.partitions?"),
         (["--set", "log.cleanup.policy=compact"], "does not compact"),
+        (["--http", "https://127.0.0.1:0"], "--http https:// needs a certificate"),
+        (
+            [
+                "--http",
+                "https://127.0.0.1:0",
+                "--set",
+                "ssl.keystore.location=x.pem",
+                "--set",
+                "ssl.client.auth=required",
+            ],
+            "ssl.client.auth=required needs the authorities",
+        ),
         (["--config", "/nowhere.toml"], "cannot read the configuration file /nowhere.toml"),
     ],
 )

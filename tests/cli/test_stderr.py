@@ -116,11 +116,12 @@ def test_the_same_line_again_is_counted() -> None:
     assert passes(repeats, "warning", event="refused", client="a", request="1")
     assert not passes(repeats, "warning", event="refused", client="a", request="2")
     assert passes(repeats, "warning", event="refused", client="b", request="3")
+    clock.now += 2
     assert not passes(repeats, "warning", event="refused", client="a", request="4")
     assert repeats.due() == []
-    clock.now += WINDOW_S
+    clock.now += WINDOW_S - 2
     told: list[tuple[str, Line]] = [
-        ("warning", {"event": "refused", "client": "a", "repeated": 2, "within_s": WINDOW_S})
+        ("warning", {"event": "refused", "client": "a", "repeated": 2, "within_s": WINDOW_S, "last_s_ago": 8})
     ]
     assert repeats.due() == told
     assert repeats.due() == []
@@ -131,7 +132,9 @@ def test_what_was_held_back_is_told_before_it_is_forgotten() -> None:
     repeats = Repeats(Seconds())
     for _ in range(3):
         passes(repeats, "info", event="moved")
-    assert repeats.due(all_of_them=True) == [("info", {"event": "moved", "repeated": 2, "within_s": 0})]
+    assert repeats.due(all_of_them=True) == [
+        ("info", {"event": "moved", "repeated": 2, "within_s": 0, "last_s_ago": 0})
+    ]
 
 
 def test_a_flood_of_different_lines_has_an_end() -> None:

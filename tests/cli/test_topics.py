@@ -1,11 +1,20 @@
+import json
+import os
+import signal
 from typing import Any
 from uuid import UUID
 
 import pytest
 import redis
+from tests.harness.brokers import brokers
+from tests.harness.redis import RedisServer
 
+from headrace.cli import client, main
 from headrace.cli.client import Client
-from headrace.testing import Server
+from headrace.testing import Server, server
+
+QUICK_S = (0.2, 0.2, 10.0)
+"""For `SOME_S`. The last is as long as the commands wait elsewhere, and ends with no error all the same."""
 
 
 def test_a_topic_is_created_listed_described_and_deleted(headrace: Any) -> None:
@@ -163,3 +172,37 @@ def test_thousands_of_partitions_are_described(headrace: Any) -> None:
     headrace.run("groups", "reset", "wide-group", "--topic", "wide", "--to-latest", "--execute")
     assert len(headrace.json("groups", "describe", "wide-group")["positions"]) == 3000
     headrace.run("topics", "delete", "wide")
+
+
+def test_leaders_are_shown_where_replicas_are_away_that_the_end_of_a_log_waits_for(
+    any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "SOME_S", QUICK_S)
+    with server(redis=any_redis.url, min_insync_replicas=2) as alone:
+        bootstrap = ("--bootstrap", alone.kafka)
+        assert main.run(["topics", "create", "waits", "--partitions", "2", *bootstrap]) == 0
+        capsys.readouterr()
+        assert main.run(["topics", "describe", "waits", *bootstrap]) == 0
+        said = capsys.readouterr().out
+        assert "careful: where 2 of the partitions end is not known" in said
+        assert main.run(["topics", "describe", "waits", "--json", *bootstrap]) == 0
+    partitions = json.loads(capsys.readouterr().out)["partitions"]
+    assert [(each["leader"], each["log_start"], each["log_end"]) for each in partitions] == [(1, 0, None)] * 2
+
+
+def test_a_description_tells_what_is_known_while_a_leader_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    # Nobody takes over while it is looked at.
+    with brokers(2, broker_session_timeout_ms=120_000) as both:
+        name = both.new_topic(8)
+        leaders = both.leaders(1, name)
+        # The one with the least id, which nothing else may hang on either.
+        away = 1
+        os.kill(both.servers[away].pid, signal.SIGSTOP)
+        try:
+            assert main.run(["topics", "describe", name, "--json", "--bootstrap", both.servers[3 - away].kafka]) == 0
+        finally:
+            os.kill(both.servers[away].pid, signal.SIGCONT)
+    told = json.loads(capsys.readouterr().out)["partitions"]
+    assert {each["partition"]: each["leader"] for each in told} == leaders
+    for each in told:
+        assert (each["log_start"], each["log_end"]) == ((None, None) if each["leader"] == away else (0, 0))

@@ -3,6 +3,7 @@
 `make test-redis-cluster` runs this, `make test-apt` the same with kcat.
 """
 
+import contextlib
 import itertools
 import json
 import time
@@ -138,34 +139,34 @@ def test_oracles_sdk_goes_on(whole: Brokers) -> None:
 def test_both_command_lines_go_on(
     whole: Brokers, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = CommandLine(tmp_path, whole.servers[1].http)
-    made = line(
-        f"oci streaming admin stream create --name cli-{topic} --partitions 3 "
-        f"--compartment-id ocid1.compartment.oc1..cli --endpoint {whole.servers[1].http}"
-    )
-    stream = made["data"]["id"]
-    numbers = itertools.count()
-
-    def oci_put() -> bool:
-        messages = json.dumps([{"key": _encoded("k"), "value": _encoded(f"{next(numbers)}")}])
-        told = line(
-            f"oci streaming stream message put --stream-id {stream} --messages '{messages}' "
-            f"--endpoint {whole.servers[1].http}"
+    with contextlib.closing(CommandLine(tmp_path, whole.servers[1].http)) as line:
+        made = line(
+            f"oci streaming admin stream create --name cli-{topic} --partitions 3 "
+            f"--compartment-id ocid1.compartment.oc1..cli --endpoint {whole.servers[1].http}"
         )
-        return int(told["data"]["failures"]) == 0
+        stream = made["data"]["id"]
+        numbers = itertools.count()
 
-    def lines(*arguments: str) -> list[str]:
-        assert main.run([*arguments, "--bootstrap", whole.kafka]) == 0
-        return capsys.readouterr().out.splitlines()
+        def oci_put() -> bool:
+            messages = json.dumps([{"key": _encoded("k"), "value": _encoded(f"{next(numbers)}")}])
+            told = line(
+                f"oci streaming stream message put --stream-id {stream} --messages '{messages}' "
+                f"--endpoint {whole.servers[1].http}"
+            )
+            return int(told["data"]["failures"]) == 0
 
-    assert oci_put()
-    whole.servers[2].kill()
-    wait_for(oci_put, "the leader to be another one")
-    whole.agree([1, 3])
-    # A leader that is dead, or on its way, is not waited for.
-    assert any(topic in each for each in lines("topics", "list"))
-    described = json.loads("\n".join(lines("topics", "describe", topic, "--json")))
-    assert {each["leader"] for each in described["partitions"]} <= {1, 3}
+        def lines(*arguments: str) -> list[str]:
+            assert main.run([*arguments, "--bootstrap", whole.kafka]) == 0
+            return capsys.readouterr().out.splitlines()
+
+        assert oci_put()
+        whole.servers[2].kill()
+        wait_for(oci_put, "the leader to be another one")
+        whole.agree([1, 3])
+        # A leader that is dead, or on its way, is not waited for.
+        assert any(topic in each for each in lines("topics", "list"))
+        described = json.loads("\n".join(lines("topics", "describe", topic, "--json")))
+        assert {each["leader"] for each in described["partitions"]} <= {1, 3}
 
 
 def _encoded(text: str) -> str:

@@ -2,6 +2,9 @@
 
 import asyncio
 import base64
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from tests.harness.wire import Wire
 import kafka
 import oci
 from headrace.blocking import ConnectionEnded
+from headrace.cli.commands import Status
 from headrace.kafka.codec.messages import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -252,6 +256,30 @@ def test_a_pool_that_was_deleted_is_refused(running: Server, clients: OciClients
     assert library(running.kafka, f"{USER}/{gone}", TOKEN).topics() == [TOPIC]
     clients.admin_client().delete_stream_pool(gone)
     assert refused(running, library(running.kafka, f"{USER}/{gone}", TOKEN), f"there is no stream pool {gone}")
+
+
+@pytest.mark.parametrize("asked", [["list"], ["delete", "eve"]])
+def test_the_commands_say_that_the_servers_users_are_not_listed_in_a_pool(
+    running: Server, clients: OciClients, asked: list[str]
+) -> None:
+    """In a process of its own: the client library breaks its process' memory when it is refused that."""
+    inside = pool(clients, f"users-{asked[0]}")
+    ended = subprocess.run(
+        [sys.executable, "-m", "headrace", "users", *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {
+            "HEADRACE_BOOTSTRAP": running.kafka,
+            "HEADRACE_KAFKA_USERNAME": f"{USER}/{inside}",
+            "HEADRACE_KAFKA_PASSWORD": TOKEN,
+        },
+    )
+    assert ended.stderr == (
+        "headrace: cannot list users: users are kept for the whole server: not in a virtual cluster\n"
+    )
+    assert ended.returncode == Status.FAILED
 
 
 def test_the_servers_users_are_not_managed_from_a_pool(running: Server, clients: OciClients) -> None:

@@ -20,6 +20,7 @@ from headrace.cli.client import Client, KafkaServer, client_options
 from headrace.cli.commands import CommandFailed, Status, TeachingGroup
 from headrace.cli.confirming import YES, confirm
 from headrace.cli.output import print_json, print_table
+from headrace.cli.refusals import NO_RULES
 from headrace.harmless import shown
 
 _OPERATIONS = {
@@ -218,7 +219,7 @@ def _check_enabled(client: Client) -> None:
     [future] = client.admin.describe_configs([broker]).values()
     entries = client.result(future, "look whether access rules hold")
     if "authorizer.class.name" in entries and not entries["authorizer.class.name"].value:
-        raise CommandFailed("no access rules hold at this server: it was started without authorizer.class.name")
+        raise CommandFailed(NO_RULES)
 
 
 def _exactly(acl: AclBinding) -> AclBindingFilter:

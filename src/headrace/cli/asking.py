@@ -5,10 +5,12 @@ import ssl
 from contextlib import closing
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from headrace.blocking import Connection, ConnectionEnded, connect
 from headrace.cli.client import Client, KafkaServer
 from headrace.cli.commands import CommandFailed, Status
-from headrace.cli.refusals import UNAUTHORIZED
+from headrace.cli.refusals import sentence, status
 from headrace.harmless import shown
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.message import Message
@@ -48,5 +50,5 @@ def _log_in(connection: Connection, username: str, password: str) -> None:
 def check(code: int, message: str | None, what: str) -> None:
     """Raise CommandFailed for an answer that is an error."""
     if code:
-        status = Status.REFUSED if code in UNAUTHORIZED else Status.FAILED
-        raise CommandFailed(f"cannot {what}: {shown(message or f'error {code}').rstrip('.')}", status)
+        error = KafkaError(code, message) if message else KafkaError(code)
+        raise CommandFailed(f"cannot {what}: {sentence(error)}", status(error))

@@ -6,8 +6,6 @@ import signal
 import sys
 import threading
 
-from structlog.contextvars import bind_contextvars
-
 from headrace import settings
 from headrace.broker.settings import BrokerSettings
 from headrace.cli import logs
@@ -24,9 +22,8 @@ def main() -> None:
 
     os.umask(0o077)
     task = several.decode_task(_line())
-    log = logs.configure(task.options.log_level, task.options.log_format)
     own = BrokerSettings.of(task.settings)
-    bind_contextvars(node=own.node_id)
+    log = logs.configure(task.options.log_level, task.options.log_format, node=own.node_id)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def tell(told: several.Told) -> None:
@@ -45,7 +42,7 @@ def main() -> None:
                 )
             )
     except settings.StartError as error:
-        tell(several.Told(error=str(error)))
+        tell(several.Told(error=str(error), mistake=isinstance(error, settings.SettingsError)))
         status = 1
     finally:
         log.end()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from headrace import profiles, settings
@@ -27,14 +27,17 @@ _CONNECT_S = 3
 _ANSWER_S = 10
 _PATIENCE_S = (1.5, 3.0, _ANSWER_S)
 """How long the leaders of partitions may take, before others are looked for."""
+SOME_S = (1.5, 3.0, 3.0)
+"""The same where it matters less: in all as long as a broker that dies is missed and taken over from."""
 _HEARS_S = 0.02
 """How soon a broker is asked again that has not heard of a change."""
-_ELSEWHERE = LOST | {
+_LED_ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
     # The client library has found no leader at all.
     KafkaError._NOENT,
 }
+"""Codes of a broker that leads a partition no more, or not yet."""
 _AT_ONCE = 4_000
 """Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
 
@@ -59,6 +62,8 @@ class KafkaServer(msgspec.Struct, frozen=True):
     """PEM file with the authority of the server's certificate; None: no TLS."""
     where: str = ""
     """Who named the address, where it was no flag: a variable or a profile."""
+    flag: str = "--bootstrap"
+    """What names another address to the command that asks."""
 
     def options(self, properties: Path | None = None) -> dict[str, str]:
         """The login as options of `format("headrace")`, or as the file says."""
@@ -155,9 +160,10 @@ class Client:
         """Try the address, waiting for an answer as long as `patience_s`."""
         self.address = shown(server.address)
         self._server = server
+        self._patience_s = patience_s
         self._refusal = ""
         self._answered = False
-        connect(server.address, server.ca, server.where, patience_s)
+        connect(server.address, server.ca, server.where, server.flag, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
             # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
@@ -219,7 +225,9 @@ class Client:
         if self._refusal:
             return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
         if error.code() in LOST and not self._answered:
-            return CommandFailed(unanswered(self._server.address, self._server.ca), Status.UNREACHABLE)
+            login = self._server.username is not None
+            why = unanswered(self._server.address, self._server.ca, self._patience_s, login=login)
+            return CommandFailed(why, Status.UNREACHABLE)
         return CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
 
     def partitions(self, topic: str) -> dict[int, int]:
@@ -275,7 +283,7 @@ class Client:
                 try:
                     return self._natives(resources, patience_s)
                 except KafkaException as error:
-                    if error.args[0].code() not in _ELSEWHERE:
+                    if error.args[0].code() not in _LED_ELSEWHERE:
                         raise
                 self._look_elsewhere(began, patience_s)
             return self._natives(resources, _PATIENCE_S[-1])
@@ -296,19 +304,23 @@ class Client:
         return found
 
     def offsets(
-        self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec]
+        self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec], *, some: bool = False
     ) -> dict[tuple[str, int], int]:
-        """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out."""
+        """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out.
+
+        `some`: those that nobody tells within a few seconds are left out, too, and no error.
+        """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets: dict[tuple[str, int], int] = {}
         with self.explained("look up offsets"):
-            for patience_s in _PATIENCE_S:
+            *tries, last = SOME_S if some else _PATIENCE_S
+            for patience_s in tries:
                 began = time.monotonic()
-                final = patience_s == _PATIENCE_S[-1]
-                wanted = self._some_offsets(wanted, spec, patience_s, offsets, final=final)
+                wanted = self._some_offsets(wanted, spec, patience_s, offsets, final=False)
                 if not wanted:
-                    break
+                    return offsets
                 self._look_elsewhere(began, patience_s)
+            self._some_offsets(wanted, spec, last, offsets, final=not some)
         return offsets
 
     def _look_elsewhere(self, began: float, patience_s: float) -> None:
@@ -318,7 +330,7 @@ class Client:
             self.metadata = self.admin.list_topics(timeout=patience_s)
         except KafkaException as error:
             # The server asked may be the dead one; whoever asks next tells why there is no answer.
-            if error.args[0].code() not in _ELSEWHERE:
+            if error.args[0].code() not in _LED_ELSEWHERE:
                 raise
 
     def _some_offsets(
@@ -341,10 +353,14 @@ class Client:
         again = []
         for partition, future in chain.from_iterable(answers.items() for answers in asked):
             try:
-                offsets[partition.topic, partition.partition] = future.result(timeout=_ANSWER_S).offset
+                found = future.result(timeout=_ANSWER_S).offset
+                if found == OFFSET_INVALID:
+                    # What the client library (2.16) says of a leader that was silent all the time.
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                offsets[partition.topic, partition.partition] = found
             except KafkaException as error:
                 code = error.args[0].code()
-                if code in _ELSEWHERE and not final:
+                if code in _LED_ELSEWHERE and not final:
                     again.append(partition)
                 elif code != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise

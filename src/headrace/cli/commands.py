@@ -1,6 +1,6 @@
 """What every command shares: how it ends, the error that ends it with one line, and help that ends with examples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import IntEnum
 from typing import Any, Self
 
@@ -26,6 +26,25 @@ class Status(IntEnum):
     MISSING = 4, "The topic, partition or group that was named is not there."
     REFUSED = 5, "The server does not let this user in, or not do this."
     INTERRUPTED = 130, "Ctrl-C."
+
+
+_OTHERS = {
+    **dict.fromkeys(("consume", "read", "cat"), ("tail", "list", "records tail")),
+    "get": ("tail", "list"),
+    **dict.fromkeys(("send", "put", "write"), ("produce", "records produce")),
+    "produce": ("records produce",),
+    "tail": ("records tail",),
+    **dict.fromkeys(("add", "new", "make"), ("create", "set", "init")),
+    **dict.fromkeys(("ls", "show"), ("list",)),
+    **dict.fromkeys(("remove", "rm", "drop"), ("delete",)),
+    **dict.fromkeys(("info", "describe"), ("describe", "list")),
+    **dict.fromkeys(("update", "configure"), ("alter", "set")),
+    "offsets": ("describe",),
+    "cluster": ("brokers",),
+    **dict.fromkeys(("start", "run"), ("serve",)),
+    "version": ("--version",),
+}
+"""What other tools call a command, or where one looks for it first, and what it may be called here."""
 
 
 class CommandFailed(Exception):
@@ -60,6 +79,24 @@ class TeachingGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
         """Names in the order in which they were written: the order in which a newcomer needs them."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error tells what it is called here, where others call it otherwise."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise called_here(error, self.commands, ctx) or error from None
+
+
+def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Context) -> click.NoSuchCommand | None:
+    """The error that tells what a command is called here, where others call it otherwise: the first that is `there`."""
+    name = error.command_name
+    here = next((each for each in _OTHERS.get(name, ()) if each.split()[0] in there), None)
+    if here is None:
+        return None
+    return click.NoSuchCommand(name, f"No such command {name!r}, it is {f'{ctx.command_path} {here}'!r}", ctx=ctx)
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:

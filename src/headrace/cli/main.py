@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from headrace.cli.commands import CommandFailed, Status
+from headrace.cli.commands import CommandFailed, Status, called_here
 from headrace.cli.imports import UNINVITED, lean
 from headrace.harmless import shown
 from headrace.records.errors import NoRecordCode
@@ -39,16 +39,6 @@ COMMANDS = {
 }
 
 
-_ELSEWHERE = {
-    "produce": "records produce",
-    "consume": "records tail",
-    "tail": "records tail",
-    "cluster": "brokers",
-    "start": "serve",
-    "run": "serve",
-    "version": "--version",
-}
-"""What other tools call it, or where one looks for it first."""
 _PLAINER = {
     ". Did you mean": ", did you mean",
     "is not a valid integer range": "is not a whole number",
@@ -80,12 +70,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            name = error.command_name
-            if name in _ELSEWHERE:
-                raise click.NoSuchCommand(
-                    name, f"No such command {name!r}, it is {_ELSEWHERE[name]!r}", ctx=ctx
-                ) from None
-            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx) from None
+            nearest = click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx)
+            raise called_here(error, {*COMMANDS, "--version"}, ctx) or nearest from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""

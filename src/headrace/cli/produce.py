@@ -40,6 +40,10 @@ class Input(msgspec.Struct, frozen=True):
     headers: lines.Headers
 
 
+class Unreadable(CommandFailed):
+    """A file cannot be read on, or a line of it is no record: what came before it is sent."""
+
+
 class Sending:
     """Sends records and counts what became of them; says when the server does not answer and when it does again."""
 
@@ -215,7 +219,7 @@ def produce(
     if as_json:
         print_json({"topic": topic, "records": sending.delivered})
     else:
-        click.echo(f"{sending.delivered} record{'s' * (sending.delivered != 1)} sent to {shown(topic)}")
+        click.echo(f"{_many(sending.delivered)} sent to {shown(topic)}")
 
 
 def _checked(
@@ -256,12 +260,35 @@ def _checked(
 def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> None:
     is_there = topic in client.metadata.topics
     with sending.listening(), client.explained(f"send to topic {quoted(topic)}"):
-        for record in _records(given):
-            if not is_there:
-                _create(client, topic)
-                is_there = True
-            sending.send(record)
+        try:
+            for record in _records(given):
+                if not is_there:
+                    _create(client, topic)
+                    is_there = True
+                sending.send(record)
+        except Unreadable as error:
+            sending.finish()
+            ended = error.status if sending.first is None else status(sending.first)
+            raise CommandFailed(f"{error}; {_told(sending)}", ended) from None
         sending.finish()
+
+
+def _told(sending: Sending) -> str:
+    """What became of the records before one that could not be read: whoever mends the input goes on behind them."""
+    tried = sending.delivered + sending.failed
+    if sending.first is None:
+        return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"
+    sent = f", {sending.delivered} {_were(sending.delivered)} sent" if sending.delivered else ""
+    why = sentence(sending.first)
+    return f"{sending.failed} of {_many(tried)} before it {_were(sending.failed)} not taken ({why}){sent}"
+
+
+def _were(records: int) -> str:
+    return "was" if records == 1 else "were"
+
+
+def _many(records: int) -> str:
+    return f"{records} record{'s' * (records != 1)}"
 
 
 def _create(client: Client, topic: str) -> None:
@@ -304,7 +331,7 @@ def _records(given: Input) -> Iterator[lines.Record]:
             with path.open("rb") as file:
                 yield from _of_file(file, quoted(path), given)
         except OSError as error:
-            raise CommandFailed(f"cannot read {quoted(path)}: {error.strerror}") from None
+            raise Unreadable(f"cannot read {quoted(path)}: {error.strerror}") from None
 
 
 def _of_file(file: BinaryIO, name: str, given: Input) -> Iterator[lines.Record]:
@@ -318,7 +345,7 @@ def _of_file(file: BinaryIO, name: str, given: Input) -> Iterator[lines.Record]:
         try:
             record = lines.read_json(text) if given.as_json else lines.read_text(text, given.key_separator)
         except lines.BadLine as error:
-            raise CommandFailed(f"line {number} of {name}: {error}") from None
+            raise Unreadable(f"line {number} of {name}: {error}") from None
         yield msgspec.structs.replace(
             record,
             key=record.key if given.key is None else given.key,

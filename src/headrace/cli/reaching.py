@@ -5,23 +5,31 @@ It tells of a certificate that it does not believe only as a server that does no
 
 import socket
 import ssl
+import struct
 from contextlib import suppress
 
 from headrace import settings
 from headrace.cli.commands import CommandFailed, Status
 from headrace.harmless import shown
 
-_HANDSHAKE_S = 1
+_HANDSHAKE_S = _PROBE_S = 1
 """For a hint only: a server that takes longer is told of without it."""
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_NO_TOPICS = struct.pack(">ihhihi", 14, 3, 1, 2, -1, 0)
+"""Requests of Kafka's, whole: ApiVersions 0, and Metadata 1 of no topic. The commands' own client is late."""
+_MOST_ANSWER = 1 << 16
+_NUMBER = slice(8, 12)
+"""Where the number of a request is, with which its answer begins."""
 
 
-def connect(servers: str, ca: str | None, where: str, patience_s: float) -> None:
+def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: float) -> None:
     """Try whether one of the addresses takes a connection, with TLS where an authority is named.
 
     Args:
         servers: HOST:PORT, or several with commas between.
         ca: PEM file with the authority of their certificates; None: no TLS.
         where: who named the addresses, where it was no flag.
+        flag: what names other addresses to this command.
         patience_s: how long each may take.
 
     Raises:
@@ -33,7 +41,7 @@ def connect(servers: str, ca: str | None, where: str, patience_s: float) -> None
         try:
             address = settings.Address.parse(text)
         except ValueError as error:
-            raise CommandFailed(f"{where or '--bootstrap'}: {error}", Status.USAGE) from None
+            raise CommandFailed(f"{where or flag}: {error}", Status.USAGE) from None
         try:
             with socket.create_connection((address.host, address.port), timeout=patience_s) as connected:
                 if trust is not None:
@@ -60,19 +68,58 @@ def connect(servers: str, ca: str | None, where: str, patience_s: float) -> None
     said = f", named by {where}" if where else ""
     raise CommandFailed(
         f"nobody answers at {shown(servers)} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
-        "or name another address with --bootstrap HOST:PORT",
+        f"or name another address with {flag} HOST:PORT",
         Status.UNREACHABLE,
     )
 
 
-def unanswered(servers: str, ca: str | None) -> str:
-    """What to say of servers that take connections and do not answer Kafka's requests."""
-    if ca is None and any(_speaks_tls(text) for text in servers.split(",")):
+def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) -> str:
+    """What to say of servers that take connections and have not said which topics there are.
+
+    Args:
+        servers: HOST:PORT, or several with commas between.
+        ca: as for `connect`.
+        patience_s: how long they had for it.
+        login: whether a login comes first, which is not tried here.
+    """
+    named = servers.split(",")
+    if any(_is_late(text, ca, login=login) for text in named):
+        return (
+            f"{shown(servers)} answers as a Kafka broker, but has not said within {patience_s:g} s which topics there "
+            "are: it is busy, or what it stores them in is; try again"
+        )
+    if ca is None and any(_speaks_tls(text) for text in named):
         return f"{shown(servers)} speaks TLS: name the authority of its certificate by --ca FILE or HEADRACE_KAFKA_CA"
     return (
         f"{shown(servers)} takes connections but does not answer as a Kafka broker: "
         "is it the right port, and does it want a login (--username)? (These commands show no certificate.)"
     )
+
+
+def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
+    """Whether a server answers Kafka's first request, and does not end the connection at the next one."""
+    with suppress(OSError, ValueError):
+        address = settings.Address.parse(text)
+        link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
+        if ca is not None:
+            link = _trust(ca).wrap_socket(link, server_hostname=address.host)
+        with link:
+            if _answer(link, _API_VERSIONS) != _API_VERSIONS[_NUMBER]:
+                return False
+            if login:
+                return True
+            with suppress(TimeoutError):
+                return _answer(link, _NO_TOPICS) == _NO_TOPICS[_NUMBER]
+            return True
+    return False
+
+
+def _answer(link: socket.socket, request: bytes) -> bytes:
+    """The number of the request that is answered; nothing where the connection ends."""
+    link.sendall(request)
+    with link.makefile("rb") as answer:
+        size = int.from_bytes(answer.read(4), "big")
+        return answer.read(min(size, _MOST_ANSWER))[:4]
 
 
 def _trust(ca: str) -> ssl.SSLContext:

@@ -7,14 +7,10 @@ from headrace.harmless import shown
 
 LOST = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 """Codes of a server that does not answer."""
-UNAUTHORIZED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
+NO_RULES = (
+    "no access rules hold at this server: it has to be started with "
+    "--set authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 )
-"""Codes of what access rules refuse."""
 
 _MOST = 600
 _SENTENCES: dict[int, tuple[str, Status]] = {
@@ -31,7 +27,10 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError.UNKNOWN_MEMBER_ID: ("it has members: stop them first", Status.FAILED),
     KafkaError.REBALANCE_IN_PROGRESS: ("its members are being rebalanced: stop them first", Status.FAILED),
     KafkaError.OFFSET_OUT_OF_RANGE: ("the log does not have that offset", Status.FAILED),
-    KafkaError.MSG_SIZE_TOO_LARGE: ("a record is larger than the topic takes (max.message.bytes)", Status.FAILED),
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes",
+        Status.FAILED,
+    ),
     KafkaError._MSG_TIMED_OUT: ("the server did not acknowledge it in time", Status.UNREACHABLE),
     KafkaError.COORDINATOR_NOT_AVAILABLE: ("the group's coordinator is not ready: try again", Status.FAILED),
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS: ("the group's coordinator is not ready: try again", Status.FAILED),
@@ -39,6 +38,7 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: ("this user may not do that with the topic", Status.REFUSED),
     KafkaError.GROUP_AUTHORIZATION_FAILED: ("this user may not do that with the group", Status.REFUSED),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: ("this user may not do that on this cluster", Status.REFUSED),
+    KafkaError.SECURITY_DISABLED: (NO_RULES, Status.FAILED),
     KafkaError.UNSUPPORTED_VERSION: ("the server does not have this request", Status.FAILED),
     KafkaError._UNSUPPORTED_FEATURE: ("the server does not have this request", Status.FAILED),
     KafkaError._TRANSPORT: ("the server does not answer any more", Status.UNREACHABLE),
@@ -46,6 +46,8 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError._ALL_BROKERS_DOWN: ("the server does not answer any more", Status.UNREACHABLE),
     KafkaError._RESOLVE: ("the server names an address that cannot be found (--advertise)", Status.UNREACHABLE),
 }
+_SAYS_LITTLE = frozenset({KafkaError.SECURITY_DISABLED})
+"""Codes with which servers say less than we do."""
 _OWN = ("Broker: ", "Local: ")
 """How the client library begins its own texts for a code; anything else is the server's message."""
 
@@ -53,7 +55,7 @@ _OWN = ("Broker: ", "Local: ")
 def sentence(error: KafkaError) -> str:
     """Why it failed, in the server's words where it had some."""
     text = " ".join(error.str().split())
-    if not text.startswith(_OWN) and error.code() not in LOST:
+    if not text.startswith(_OWN) and error.code() not in LOST | _SAYS_LITTLE:
         return shown(text, _MOST).rstrip(".")
     if error.code() in _SENTENCES:
         return _SENTENCES[error.code()][0]

@@ -22,7 +22,7 @@ Line = MutableMapping[str, Any]
 class _Window:
     """What came of one line, or of one event, since the first of it."""
 
-    __slots__ = ("held_back", "line", "method", "passed", "since")
+    __slots__ = ("held_back", "last", "line", "method", "passed", "since")
 
     def __init__(self, method: str, line: Line, since: float) -> None:
         self.method = method
@@ -30,13 +30,15 @@ class _Window:
         self.since = since
         self.passed = 0
         self.held_back = 0
+        self.last = since
 
-    def admits(self, most: int) -> bool:
+    def admits(self, most: int, now: float) -> bool:
         """Count one more, and say whether it is among the first `most`."""
         if self.passed < most:
             self.passed += 1
             return True
         self.held_back += 1
+        self.last = now
         return False
 
 
@@ -59,8 +61,9 @@ class Repeats:
             again = self._window((method, details), method, dict(line))
             others = {"event": "lines of one event left out", "of": name}
             flood = self._window((method, repr(name)), method, others)
-            if (again is not None and not again.admits(1)) or (
-                flood is not None and not flood.admits(MOST_OF_ONE_EVENT)
+            now = self._clock()
+            if (again is not None and not again.admits(1, now)) or (
+                flood is not None and not flood.admits(MOST_OF_ONE_EVENT, now)
             ):
                 raise structlog.DropEvent
         return line
@@ -91,5 +94,8 @@ class Repeats:
         del self._windows[key]
         if window.held_back:
             line = {name: value for name, value in window.line.items() if name not in _DIFFERS_ANYWAY}
-            line |= {"repeated": window.held_back, "within_s": round(self._clock() - window.since)}
+            now = self._clock()
+            line |= {"repeated": window.held_back, "within_s": round(now - window.since)}
+            # It is written when the time is over: what it tells of may be, too, for long.
+            line["last_s_ago"] = round(now - window.last)
             self._over.append((window.method, line))

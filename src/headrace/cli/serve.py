@@ -20,9 +20,6 @@ from headrace.storage_urls import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])
 _FLUSH_S = 0.5
-_WARM_S = 3.0
-"""So long after the start the console's pages are made ready, when whoever waited for the start has begun."""
-
 _log = structlog.get_logger("headrace")
 
 
@@ -79,7 +76,8 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     try:
         return run(options, broker, oci, log)
     except settings.StartError as error:
-        raise CommandFailed(str(error)) from None
+        mistake = isinstance(error, settings.SettingsError)
+        raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
     finally:
         # What was logged comes before what the command says of its end.
         log.end()
@@ -91,7 +89,6 @@ def run(
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
     with lean(*UNINVITED):
         from headrace import app  # noqa: PLC0415  # help and mistakes in the options need no server
-        from headrace.console import pages  # noqa: PLC0415
 
     def on_ready(ready: app.Ready) -> None:
         # Whoever waits for the ready line finds in the log what the start had to say.
@@ -103,8 +100,6 @@ def run(
             # Nobody can read it, and whoever connects is served all the same.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
             _log.warning("the ready line cannot be written", reason=error.strerror)
-        loop = asyncio.get_running_loop()
-        loop.call_later(_WARM_S, loop.run_in_executor, None, pages.warm)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if options.brokers > 1:

@@ -27,6 +27,8 @@ from headrace.cli.output import print_json, print_table
 from headrace.harmless import quoted, shown
 from headrace.topics.values import suggestion
 
+MOST_PARTITIONS = 100_000
+"""The client library takes no larger number; how many a server takes it says itself."""
 NATIVE = "headrace.native"
 """Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
 STREAMS = "headrace.streams"
@@ -47,7 +49,9 @@ def topics() -> None:
     """,
 )
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="How many (default: the server's).")
+@click.option(
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="How many (default: the server's)."
+)
 @click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
 @client_options
 def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
@@ -131,8 +135,10 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
     client = Client(kafka)
     keys = [(name, number) for number in client.partitions(name)]
-    starts = client.offsets(keys, OffsetSpec.earliest)
-    ends = client.offsets(keys, OffsetSpec.latest)
+    starts = client.offsets(keys, OffsetSpec.earliest, some=True)
+    # Not known either where a topic's min.insync.replicas waits for replicas that are away. Who does not tell where a
+    # log begins is not waited for again.
+    ends = client.offsets(starts, OffsetSpec.latest, some=True)
     leaders = client.partitions(name)  # those that have answered: some may have changed meanwhile
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
@@ -160,6 +166,11 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             click.echo(f"  {shown(key)}={shown(entry.value)}")
     if native is not None and (unfit := sum(native.get("unfit", []))):
         click.echo(f"  careful: {unfit} entries were met whose sequence fits no offset: they are not served")
+    if unknown := sum(each["log_end"] is None for each in partitions):
+        click.echo(
+            f"  careful: where {unknown} of the partitions end is not known: a leader is away, or the replicas that "
+            "min.insync.replicas asks for"
+        )
     columns = [">partition", ">leader", ">log start", ">log end", "stream"]
     print_table(columns + [">records"] * (native is not None), [list(line.values()) for line in partitions])
 
@@ -221,7 +232,11 @@ def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: Kafk
 )
 @click.argument("name", shell_complete=completing.topics)
 @click.option(
-    "--partitions", type=click.IntRange(min=2), metavar="N", required=True, help="How many it is to have then."
+    "--partitions",
+    type=click.IntRange(2, MOST_PARTITIONS),
+    metavar="N",
+    required=True,
+    help="How many it is to have then.",
 )
 @client_options
 def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:

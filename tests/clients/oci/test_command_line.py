@@ -1,12 +1,17 @@
 """Every `oci streaming` command, in one go; the three of the product documentation word for word but for --endpoint."""
 
+import contextlib
 import itertools
 import json
 import os
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -16,6 +21,29 @@ from headrace.testing.oci import base64_of, text_of
 
 pytestmark = pytest.mark.cli
 COMPARTMENT = "ocid1.compartment.oc1..cli"
+
+
+# What `oci` imports takes it most of a second of a core: here once; after that each command has a process of its own.
+# What is imported depends on the words of the first command, as `oci` looks at them itself.
+FORKING = """
+import json, os, signal, sys
+sys.argv = ["oci", "streaming"]
+from oci_cli.cli import cli
+signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
+print("ready", flush=True)
+for line in sys.stdin:
+    words, folder, limit_s = json.loads(line)
+    if (pid := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
+        sys.argv = words
+        sys.exit(cli())
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    status = os.waitpid(pid, 0)[1]
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
 
 
 class CommandLine:
@@ -33,13 +61,45 @@ class CommandLine:
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("OCI_", "HEADRACE_"))
         } | json.loads(configured.stdout)["environment"]
-        self._environment |= {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self._environment |= {"HOME": str(home)}
+        self._home = home
+        self._forking = subprocess.Popen(
+            [sys.executable, "-c", FORKING], env=self._environment, text=True, stdin=PIPE, stdout=PIPE
+        )
+        try:
+            self._answer("ready")
+        except BaseException:
+            with self._forking as process:
+                process.kill()
+            raise
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+    def close(self) -> None:
+        """No command comes after this."""
+        with self._forking as process:
+            assert process.stdin is not None
+            try:
+                process.stdin.close()
+                assert process.wait(60) == 0
+            finally:
+                process.kill()  # else `with` waits for it without a limit
+
+    def _answer(self, asked: str) -> str:
+        assert self._forking.stdout is not None
+        line = self._forking.stdout.readline()
+        assert line, f"{asked}: nothing runs it any more"
+        return line
+
+    def run(self, command: str, limit_s: float = 240) -> subprocess.CompletedProcess[str]:
+        """Run it; one that takes longer is killed, and its status says so."""
         words = shlex.split(command)
         named = words[words.index("streaming") :]
         self.used.add(" ".join(itertools.takewhile(lambda word: not word.startswith("-"), named)))
-        return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=240, check=False)
+        assert words[0] == "oci"
+        assert self._forking.stdin is not None
+        print(json.dumps([words, str(self._home), limit_s]), file=self._forking.stdin, flush=True)
+        status = int(self._answer(command))
+        said = ((self._home / name).read_text("utf-8") for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(words, status, *said)
 
     def __call__(self, command: str) -> Any:
         """What a command prints, decoded; None when it prints nothing."""
@@ -49,9 +109,10 @@ class CommandLine:
 
 
 @pytest.fixture
-def line(tmp_path: Path, headrace_server: InProcessServer, headrace_kafka: str) -> CommandLine:
+def line(tmp_path: Path, headrace_server: InProcessServer, headrace_kafka: str) -> Iterator[CommandLine]:
     assert headrace_kafka == headrace_server.kafka  # its fixture removes the streams
-    return CommandLine(tmp_path, headrace_server.http)
+    with contextlib.closing(CommandLine(tmp_path, headrace_server.http)) as made:
+        yield made
 
 
 # In a process of its own: importing the program changes how the SDK is imported ever after.
@@ -87,6 +148,7 @@ def test_every_command(line: CommandLine) -> None:
     use_messages_cursors_and_groups(line)
     use_streams_pools_and_work_requests(line)
     use_connect_harnesses(line)
+    wait_in_vain(line)
 
     assert line.used == commands()
 
@@ -192,3 +254,12 @@ def use_connect_harnesses(line: CommandLine) -> None:
     line(f"{admin} change-compartment --connect-harness-id {harness} --compartment-id ocid1.compartment.oc1..there")
     line(f"{admin} delete --connect-harness-id {harness} --force")
     assert line(f"{admin} get --connect-harness-id {harness}")["data"]["lifecycle-state"] == "DELETED"
+
+
+def wait_in_vain(line: CommandLine) -> None:
+    """A command that hangs is ended, and does not keep the next one from its turn."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        listing = f"streaming admin stream list --compartment-id {COMPARTMENT}"
+        assert line.run(f"oci --endpoint {url} {listing}", limit_s=0.1).returncode == -signal.SIGKILL
+    line(f"oci {listing}")
