@@ -195,14 +195,14 @@ def test_a_signal_ends_it_at_once_whoever_is_waiting(number: signal.Signals) -> 
 
 def test_the_oci_listener_is_not_opened_to_other_machines_unverified(folder: Path) -> None:
     data = ("--data", str(folder / "data"))
-    line = refused(serve(*data, "--http", "0.0.0.0:0"), 1)
+    line = refused(serve(*data, "--http", "0.0.0.0:0"), 2)
     assert line.startswith("headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse lets everybody in")
     assert "--set headrace.insecure=true" in line
     assert not (folder / "data").exists()
 
 
 def test_the_kafka_listener_has_the_same_rule(folder: Path) -> None:
-    line = refused(serve("--data", str(folder / "data"), "--kafka", "0.0.0.0:0"), 1)
+    line = refused(serve("--data", str(folder / "data"), "--kafka", "0.0.0.0:0"), 2)
     assert line.startswith("headrace: --kafka 0.0.0.0 is open to other machines, and its clients need no password")
     assert "--set headrace.insecure=true" in line
     assert not (folder / "data").exists()
@@ -210,13 +210,13 @@ def test_the_kafka_listener_has_the_same_rule(folder: Path) -> None:
 
 def test_verifying_needs_a_directory_of_keys(folder: Path) -> None:
     verify = ("--data", str(folder / "data"), "--http", "0.0.0.0:0", "--set", "oci.auth=verify")
-    assert refused(serve(*verify), 1) == "headrace: oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
-    line = refused(serve(*verify, "--set", f"oci.auth.keys={folder}/none"), 1)
+    assert refused(serve(*verify), 2) == "headrace: oci.auth=verify needs keys: add --set oci.auth.keys=DIR"
+    line = refused(serve(*verify, "--set", f"oci.auth.keys={folder}/none"), 2)
     assert line.startswith(f"headrace: oci.auth.keys={folder}/none is no directory")
     keys = ("--set", f"oci.auth.keys={folder}")
-    line = refused(serve(*verify, *keys, "--set", f"oci.auth.tokens={folder}/none"), 1)
+    line = refused(serve(*verify, *keys, "--set", f"oci.auth.tokens={folder}/none"), 2)
     assert line.startswith(f"headrace: oci.auth.tokens={folder}/none is no file")
-    line = refused(serve(*verify, *keys, "--kafka", "0.0.0.0:0"), 1)
+    line = refused(serve(*verify, *keys, "--kafka", "0.0.0.0:0"), 2)
     assert line.startswith("headrace: Kafka clients have to log in at 0.0.0.0 with oci.auth=verify")
     with Server(folder / "data", ["--set", "oci.auth=verify", "--set", f"oci.auth.keys={folder}"]) as started:
         with pytest.raises(urllib.error.HTTPError, match="401") as caught:

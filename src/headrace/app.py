@@ -116,72 +116,80 @@ async def serve(
         StartError: it could not start; the message says how to help that.
     """
     stop = guest or Stop()
-    counters = Counters()
     settings = _effective(settings, options)
     cache = prepared(settings, guest=guest is not None)
     with stop.on_signals() if guest is None else contextlib.nullcontext():
-        async with contextlib.AsyncExitStack() as stack:
-            listening = open_listeners(options, settings, oci, stack)
-            http_socket = listening.http
-            limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
-            front = Front()
-            http = await stack.enter_async_context(
-                _http(HostCheck(front, _hosts(options, settings, oci, http_socket)), listening, limits)
-            )
-            tracing = _tracing(settings.headrace_traces_endpoint, stack)
-            storage, clusters, brokers = await stack.enter_async_context(
-                _clusters(options, settings, clock, listening, cache, stop, counters.store)
-            )
-            clusters.topic_added += [] if tracing is None else [tracing.watch]
-            await clusters.start(_show_partitions)
-            stack.push_async_callback(clusters.stop)
-            known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
-            service = OciService(clusters, oci)
-            await service.start()
-            stack.push_async_callback(service.stop)
-            http.pressed = lambda: clusters.reads.short
-            if brokers is not None:
-                await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
-            kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
-            stack.callback(DelayWatch(counters.loop_delays).stop)
-            clusters.removed.append(kafka.close_cluster)
-            await kafka.start(listening.kafka, stack)
-            catch_up = None if brokers is None else brokers.catch_up
-            oci_app, appends = await stack.enter_async_context(
-                oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
-            )
-            look = storage.take_along(await stack.enter_async_context(asynchronous(options.redis or storage.url)))
-            data = options.disk if options.redis else options.data
-            observed = _Observed(
-                clusters,
-                counters,
-                connections={**kafka.connections, LISTENER: lambda: http.connections},
-                store=lambda: store_facts(look),
-                data=data,
-            )
-            visitors = _visitors(clusters, settings, known)
-            metrics = _metrics(observed, visitors, log_lines_lost, settings)
-            figures = _figures(observed, kafka, storage.url, listening.url, stack)
-            stack.push_async_callback(end, asyncio.create_task(_watch(storage, options, data).run(), name="watch"))
-            mounts = (
-                Route("/metrics", metrics.answer),
-                ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
-                *_routes(figures, visitors, front),
-            )
-            health = partial(_health, storage)
-            # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
-            apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
-            front.open(_traced(apis, service, tracing), health)
-            stack.push_async_callback(front.close)
+        answering = _answering(options, settings, oci, clock, cache, stop, log_lines_lost)
+        async with answering as (ready, brokers):
             if guest is None:
                 settle_memory()
-            first, *more = listening.addresses.items()
-            on_ready(Ready(first[1], listening.url, storage.url, dict(more)))
+            on_ready(ready)
             await stop.wait()
             _log.info("stopping", reason=stop.reason)
             if brokers is not None:
                 await brokers.hand_over(leave=not stop.status)
     return stop.status
+
+
+@contextlib.asynccontextmanager
+async def _answering(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    clock: Clock | None,
+    cache: CacheBudget,
+    stop: Stop,
+    log_lines_lost: Callable[[], int],
+) -> AsyncIterator[tuple[Ready, Brokers | None]]:
+    """Every API, answering; and this server's place among others, if there may be some."""
+    counters = Counters()
+    async with contextlib.AsyncExitStack() as stack:
+        listening = open_listeners(options, settings, oci, stack)
+        limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
+        front = Front()
+        hosts = _hosts(options, settings, oci, listening.http)
+        http = await stack.enter_async_context(_http(HostCheck(front, hosts), listening, limits))
+        tracing = _tracing(settings.headrace_traces_endpoint, stack)
+        storage, clusters, brokers = await stack.enter_async_context(
+            _clusters(options, settings, clock, listening, cache, stop, counters.store)
+        )
+        clusters.topic_added += [] if tracing is None else [tracing.watch]
+        await clusters.start(_show_partitions)
+        stack.push_async_callback(clusters.stop)
+        known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
+        service = OciService(clusters, oci)
+        await service.start()
+        stack.push_async_callback(service.stop)
+        http.pressed = lambda: clusters.reads.short
+        if brokers is not None:
+            await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
+        kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
+        stack.callback(DelayWatch(counters.loop_delays).stop)
+        clusters.removed.append(kafka.close_cluster)
+        await kafka.start(listening.kafka, stack)
+        catch_up = None if brokers is None else brokers.catch_up
+        oci_app, appends = await stack.enter_async_context(
+            oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
+        )
+        connections = {**kafka.connections, LISTENER: lambda: http.connections}
+        observed = await stack.enter_async_context(_observed(options, storage, clusters, counters, connections))
+        visitors = _visitors(clusters, settings, known)
+        metrics = _metrics(observed, visitors, log_lines_lost, settings)
+        figures = _figures(observed, kafka, storage.url, listening.url, stack)
+        watch = Watch(storage.ping, observed.data, evicting=storage.evicting if options.redis else None)
+        stack.push_async_callback(end, asyncio.create_task(watch.run(), name="watch"))
+        mounts = (
+            Route("/metrics", metrics.answer),
+            ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
+            *_routes(figures, visitors, front),
+        )
+        health = partial(_health, storage)
+        # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
+        apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
+        front.open(_traced(apis, service, tracing), health)
+        stack.push_async_callback(front.close)
+        first, *more = listening.addresses.items()
+        yield Ready(first[1], listening.url, storage.url, dict(more)), brokers
 
 
 @contextlib.asynccontextmanager
@@ -258,10 +266,6 @@ def _visitors(clusters: Clusters, settings: BrokerSettings, known: Known) -> Vis
     )
 
 
-def _watch(storage: RedisStorage, options: ServerOptions, data: Path | None) -> Watch:
-    return Watch(storage.ping, data, evicting=storage.evicting if options.redis else None)
-
-
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
     """The APIs on one socket, told apart by the path."""
 
@@ -285,6 +289,21 @@ class _Observed(msgspec.Struct, frozen=True):
     """Asks Redis of itself."""
     data: Path | None
     """Where the data lie, if that is on this machine."""
+
+
+@contextlib.asynccontextmanager
+async def _observed(
+    options: ServerOptions,
+    storage: RedisStorage,
+    clusters: Clusters,
+    counters: Counters,
+    connections: dict[str, Callable[[], int]],
+) -> AsyncIterator[_Observed]:
+    """What is told of all that; Redis is asked over a client of its own."""
+    async with asynchronous(options.redis or storage.url) as client:
+        look = storage.take_along(client)
+        data = options.disk if options.redis else options.data
+        yield _Observed(clusters, counters, connections, lambda: store_facts(look), data)
 
 
 def _metrics(

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import structlog
 
-from headrace.addresses import is_everywhere
 from headrace.broker.clock import Clock
 from headrace.broker.clusters import Clusters
 from headrace.broker.following import Documents, Follower
 from headrace.broker.membership import Membership, NodeIdTaken
 from headrace.broker.ownership import Ownership
 from headrace.broker.settings import BrokerSettings
+from headrace.listening import reached_host
 from headrace.membership.view import Member, View
 from headrace.peers.connections import Connections, Tls
 from headrace.peers.neighbours import Neighbours
@@ -103,20 +103,7 @@ class Brokers:
 
 def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
     """Name, host and port of each Kafka listener, as the other brokers tell their clients."""
-    return [(name, _own(name, host), port) for name, (host, port) in advertised.items()]
-
-
-def _own(listener: str, host: str) -> str:
-    if not is_everywhere(host):
-        return host
-    name = socket.gethostname()
-    _log.warning(
-        "a listener is on every address of this machine, and none of them was named: clients of the other brokers are "
-        "told the machine's name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
-        listener=listener,
-        told=name,
-    )
-    return name
+    return [(name, reached_host(name, host), port) for name, (host, port) in advertised.items()]
 
 
 def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) -> Member:

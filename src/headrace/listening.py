@@ -1,7 +1,6 @@
 """The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -13,18 +12,18 @@ import structlog
 from headrace.access.exposure import Exposed, refusal
 from headrace.access.listeners import Listener
 from headrace.access.mapping import Mapping
-from headrace.addresses import Address
+from headrace.addresses import Address, is_everywhere
 from headrace.broker.listener_settings import PREFIX, passes_over_client_auth, settings_at
 from headrace.broker.settings import BrokerSettings
 from headrace.kafka.listener import KafkaListener
 from headrace.oci import exposure
 from headrace.oci.settings import OciSettings
-from headrace.settings import ServerOptions, StartError
+from headrace.settings import ServerOptions, SettingsError, StartError
 from headrace.sockets import address_of, bind
 from headrace.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
 from headrace.tls.peers import Tls
 
-_log = structlog.get_logger("headrace.tls")
+_log = structlog.get_logger("headrace.listeners")
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -82,16 +81,30 @@ class Listening(msgspec.Struct, frozen=True):
 
     def http_url(self, options: ServerOptions) -> str:
         """Where other brokers reach the HTTP listener."""
-        host, port = options.http.host, self.http.getsockname()[1]
-        if ipaddress.ip_address(self.http.getsockname()[0].partition("%")[0]).is_unspecified:
-            host = socket.gethostname() if options.advertise is None else options.advertise.host
-        return f"{'https' if self.https else 'http'}://{Address(host, port)}"
+        host = options.http.host
+        if is_everywhere(host):
+            host = reached_host("http", host if options.advertise is None else options.advertise.host)
+        return f"{'https' if self.https else 'http'}://{Address(host, self.http.getsockname()[1])}"
+
+
+def reached_host(listener: str, host: str) -> str:
+    """By which host others reach a listener: by the machine's name, which is a guess, where it is on every address."""
+    if not is_everywhere(host):
+        return host
+    name = socket.gethostname()
+    _log.warning(
+        "a listener is on every address of this machine, and none of them was named: others are told the machine's "
+        "name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
+        listener=listener,
+        told=name,
+    )
+    return name
 
 
 def open_listeners(
     options: ServerOptions, settings: BrokerSettings, oci: OciSettings, stack: contextlib.AsyncExitStack
 ) -> Listening:
-    """Bind every socket; raises StartError, also for one that would let everybody in from elsewhere."""
+    """Bind every socket; raises StartError, SettingsError for one that lets everybody in or lacks a certificate."""
     where = "listeners" if settings.listeners else "--kafka HOST:PORT"
     sockets = [(each, bind(each.address, where, stack)) for each in options.listeners]
     http = bind(options.http, "--http HOST:PORT", stack)
@@ -102,25 +115,27 @@ def open_listeners(
     plain = [each.host for each in kafka if not (each.listener.protocol.login or each.listener.protocol.encrypted)]
     refused = exposure.missing(oci, plain)
     if refused is not None:
-        raise StartError(refused)
+        raise SettingsError(refused)
     if settings.authorizer_class_name and oci.auth != "verify":
-        raise StartError(
+        raise SettingsError(
             f"authorizer.class.name has to know who asks, and oci.auth={oci.auth} believes everybody: "
             "add --set oci.auth=verify --set oci.auth.keys=DIR, or leave authorizer.class.name out"
         )
     if settings.authorizer_class_name and settings.headrace_testing_reset:
-        raise StartError(
+        raise SettingsError(
             "headrace.testing.reset=true lets everybody delete everything, whatever the access rules say: "
             "leave it out, or authorizer.class.name"
         )
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
-        raise StartError(f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR")
+        raise SettingsError(
+            f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR"
+        )
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
-        raise StartError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
+        raise SettingsError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
     exposed = [_http(http, settings, oci, https=https), *(_kafka(each, oci) for each in kafka)]
     refused = refusal(exposed, insecure=settings.headrace_insecure)
     if refused is not None:
-        raise StartError(refused)
+        raise SettingsError(refused)
     return Listening(kafka, http, https, tls)
 
 
@@ -147,14 +162,14 @@ class _Certificates:
         return next(iter(self._made.values()), None)
 
     def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
-        """Those of a listener, with its settings; raises StartError."""
+        """Those of a listener, with its settings; raises StartError, SettingsError where none is named."""
         if not settings.ssl_keystore_location:
-            raise StartError(
+            raise SettingsError(
                 f"{listener} needs a certificate: headrace tls create DIR makes one; "
                 "add --set ssl.keystore.location=DIR/server.pem"
             )
         if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
-            raise StartError(
+            raise SettingsError(
                 f"ssl.client.auth={settings.ssl_client_auth} needs the authorities whose certificates clients may "
                 f"have at {listener}: add --set ssl.truststore.location=FILE"
             )

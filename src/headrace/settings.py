@@ -4,6 +4,7 @@ Every option can be a flag, an environment variable `HEADRACE_<OPTION>` or a key
 environment, that over the file, and the file over the default. Nothing unknown is passed over in silence.
 """
 
+import contextlib
 import os
 import re
 import tomllib
@@ -16,7 +17,7 @@ import msgspec
 from headrace import profiles
 from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
-from headrace.addresses import Address
+from headrace.addresses import Address, is_everywhere
 from headrace.broker import listener_settings
 from headrace.broker.broker_keys import BROKER_KEYS
 from headrace.broker.settings import BrokerSettings
@@ -242,7 +243,7 @@ def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _http_url(variable: str | None, profile: str | None) -> str:
-    """A URL from where a server listens, or from a URL; an address that means `every interface` is this machine."""
+    """A URL from where a server listens, or from a URL; one that listens on every address is on this machine."""
     text = variable or profile or _BY_NAME["http"].default or ""
     scheme, mark, address = text.partition("://")
     if not mark:
@@ -251,7 +252,12 @@ def _http_url(variable: str | None, profile: str | None) -> str:
         raise SettingsError(
             f"{PREFIX}HTTP={variable} lets the server pick a port: give the one that its ready line names"
         )
-    return f"{scheme}://" + re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
+    place, *path = address.split("/", 1)
+    with contextlib.suppress(ValueError):
+        listening = Address.parse(place)
+        if is_everywhere(listening.host):
+            place = str(Address("127.0.0.1", listening.port))
+    return f"{scheme}://{'/'.join([place, *path])}"
 
 
 def redis_url(environ: Mapping[str, str] | None = None) -> str | None:
@@ -413,10 +419,10 @@ def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> di
 
 
 def check_embedded(settings: BrokerSettings) -> None:
-    """Raise StartError for settings that the embedded Valkey cannot keep."""
+    """Raise SettingsError for settings that the embedded Valkey cannot keep."""
     wanted = resolve({}, settings.topic_defaults).min_insync_replicas
     if wanted > 1:
-        raise StartError(
+        raise SettingsError(
             f"min.insync.replicas={wanted}: the embedded Valkey has no replicas; set it to 1, or name a Redis that has "
             "some with --redis URL"
         )

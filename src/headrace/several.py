@@ -27,7 +27,7 @@ from headrace.metrics.counters import StoreCounters
 from headrace.oci.settings import OciSettings
 from headrace.opened_storage import over_valkey
 from headrace.own_valkey import embedded_valkey, show_valkey_loading
-from headrace.settings import ServerOptions, StartError
+from headrace.settings import ServerOptions, SettingsError, StartError
 from headrace.stop import Stop
 from headrace.store.embedded import machine_memory
 from headrace.store.errors import StoreError
@@ -57,6 +57,8 @@ class Told(msgspec.Struct, frozen=True):
 
     ready: Ready | None = None
     error: str = ""
+    mistake: bool = False
+    """Whether the error is one in the options, which another start does not mend."""
 
 
 def encode(message: Task | Told) -> bytes:
@@ -99,7 +101,7 @@ class _Broker:
         told = msgspec.json.decode(line, type=Told) if line else Told(error="it ended before it was ready")
         if told.ready is None:
             await process.wait()
-            raise StartError(told.error)
+            raise SettingsError(told.error) if told.mistake else StartError(told.error)
         return told.ready
 
     def keep(self, ready: Ready) -> None:

@@ -1,10 +1,12 @@
-"""Where brokers tell their clients that another one is."""
+"""Where brokers tell that another one is: to their clients, and to each other."""
 
 import socket
 
 import structlog
 
 from headrace.brokers import endpoints
+from headrace.listening import Listening
+from headrace.settings import load
 
 
 def test_whoever_listens_on_every_address_and_names_none_is_told_what_others_tell() -> None:
@@ -15,3 +17,15 @@ def test_whoever_listens_on_every_address_and_names_none_is_told_what_others_tel
     [warning] = logged
     assert "--advertise HOST:PORT" in warning["event"]
     assert (warning["log_level"], warning["listener"], warning["told"]) == ("warning", "IN", name)
+
+
+def test_http_on_every_address_is_told_by_the_host_that_is_advertised_or_by_a_guess() -> None:
+    def told(**flags: str) -> tuple[str, int]:
+        options, _, _ = load(flags, environ={})
+        with socket.create_server(("127.0.0.1", 0)) as bound, structlog.testing.capture_logs() as logged:
+            url = Listening((), bound, https=False, tls=None).http_url(options)
+            return url.removesuffix(f":{bound.getsockname()[1]}"), len(logged)
+
+    assert told(http="127.0.0.1:0") == ("http://127.0.0.1", 0)
+    assert told(http="0.0.0.0:0") == (f"http://{socket.gethostname()}", 1)
+    assert told(http="[::]:0", kafka="0:9092", advertise="broker.example.org:9092") == ("http://broker.example.org", 0)

@@ -79,7 +79,9 @@ def test_the_process_is_left_alone() -> None:
     frozen, thresholds, threads = gc.get_freeze_count(), gc.get_threshold(), set(threading.enumerate())
     with InProcessServer():
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
-        assert (gc.get_freeze_count(), gc.get_threshold()) == (frozen, thresholds)
+        assert gc.get_threshold() == thresholds
+        # Some of what pytest froze may be gone meanwhile.
+        assert gc.get_freeze_count() <= frozen
     assert set(threading.enumerate()) <= threads
 
 
