@@ -67,9 +67,12 @@ run: setup ## Run the demo (ARGS=--exit ends by itself)
 test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks some)
 	$(call run_tests)
 
+# Only where the mark is, or a server of Debian's that a fixture brings along: all files take each worker six seconds of a core.
+# Of a folder's fixtures the whole folder; `make test` tells when that leaves a test out (tests/test_makefile.py).
+APT = $(patsubst %/conftest.py,%,$(filter-out tests/conftest.py,$(shell grep -rlE 'mark\.apt|any_redis|open_storage' tests --include=*.py)))
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh, fish and chromium; installs them when missing
 	@$(FOR_APT)
-	$(PYTEST) -n $(WORKERS) -m apt $(ARGS)
+	$(PYTEST) -n $(WORKERS) -m apt $(if $(filter tests/%,$(ARGS)),,$(APT)) $(ARGS)
 
 debian: ## Install what Debian has of what tests, `network` and `container` need, when it is missing
 	@$(FOR_APT)

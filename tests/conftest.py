@@ -49,10 +49,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_APT_FILES = pytest.StashKey[set[str]]()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what must have the machine to itself."""
+    """Mark what must have the machine to itself, and note where there is what needs Debian's programs."""
     if item.nodeid.startswith("tests/hostile/"):
         item.add_marker("alone")
+    if item.get_closest_marker("apt"):
+        item.config.stash.setdefault(_APT_FILES, set()).add(item.nodeid.partition("::")[0])
+
+
+@pytest.fixture
+def apt_files(pytestconfig: pytest.Config) -> frozenset[str]:
+    """Files, of those that were collected, with tests for `make test-apt`."""
+    return frozenset(pytestconfig.stash.get(_APT_FILES, ()))
 
 
 @pytest.hookimpl(trylast=True)

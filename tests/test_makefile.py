@@ -25,6 +25,18 @@ def test_a_jvm_is_given_the_classes_that_were_kept_and_no_empty_file(
     assert ("-XX:SharedArchiveFile=" in ended.stdout) is given
 
 
+def test_every_test_for_debians_programs_is_looked_for_where_it_is(apt_files: frozenset[str]) -> None:
+    if not apt_files:
+        pytest.skip("no test for Debian's programs was collected with this one")
+    command = ["make", "--silent", "--eval=shown: ; @echo $(APT)", "shown"]
+    own = {name: text for name, text in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
+    told = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=60, check=True).stdout
+    looked = [Path(each) for each in told.split()]
+    assert looked
+    assert Path("tests") not in looked
+    assert [file for file in sorted(apt_files) if not any(Path(file).is_relative_to(each) for each in looked)] == []
+
+
 def test_setup_installs_what_the_tutorial_runs() -> None:
     """The tests' own environment has everything, so that the tutorial would run there without."""
     command = ["make", "--dry-run", "--always-make", "setup"]

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from tests.cluster.site import Site
 from tests.harness.brokers import Brokers
 from tests.harness.redis import RedisServer
-from tests.harness.redis_cluster import Node, RedisCluster, wait_for
+from tests.harness.redis_cluster import NODE_TIMEOUT_MS, Node, RedisCluster, wait_for
 
 from headrace.testing import ServerFailed
 
@@ -168,7 +168,7 @@ class OfACluster:
         """Every node runs, every primary has a replica that has all, and the nodes agree."""
         for node in self._cluster.nodes:
             if not node.running:
-                node.start()
+                self._cluster.start(node)
         self._cluster.agree()
         for primary in self._primaries():
             self._cluster.replica_of(primary)
@@ -195,11 +195,15 @@ class OfACluster:
         """SIGSTOP to such a primary until its replica has taken over, and a while."""
         primary = self._chosen()
         replica = self._cluster.drain(primary)
-        primary.send(signal.SIGSTOP)
-        wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
-        time.sleep(self._random.choice([0.0, 2.0]))
-        primary.send(signal.SIGCONT)
-        wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
+        with self._cluster.missing_after(NODE_TIMEOUT_MS):
+            primary.send(signal.SIGSTOP)
+            try:
+                wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
+                time.sleep(self._random.choice([0.0, 2.0]))
+            finally:
+                # Else what follows asks a node that stands still, and its silence hides why this failed.
+                primary.send(signal.SIGCONT)
+            wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
         primary.ask("CLIENT", "UNPAUSE")
         return f"primary {_name(primary)} hung until its replica had taken over"
 
@@ -218,7 +222,7 @@ class OfACluster:
         replica = self._cluster.replica_of(primary)
         replica.kill()
         time.sleep(self._random.choice([0.0, 1.0]))
-        replica.start()
+        self._cluster.start(replica)
         wait_for(lambda: replica.is_replica_of(primary), f"{replica.host} to follow")
         return f"replica {_name(replica)} killed and started"
 

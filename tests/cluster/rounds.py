@@ -44,6 +44,8 @@ from headrace.testing.oci import OciClients
 PARTITIONS = 6
 NATIVE_PARTITIONS = 3
 ACCIDENTS = 5
+AT_ONCE = 20
+"""Records of a producer every 5 ms: many batches for each accident, and time left for what must be missed in time."""
 ADOPTED = "rounds:"
 """How the keys of streams begin that become topics."""
 SETTINGS: dict[str, Any] = {
@@ -146,7 +148,7 @@ class Round:
         """All accidents, while the ledgers are written."""
         with contextlib.ExitStack() as writing:
             for ledger in ledgers:
-                writing.enter_context(ledger.writing())
+                writing.enter_context(ledger.writing(AT_ONCE))
             for _ in range(ACCIDENTS):
                 time.sleep(self._random.choice([0.1, 0.5, 1.0, 2.0]))
                 self.happened.append(self._random.choice(accidents.acts)())
@@ -167,7 +169,7 @@ def over_one(program: Path | None) -> Iterator[Where]:
 @contextlib.contextmanager
 def over_cluster(program: Path | None) -> Iterator[Where]:
     """Three brokers over a Redis Cluster, and what may happen to them."""
-    with RedisCluster(program) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
+    with RedisCluster(program, calm=True) as cluster, brokers_at(cluster.url, 3, **SETTINGS) as over:
 
         def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
             shards = OfACluster(cluster, keys_of(cluster.url, topics), chance)

@@ -5,7 +5,6 @@
 
 import itertools
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -117,9 +116,12 @@ def fail_over_what_all_go_by(cluster: RedisCluster, _three: Brokers, _stream: st
 
 
 def move_a_slot(cluster: RedisCluster, _three: Brokers, stream: str) -> None:
-    """MOVED and ASK: the slot is on its way for as long as clients need to notice."""
-    target = cluster.primary_of(other_than(cluster, stream))
-    cluster.move_slot(stream, target, lambda: time.sleep(0.5))
+    """MOVED and ASK: the slot is on its way until somebody has noticed."""
+    source, target = cluster.primary_of(stream), cluster.primary_of(other_than(cluster, stream))
+    before = source.refused("ASK")
+    cluster.move_slot(
+        stream, target, lambda: wait_for(lambda: source.refused("ASK") > before, "an append to be sent on")
+    )
 
 
 def kill_a_broker(_cluster: RedisCluster, three: Brokers, _stream: str) -> None:

@@ -155,7 +155,7 @@ class MemoryLogs:
         return None if found is None or peek(found.batch).max_timestamp < 0 else found
 
     async def save_producers(
-        self, stream: str, offset: int, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
     ) -> None:
         self._shared.check()
         self.answer()

@@ -5,6 +5,7 @@ Each node has a loopback address of its own, so that all have the usual ports an
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -84,6 +85,11 @@ class Node(RedisProcess):
             # The text as it is: redis-py makes something else of some answers.
             link.response_callbacks.clear()
             return link.execute_command(*command)
+
+    def refused(self, error: str) -> int:
+        """How often it has answered with this error, such as ASK."""
+        found = re.search(rf"errorstat_{error}:count=(\d+)", self.ask("INFO", "errorstats"))
+        return int(found[1]) if found else 0
 
     @property
     def id(self) -> str:
@@ -194,6 +200,11 @@ class RedisCluster:
         finally:
             self._miss_after(self._silence_ms)
 
+    def start(self, node: Node) -> None:
+        """Start a node that was killed; it misses the others as late as they miss each other."""
+        node.start()
+        node.ask("CONFIG", "SET", "cluster-node-timeout", self._silence_ms)
+
     def _miss_after(self, silence_ms: int) -> None:
         for node in self.running:
             node.ask("CONFIG", "SET", "cluster-node-timeout", silence_ms)
@@ -262,9 +273,8 @@ class RedisCluster:
         with self.missing_after(NODE_TIMEOUT_MS):
             primary.kill()
             wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
-        primary.start()
+        self.start(primary)
         wait_for(lambda: primary.is_replica_of(replica), f"{primary.host} to follow")
-        self._miss_after(self._silence_ms)  # it has started with another
         return replica
 
     def drain(self, primary: Node) -> Node:

@@ -100,6 +100,16 @@ def test_each_pod_of_a_cluster_is_a_broker_of_its_own(tmp_path: Path) -> None:
     assert broker.node_id == 2
 
 
+def test_a_broker_serves_until_requests_go_elsewhere_and_has_time_to_hand_over() -> None:
+    """Kubernetes takes a pod out of its service while it ends it, not before."""
+    text = (PACKAGING / "kubernetes/cluster.yaml").read_text("utf-8")
+    waits = re.search(r'preStop:\n(?: *#.*\n)? *exec:\n *command: \[sleep, "(\d+)"\]', text)
+    grace = re.search(r"terminationGracePeriodSeconds: (\d+)", text)
+    assert waits is not None
+    assert grace is not None
+    assert 5 <= int(waits[1]) <= int(grace[1]) - 30
+
+
 def test_the_requirements_with_hashes_are_the_versions_that_the_tests_run_with() -> None:
     text = (PACKAGING / "requirements-hashed.txt").read_text("utf-8")
     pinned = dict(re.findall(r"^([a-z0-9-]+)==([^ ]+)", text, flags=re.MULTILINE))
