@@ -4,9 +4,8 @@
 single server with its embedded Valkey. What counts is what each broker costs with the *same load and the same number
 of partitions for each*: brokers are added for more work. Sharing one load out as fast as it goes is measured too, and
 says something else: a broker at its limit finds many requests at each wake-up and is cheapest per GB, four with a
-quarter of that load find fewer, and wake up four times as often. Everything is at rest before it is measured (a broker
-compiles the console's templates 3 s after its start, 0.15 CPU s, which was 4 s/GB of a short row), and no Redis
-rewrites its file meanwhile, which comes at sizes of its own.
+quarter of that load find fewer, and wake up four times as often. Everything is at rest before it is measured, and no
+Redis rewrites its file meanwhile, which comes at sizes of its own.
 
 `broker` kills one of three under a steady load, and ends one in order; `shard` kills a primary of the cluster; `groups`
 has a broker's share of many groups move; `metadata` asks for everything.
