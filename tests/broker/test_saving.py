@@ -9,7 +9,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
-from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable
+from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import StoredBatch
 from headrace.topics.sequences import Producer
 
@@ -122,6 +122,71 @@ async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_take
     with pytest.raises(OffsetOutOfRange):
         partition.check_readable(6)
     await partition.ask_end()
+
+
+async def _refused(*_: Any, **__: Any) -> Any:
+    raise StorageUnwritten("Redis answered: MISCONF Errors writing to the AOF file")
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_asked_who_has_led(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
+) -> None:
+    """With a full disk no write tells for hours, and nobody else has led it."""
+    partition.append(batch(), lambda _: None)
+    storage.logs.answer()
+    monkeypatch.setattr(storage.logs, "save_producers", _refused)
+    monkeypatch.setattr(storage.logs, "open", _refused)
+    partition.led_elsewhere()
+    if in_doubt:
+        partition.lost(StorageUnavailable("an append was lost"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    else:
+        with pytest.raises(StorageUnwritten):
+            await partition.save_producers()
+    await partition.ask_end()
+    partition.end_of_epoch(partition.leader_epoch)
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(6)
+
+
+@pytest.mark.parametrize("error", [StorageUnwritten, StorageUnavailable])
+async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tell_either(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Another broker has led it and told nobody; or a primary without replicas may have been replaced by one."""
+    if error is StorageUnwritten:
+        await storage.logs.open(partition.stream, lambda _: None)
+
+    async def refuse(*_: Any) -> None:
+        raise error("Redis answered")
+
+    monkeypatch.setattr(storage.logs, "save_producers", refuse)
+    partition.led_elsewhere()
+    with pytest.raises(error):
+        await partition.save_producers()
+    partition.check_readable(6)
+    with pytest.raises(NotLeader):
+        await partition.ask_end()
+
+
+async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_nothing(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = storage.logs.look
+
+    async def missed_meanwhile(stream: str) -> Any:
+        found = await look(stream)
+        partition.led_elsewhere()
+        return found
+
+    monkeypatch.setattr(storage.logs, "save_producers", _refused)
+    monkeypatch.setattr(storage.logs, "look", missed_meanwhile)
+    partition.led_elsewhere()
+    with pytest.raises(StorageUnwritten):
+        await partition.save_producers()
+    assert not partition.is_end_known
 
 
 @pytest.mark.parametrize("how", ["a write is refused", "another one tells"])

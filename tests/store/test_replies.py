@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.store.replies import error_of_text
-from headrace.topics.errors import StorageMoving, StorageUnavailable
+from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUnwritten
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,16 @@ def test_a_slot_that_moves_is_told_as_one(reply: str, kind: type[Exception]) -> 
     assert type(error) is kind
     assert "its slot is being moved" in str(error)
     assert reply in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("MISCONF Errors writing to the AOF file: No space left on device", StorageUnwritten),
+        ("NOREPLICAS Not enough good replicas to write.", StorageUnavailable),
+    ],
+)
+def test_who_takes_no_writes_is_believed_for_reads_unless_it_may_have_been_replaced(
+    reply: str, kind: type[Exception]
+) -> None:
+    assert type(error_of_text(reply)) is kind

@@ -19,7 +19,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.broker import reopening
-from headrace.topics.errors import Fenced, StorageUnavailable
+from headrace.topics.errors import Fenced, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import Appended
 from headrace.topics.sequences import Producer, SentBatch
 
@@ -422,6 +422,39 @@ async def test_one_that_comes_back_with_less_in_the_middle_of_a_connection_is_no
     for key, value in before.items():
         link.restore(key, 0, value, replace=True)
     assert isinstance(await owner.append(batch(6)), StorageUnavailable)
+
+
+@pytest.mark.parametrize("other_has_led", [False, True])
+async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_broker_has_led_a_log(
+    start: Start, *, other_has_led: bool
+) -> None:
+    with RedisServer() as server, redis.Redis.from_url(server.url) as link:
+        owner = await start(url=server.url)
+        assert await owner.append(batch(1)) == Appended(0)
+        if other_has_led:
+            other = await start(view=2, url=server.url)
+            assert await other.append(batch(2)) == Appended(1)
+            await other.crash()
+        (Path(link.config_get("dir")["dir"]) / "dump.rdb").mkdir()
+        link.config_set("save", "3600 1")
+        link.bgsave()
+        await until(lambda: link.info("persistence")["rdb_last_bgsave_status"] == "err")
+        owner.partition.led_elsewhere()
+        with pytest.raises(StorageUnwritten, match="MISCONF"):
+            await owner.partition.save_producers()
+        assert owner.partition.is_end_known is not other_has_led
+        await owner.crash()
+
+
+async def test_a_redis_whose_memory_is_full_takes_the_write_that_tells_who_has_led_a_log(
+    start: Start, link: Any
+) -> None:
+    owner = await start()
+    assert await owner.append(batch(1)) == Appended(0)
+    link.config_set("maxmemory", 1)
+    owner.partition.led_elsewhere()
+    await owner.partition.save_producers()
+    assert owner.partition.is_end_known
 
 
 # Producers over openings

@@ -1,7 +1,7 @@
 """A partition whose records lie in a log that this server owns: it decides where a batch goes, and who is told."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import LogStorage
 from headrace.broker.reading import first_readable
-from headrace.broker.reopening import reopened, tell_lost
+from headrace.broker.reopening import opened_last_by, reopened, tell_lost
 from headrace.broker.replication import Replication
 from headrace.broker.snapshots import Snapshots
 from headrace.callbacks import log_unhandled
@@ -29,6 +29,7 @@ from headrace.topics.errors import (
     NotLeader,
     OffsetOutOfRange,
     StorageUnavailable,
+    StorageUnwritten,
     UnknownTopic,
 )
 from headrace.topics.model import Append, Appended, OpenedLog
@@ -113,8 +114,8 @@ class LogPartition:
         """Offset as of which the producers are written down, and the high watermark then."""
         self._saving = asyncio.Lock()
         self._unproven: object | None = None
-        """Another broker may have led it since it was opened here, and shown more of it, until a write that begins
-        from now on is taken, or it is opened anew; None: nobody has. Each time it is another object."""
+        """Another broker may have led it since it was opened here, and shown more of it, until Redis has said that none
+        has, asked from now on, or it is opened anew; None: nobody has. Each time it is another object."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
@@ -215,8 +216,12 @@ class LogPartition:
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
     async def _recover(self, reason: Exception) -> None:
-        def open_by(view: int | None) -> Awaitable[OpenedLog]:
-            return self._storage.open(self.stream, self.lost, view=view)
+        async def open_by(view: int | None) -> OpenedLog:
+            try:
+                return await self._storage.open(self.stream, self.lost, view=view)
+            except StorageUnwritten:
+                await self._look_who_led()
+                raise
 
         try:
             opened = await reopened(self.topic, self.index, open_by, lambda: self._view, reason, self._clock)
@@ -274,6 +279,14 @@ class LogPartition:
         if self._elsewhere is None:
             self._unproven = object()
             self.save_soon()
+
+    async def _look_who_led(self) -> None:
+        """Storage takes no write that would tell whether another broker has led it; but it can be read."""
+        unproven = self._unproven
+        if unproven is None or not await opened_last_by(self._storage, self.stream, self._epochs):
+            return
+        if self._unproven is unproven:
+            self._unproven = None
 
     def _overtaken(self, error: StorageUnavailable) -> None:
         self._unproven = object()
@@ -333,6 +346,9 @@ class LogPartition:
                     await self._save(owner)
                 except Fenced as error:
                     self._overtaken(StorageUnavailable(str(error)))
+                    raise
+                except StorageUnwritten:
+                    await self._look_who_led()
                     raise
 
     @property

@@ -6,6 +6,8 @@ import structlog
 
 from headrace.broker.backoff import Backoff
 from headrace.broker.clock import Clock
+from headrace.broker.ports import LogStorage
+from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, UnknownTopic
 from headrace.topics.model import OpenedLog
 
@@ -68,6 +70,18 @@ async def reopened(
                 told = str(error)
                 _log.exception("partition cannot be opened", topic=topic, partition=index)
             await tries.pause()
+
+
+async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:
+    """Whether nobody has opened a log since it was opened with these leader epochs. It asks without a write.
+
+    Not to be asked of a primary that has lost its replicas (NOREPLICAS): one of them may have taken its place.
+
+    Raises:
+        StorageUnavailable.
+    """
+    found = (await storage.look(stream)).epochs
+    return found is not None and epochs is not None and found.rows[-1].term == epochs.rows[-1].term
 
 
 def tell_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:

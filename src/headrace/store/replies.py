@@ -12,6 +12,7 @@ from headrace.topics.errors import (
     StorageFull,
     StorageMoving,
     StorageUnavailable,
+    StorageUnwritten,
     TopicError,
     UnknownTopic,
 )
@@ -32,7 +33,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "MASTERDOWN": StorageUnavailable,
     "NOSCRIPT": StorageUnavailable,
     "NOREPLICAS": StorageUnavailable,
-    "MISCONF": StorageUnavailable,
+    "MISCONF": StorageUnwritten,
     "TRYAGAIN": StorageMoving,
     # Of what is not asked again elsewhere: whoever asks again finds the keys where they are then.
     "MOVED": StorageUnavailable,

@@ -85,6 +85,10 @@ class StorageMoving(StorageUnavailable):
     """The keys are on their way from one shard of a Redis Cluster to another, and take nothing meanwhile."""
 
 
+class StorageUnwritten(StorageUnavailable):
+    """Redis takes no writes, since it cannot write its own files; it can be read."""
+
+
 class NotEnoughReplicas(TopicError):
     """Fewer servers have the log than `min.insync.replicas` asks for; nothing was appended."""
 
