@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from typing import Any
+from uuid import UUID
 
 import pytest
 import structlog
@@ -16,12 +17,15 @@ from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.groups.effects import HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Heartbeat, Sync
+from headrace.groups.events import Commit, DropTopic, Heartbeat, Sync
 from headrace.groups.model import Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
+
+PLACE = TopicPartition("t", 0)
+OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 class Groups(MemoryGroups):
@@ -52,10 +56,13 @@ class Site:
         self.clock = ManualClock()
         self.groups = Groups(MemoryStorage())
         self.ownership = Ownership(1)
+        self.known: UUID | None = None
+        """The id of the topic, as this broker knows it."""
+        self.stored = NEW
         self.looking = asyncio.Event()
         self.may_find = asyncio.Event()
         self.go_by(1, 1)
-        coordination = Coordination(self.ownership, "default", self._has_topic)
+        coordination = Coordination(self.ownership, "default", lambda _: self.known, self._stored_topic_id)
         self.running = RunningClock(self.clock)
         self.table = GroupTable(self.groups, self.running, GroupSettings(), lambda _: None, coordination)
 
@@ -65,16 +72,16 @@ class Site:
         members = tuple(Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes)
         self.ownership.adopt(View(number, members, before), inside=1 in nodes)
 
-    async def _has_topic(self, _: str) -> bool:
+    async def _stored_topic_id(self, _: str) -> UUID | None:
         self.looking.set()
         await self.may_find.wait()
-        return True
+        return self.stored
 
 
 @pytest.fixture
 async def site() -> Any:
     made = Site()
-    await made.groups.save("g", [SavePositions({TopicPartition("t", 0): Position(offset=5)})])
+    await made.groups.save("g", [SavePositions({PLACE: Position(offset=5)})])
     yield made
     await made.table.stop()
 
@@ -96,12 +103,59 @@ async def test_positions_in_a_topic_that_is_deleted_while_the_group_is_taken_ove
     """Where the topic is created again the group would begin there, and miss what is before."""
     asked = asyncio.ensure_future(site.table.ready("g"))
     await site.looking.wait()
-    await site.table.topic_deleted("t", Lane().pace())
+    await site.table.topic_deleted(DropTopic("t"), Lane().pace())
     site.may_find.set()
     assert await asked is None
     while site.table.positions("g"):
         await asyncio.sleep(0)
     assert (await site.groups.load_one("g", 1)).positions == {}
+
+
+@pytest.mark.parametrize("known", [None, NEW])
+async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_taken_over(
+    site: Site, known: UUID | None
+) -> None:
+    """The topic was deleted and made again while nobody coordinated the group; its consumers would skip records."""
+    site.known = known
+    other = TopicPartition("t", 1)
+    await site.groups.save("g", [SavePositions({PLACE: Position(offset=5, topic_id=OLD)})])
+    await site.groups.save("g", [SavePositions({other: Position(offset=6, topic_id=NEW)})])
+    site.may_find.set()
+    assert await site.table.ready("g") is None
+    assert site.table.positions("g") == {other: Position(offset=6, topic_id=NEW)}, "told before storage has dropped it"
+    while PLACE in (await site.groups.load_one("g", 1)).positions:
+        await asyncio.sleep(0)
+    assert site.table.positions("g") == {other: Position(offset=6, topic_id=NEW)}
+
+
+async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(site: Site) -> None:
+    """Who coordinated the group had; this one still knows the topic that was deleted."""
+    site.known = OLD
+    kept = {PLACE: Position(offset=5, topic_id=NEW)}
+    await site.groups.save("g", [SavePositions(kept)])
+    site.may_find.set()
+    assert await site.table.ready("g") is None
+    assert site.table.positions("g") == kept
+    await site.table.topic_deleted(DropTopic("t", OLD), Lane().pace())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (await site.groups.load_one("g", 1)).positions == kept
+
+
+async def test_positions_of_an_older_server_say_no_topic_and_stay(site: Site) -> None:
+    site.known = NEW
+    assert await site.table.ready("g") is None
+    assert site.table.positions("g") == {PLACE: Position(offset=5)}
+
+
+async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
+    site.known = NEW
+    await site.table.request(
+        "g",
+        Commit(token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=8)}),
+    )
+    kept = (await site.groups.load_one("g", 1)).positions[PLACE]
+    assert (kept.offset, kept.topic_id) == (8, NEW)
 
 
 async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:

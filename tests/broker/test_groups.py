@@ -3,20 +3,23 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
+from uuid import UUID
 
 import msgspec
 import pytest
 import structlog
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.coordination import Coordination
 from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
 from headrace.broker.mirror import Mirror
+from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result, SyncResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DeleteGroup, Heartbeat, Join, Leave, Leaving, Sync
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.events import Commit, DeleteGroup, DropTopic, Heartbeat, Join, Leave, Leaving, Sync
+from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.testing.clock import ManualClock
@@ -200,11 +203,51 @@ async def test_requests_that_come_during_a_write_wait_for_their_turn(table: Grou
 
 async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
     await table.request("g", commit(5))
-    await table.topic_deleted("t", Lane().pace())
+    await table.topic_deleted(DropTopic("t"), Lane().pace())
     while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
 
     assert table.positions("g") == {}
+
+
+async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    """The deletion is told once; when the topic is made again consumers would begin at the old position."""
+    await table.request("g", commit(5))
+    storage.unavailable = True
+    await table.topic_deleted(DropTopic("t"), Lane().pace())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        clock.advance(2_000)
+        assert table.positions("g") == {}
+    assert storage.groups.stored["g"].stored.positions
+    storage.unavailable = False
+    while storage.groups.stored["g"].stored.positions:
+        await asyncio.sleep(0)
+        clock.advance(500)
+    assert table.positions("g") == {}
+    result = await table.request("g", commit(1))
+    assert isinstance(result, CommitResult)
+    assert table.positions("g")[PARTITION].offset == 1
+
+
+async def test_positions_of_an_earlier_topic_are_gone_after_a_start(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LogPartition
+) -> None:
+    """A crash came between the deletion and the group's write, and the topic was made again."""
+    old, new = UUID(int=1), UUID(int=2)
+    await storage.groups.save("g", [SavePositions({PARTITION: Position(offset=5, topic_id=old)})])
+    coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
+    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition, coordination)
+    await again.load()
+    assert again.positions("g") == {}
+    while storage.groups.stored["g"].stored.positions:
+        await asyncio.sleep(0)
+
+
+async def _no_topic(_: str) -> UUID | None:
+    return None
 
 
 async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
@@ -215,7 +258,7 @@ async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
     names = [f"g{number}" for number in range(20)]
     for name in names:
         await table.request(name, commit(5))
-    deleting = asyncio.ensure_future(table.topic_deleted("t", Lane().pace()))
+    deleting = asyncio.ensure_future(table.topic_deleted(DropTopic("t"), Lane().pace()))
     turns = 0
     while not deleting.done():
         await asyncio.sleep(0)
@@ -242,10 +285,9 @@ async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
     await table.request("g", commit(5))
     again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None)
     await again.load()
-    while again.positions("g"):
+    assert again.positions("g") == {}
+    while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
-
-    assert not storage.groups.stored["g"].stored.positions
 
 
 async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> None:

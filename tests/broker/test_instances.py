@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from uuid import uuid4
 
+import msgspec
 import pytest
 import redis.asyncio
 from tests.harness.basket import Basket
@@ -28,6 +30,7 @@ BEGINNING = Start(StartKind.TRIM_HORIZON)
 TIMEOUT_MS = 30_000
 HOUR_MS = 3_600_000
 MOST_OFFSETS = 50
+PLACE = TopicPartition("flights", 0)
 
 
 class FailingGroups(RedisGroups):
@@ -235,6 +238,28 @@ async def test_a_restarted_server_knows_who_has_what_and_a_new_epoch_fences_the_
     await old_storage.close()
     for cursor in (a, b):
         assert (await world.get(cursor))[0].kept == []
+
+
+async def test_nothing_is_left_of_an_earlier_topic_of_the_name(world: World) -> None:
+    """The topic is deleted and made again while nobody has its groups; they would begin at the old positions."""
+    live = await world.topic()
+    await world.put(3)
+    _, cursor = await world.get(await world.cursor())
+    await world.get(cursor)
+    committed = Commit(
+        token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=2)}
+    )
+    assert isinstance(await world.broker.groups.request("k", committed), CommitResult)
+    assert world.broker.groups.positions("g")[PLACE].offset == 3
+    await world.broker.stop()
+    await world.storage.topics.delete(live.topic)
+    await world.storage.topics.create(msgspec.structs.replace(live.topic, id=uuid4()))
+    await world.storage.close()
+    await world.start()
+    for name in ("g", "k"):
+        assert world.broker.groups.positions(name) == {}
+    while await world.storage.groups.load():
+        await asyncio.sleep(0)
 
 
 async def test_a_group_more_than_the_server_takes_is_refused(world: World) -> None:

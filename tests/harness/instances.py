@@ -7,6 +7,7 @@ after every single event is checked, so every test checks it.
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -88,6 +89,8 @@ class InstanceContext(GroupContext):
         super().__init__(settings, name)
         self.logs: dict[str, list[Log]] = {TOPIC: [Log() for _ in range(partitions)]}
         self.retention_ms = RETENTION_MS
+        self.topic_id: UUID | None = None
+        """Told with every request."""
         self._take_up(Group(name, self.settings))
 
     def _take_up(self, whole: Group) -> None:
@@ -199,7 +202,7 @@ class InstanceContext(GroupContext):
 
     def facts(self, topic: str = TOPIC) -> TopicFacts:
         """What every request tells of its topic."""
-        return TopicFacts(topic, len(self.logs[topic]), self.retention_ms)
+        return TopicFacts(topic, len(self.logs[topic]), self.retention_ms, self.topic_id)
 
     def reservations(self, topic: str = TOPIC) -> list[Reservation]:
         """GetGroup."""

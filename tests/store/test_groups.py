@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -40,7 +41,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
 HEADER = GroupHeader(
     generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
 )
-FULL_POSITION = Position(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9)
+FULL_POSITION = Position(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9, topic_id=UUID(int=7))
 
 
 def member(name: str) -> StoredMember:
@@ -82,6 +83,7 @@ def section(topic: str, generation: int) -> StoredBalanced:
         ),
         owners=(StoredOwner("ü", generation), None),
         starts={1: StoredStart(1 << 52, StartKind.AT_TIME, 9)},
+        topic_id=UUID(int=7),
     )
 
 

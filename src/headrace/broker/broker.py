@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 from headrace.broker import retention
 from headrace.broker.authorizing import Access
@@ -30,6 +31,7 @@ from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
 from headrace.broker.users import Users
+from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import InvalidConfig, UnknownTopic
@@ -100,7 +102,7 @@ class Broker:
         self.topics.most_partitions = settings.max_broker_partitions
         self._archives = archives
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
-        coordination = Coordination(self.ownership, cluster, self._has_topic)
+        coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
         self.groups = GroupTable(self.native, running or clock, settings.groups, self._partition, coordination)
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
@@ -124,7 +126,7 @@ class Broker:
         topics.added.append(self.native.topic_added)
         topics.adopted.append(self.native.topic_added)
         topics.left.append(self.native.topic_deleted)
-        topics.forget.append(lambda topic: self.groups.topic_deleted(topic, self.lane.pace()))
+        topics.forget.append(lambda topic: self.groups.topic_deleted(DropTopic(topic.name, topic.id), self.lane.pace()))
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load topics and groups, then keep retention going."""
@@ -152,8 +154,12 @@ class Broker:
         """Write down what the next owners would have to find out."""
         await self._snapshots.save()
 
-    async def _has_topic(self, name: str) -> bool:
-        return self.topics.has(name) or await self.storage.topics.find(name) is not None
+    def _topic_id(self, name: str) -> UUID | None:
+        return self.topics.get(name).topic.id if self.topics.has(name) else None
+
+    async def _stored_topic_id(self, name: str) -> UUID | None:
+        found = await self.storage.topics.find(name)
+        return None if found is None else found.id
 
     async def stop(self) -> None:
         """Stop timers and background work."""

@@ -8,13 +8,15 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from contextvars import Context
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import structlog
 
 from headrace.broker.answering import AT_ONCE, Late, answer_soon
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
+from headrace.broker.dropping import Dropping
+from headrace.broker.group_timers import GroupTimers
 from headrace.broker.mirror import Mirror, PartitionOf
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
@@ -39,15 +41,12 @@ from headrace.groups.model import (
 from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
-from headrace.groups.timers import TimerKey
 from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace.groups")
 
-_UNCERTAIN_MS = 250
-"""How long a timer is put off where this server may coordinate the group no more."""
-_MOST_GRACE_MS = 60_000
-"""How long it waits at most when that is over: by default clients give a sign of life every 15 seconds or sooner."""
+_AGAIN_MS = 1_000
+"""How soon storage is told again of a deleted topic that it did not hear of."""
 _LATELY_MS = 10_000
 """Within that a member's heartbeat has told it to look for the coordinator anew: Kafka's default is one in 3 s."""
 
@@ -64,9 +63,11 @@ class Runner:
         self._queue: deque[tuple[Event, int]] = deque()
         """Events with the time of their arrival (ticks)."""
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
-        self._timers: dict[TimerKey, Timer] = {}
+        self._timers = GroupTimers(table, lambda key: self.post(TimerFired(key)))
         self._writing: asyncio.Task[None] | None = None
         self._rewrite = False
+        self._dropping = Dropping()
+        self._again: Timer | None = None
         self._closed = False
         self._why_closed = GroupError.COORDINATOR_NOT_AVAILABLE
         self.machine, effects = Group.restore(stored, table.settings, table.now())
@@ -89,6 +90,8 @@ class Runner:
         """Queue an event nobody waits for, and work through the queue unless a write is under way."""
         if self._closed:
             return
+        if isinstance(event, DropTopic):
+            self._dropping.begin(event)
         self._queue.append((event, self._table.clock.ticks_ms()))
         self._work()
 
@@ -99,6 +102,8 @@ class Runner:
             self._teller.look(self.machine, event)
             self._carry_out(effects)
         if self._writing is None:
+            if self._again is None:
+                self._dropping.end()
             self._table.settled(self)
 
     # Effects out
@@ -127,31 +132,9 @@ class Runner:
                 if future is not None and not future.done():
                     future.set_result(result)
             case SetTimer(key, deadline_ms):
-                self._cancel(key)
-                clock = self._table.clock
-                grace_ms = min(deadline_ms - clock.ticks_ms(), _MOST_GRACE_MS)
-                self._timers[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
+                self._timers.set(key, deadline_ms)
             case CancelTimer(key):
-                self._cancel(key)
-
-    def _cancel(self, key: TimerKey) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _fired(self, key: TimerKey, grace_ms: int, waited: bool = False) -> None:
-        table, now_ms = self._table, self._table.clock.ticks_ms()
-        if table.in_doubt():
-            # Its members may have gone on elsewhere, while this server stood still or Redis does not answer.
-            again_ms, waited = now_ms + _UNCERTAIN_MS, False
-        elif table.doubted_ms is not None and (again_ms := table.doubted_ms + grace_ms) > now_ms and not waited:
-            # They were refused until then, and get as long to be heard as they had; once, or they might stay for ever.
-            waited = True
-        else:
-            self._timers.pop(key, None)
-            self.post(TimerFired(key))
-            return
-        self._timers[key] = table.clock.call_at(again_ms, lambda: self._fired(key, grace_ms, waited))
+                self._timers.cancel(key)
 
     async def _write(self, persist: Persist, rest: list[Effect]) -> None:
         changes: tuple[GroupChange, ...] = persist.changes
@@ -186,11 +169,24 @@ class Runner:
         self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
         self._teller = GroupTeller(self.name, self.machine)
         self._carry_out(effects)
+        if self._dropping:
+            clock = self._table.clock
+            self._again = clock.call_at(clock.ticks_ms() + _AGAIN_MS, self._drop_again)
+
+    def _drop_again(self) -> None:
+        self._again = None
+        for drop in self._dropping.end():
+            self.post(drop)
+
+    def _call_off(self) -> None:
+        self._timers.cancel_all()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def _refuse_all(self) -> None:
         """Call every timer off, and tell whoever waits that the coordinator is not available."""
-        for key in tuple(self._timers):
-            self._cancel(key)
+        self._call_off()
         for request, future in self._waiting.values():
             if not future.done():
                 future.set_result(refusal(request, self._why_closed))
@@ -199,8 +195,8 @@ class Runner:
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Positions that storage has."""
-        return self._snapshot.positions
+        """Positions that storage has, in topics that there are."""
+        return self._dropping.without(self._snapshot.positions)
 
     def reservations(self, topic: str) -> list[Reservation] | None:
         """A balanced section's partitions as storage has them; None when there is no such section.
@@ -248,15 +244,18 @@ class Runner:
 
     def stop(self) -> None:
         """Cancel every timer and drop what waits."""
-        for key in tuple(self._timers):
-            self._cancel(key)
+        self._call_off()
         for _, future in self._waiting.values():
             future.cancel()
         self._waiting.clear()
 
 
-async def _any_topic(_: str) -> bool:
-    return True
+def _no_id(_: str) -> UUID | None:
+    return None
+
+
+async def _no_stored_id(_: str) -> UUID | None:
+    return None
 
 
 class GroupTable:
@@ -270,10 +269,10 @@ class GroupTable:
         partition_of: PartitionOf,
         coordination: Coordination | None = None,
     ) -> None:
-        self.coordination = coordination or Coordination(Ownership(0), "default", _any_topic)
+        self.coordination = coordination or Coordination(Ownership(0), "default", _no_id, _no_stored_id)
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._loading_all: asyncio.Task[None] | None = None
-        self._deleted_meanwhile: dict[str, set[str]] = {}
+        self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group that is being loaded -> topics that were deleted since its loading began."""
         self.storage = storage
         self.clock = clock
@@ -305,8 +304,8 @@ class GroupTable:
             # A crash may have come between a topic's deletion and that of the positions in it.
             partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
             gone = {partition.topic for partition in partitions if self.partition_of(partition) is None}
-            for topic in sorted(gone):
-                runner.post(DropTopic(topic))
+            for drop in [*map(DropTopic, sorted(gone)), *self.coordination.outlived(group)]:
+                runner.post(drop)
         return len(stored)
 
     # Other brokers
@@ -367,13 +366,12 @@ class GroupTable:
         """Load a group as its coordinator, if there is one. Raises TopicError."""
         number = self.coordination.number
         assert number is not None
-        deleted = self._deleted_meanwhile[name] = set()
+        # Of one that was there when it was asked for, or is there again, nobody tells a second time.
+        deleted: list[DropTopic] = []
+        self._deleted_meanwhile[name] = deleted
         try:
             stored = await self.storage.load_one(name, number)
-            named = {place.topic for place in stored.positions} | {section.topic for section in stored.balanced}
-            gone = [topic for topic in sorted(named) if not await self.coordination.has_topic(topic)]
-            # Of one that was there when it was asked for, or is there again, nobody tells a second time.
-            gone += sorted(named & deleted - set(gone))
+            gone = await self.coordination.gone(stored)
             if self.coordination.number != number or not self.coordination.owns(name):
                 # It may be another's by now; who still wants it takes it over by the present view.
                 raise StorageUnavailable("the view has changed")
@@ -385,8 +383,8 @@ class GroupTable:
             del self._deleted_meanwhile[name]
         if not is_nothing(stored):
             runner = self._runners[name] = Runner(stored, self)
-            for topic in gone:
-                runner.post(DropTopic(topic))
+            for drop in gone + deleted:
+                runner.post(drop)
 
     def new_member_id(self, client_id: str) -> str:
         """A member id nobody has had: the client's id and a random part, as Kafka makes them."""
@@ -421,6 +419,8 @@ class GroupTable:
                 return refusal(event, refused)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):
             return refusal(event, GroupError.POLICY_VIOLATION)
+        if isinstance(event, Commit):
+            event = self.coordination.stamped(event)
         return await self.runner_or_new(group).request(event)
 
     def has_room_for(self, group: str) -> bool:
@@ -448,12 +448,12 @@ class GroupTable:
             if self._runners.get(name) is runner:
                 del self._runners[name]
 
-    async def topic_deleted(self, topic: str, pace: Pace) -> None:
+    async def topic_deleted(self, drop: DropTopic, pace: Pace) -> None:
         """Positions in a deleted topic go; a group may have as many as there were partitions."""
         for deleted in self._deleted_meanwhile.values():
-            deleted.add(topic)
+            deleted.append(drop)
         async for runner in pace.each(tuple(self._runners.values())):
-            runner.post(DropTopic(topic))
+            runner.post(drop)
 
     def positions(self, group: str) -> Mapping[TopicPartition, Position]:
         """Committed positions, those that are durable; empty for a group that does not exist."""

@@ -314,7 +314,7 @@ def _give_up_plan(runner: Runner, request: Get, answer: "asyncio.Future[Result]"
 
 
 def _facts(topic: LiveTopic) -> TopicFacts:
-    return TopicFacts(topic.topic.name, len(topic.partitions), topic.config.retention_ms)
+    return TopicFacts(topic.topic.name, len(topic.partitions), topic.config.retention_ms, topic.topic.id)
 
 
 def _accepted(result: Result) -> Result:

@@ -29,7 +29,7 @@ async def _take(table: TopicTable, name: str, stored: Topic | None) -> None:
     live = table.get(name) if table.has(name) else None
     if live is not None and (stored is None or stored.id != live.topic.id):
         table.dismiss(live)
-        await table.forgotten(name)
+        await table.forgotten(live.topic)
         _log.info("topic deleted by another broker", topic=name)
         live = None
     if stored is None:

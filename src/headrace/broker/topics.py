@@ -99,8 +99,8 @@ class TopicTable:
         """Tells how many partitions other virtual clusters have."""
         self.partitions = 0
         """How many there are here."""
-        self.forget: list[Callable[[str], Awaitable[None]]] = []
-        """As `left`, where it takes long: no topic is created before it has ended."""
+        self.forget: list[Callable[[Topic], Awaitable[None]]] = []
+        """As `left`, with the topic, where it takes long: no topic is created before it has ended."""
         self.left: list[Callable[[str], None]] = []
         """Called with the name of each topic that is here no longer, deleted or moved to another virtual cluster."""
         self.added: list[Callable[[LiveTopic], None]] = []
@@ -174,10 +174,10 @@ class TopicTable:
         for listener in self.left:
             listener(live.topic.name)
 
-    async def forgotten(self, name: str) -> None:
+    async def forgotten(self, topic: Topic) -> None:
         """Have everybody forget a topic that is gone."""
         for forget in self.forget:
-            await forget(name)
+            await forget(topic)
 
     def put(self, live: LiveTopic, partitions: list[Partition], natives: list[NativePartition]) -> None:
         """A topic's partitions are others, or more, from now on."""
@@ -397,7 +397,7 @@ class TopicTable:
             if await self._still_stored(live.topic):
                 raise
         self.dismiss(live)
-        await self.forgotten(live.topic.name)
+        await self.forgotten(live.topic)
         _log.info("topic deleted", topic=live.topic.name)
 
     def dismiss(self, live: LiveTopic) -> None:
@@ -463,7 +463,7 @@ class TopicTable:
             self._remove(live)
             live.configure(config)
             target.add(live)
-            await self.forgotten(name)
+            await self.forgotten(live.topic)
 
 
 async def _nothing(_: str) -> None:

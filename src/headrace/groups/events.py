@@ -5,6 +5,7 @@ requests that wait. Every event with a token is answered exactly once, by a `Rep
 """
 
 from collections.abc import Hashable
+from uuid import UUID
 
 import msgspec
 
@@ -113,6 +114,8 @@ class DropTopic(msgspec.Struct, frozen=True):
     """A topic was deleted: positions in it mean nothing any more. Nobody waits for an answer."""
 
     topic: str
+    topic_id: UUID | None = None
+    """Those in a topic of that name with another id stay; None: none does."""
 
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions

@@ -27,7 +27,7 @@ from headrace.groups.effects import Effect
 from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
-from headrace.groups.positions import Positions
+from headrace.groups.positions import Positions, is_of
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.groups.timers import TimerKey, TimerKind
@@ -105,8 +105,9 @@ class Group:
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)
-            case DropTopic(topic):
-                dropped = self._drop_section(topic, turn)
+            case DropTopic(topic, topic_id):
+                kept = self.balanced.get(topic)
+                dropped = kept is not None and is_of(kept.topic_id, topic_id) and self._drop_section(topic, turn)
                 self._classic(event, turn)
                 if dropped:
                     self.classic.end_if_nothing(turn)

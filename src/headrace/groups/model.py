@@ -1,5 +1,7 @@
 """A group's stored form, shared by the machine (which writes it) and the store (which keeps it)."""
 
+from uuid import UUID
+
 import msgspec
 
 from headrace.groups.balanced.model import StartKind
@@ -38,6 +40,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int = -1
     metadata: str = ""
     committed_ms: int = 0
+    topic_id: UUID | None = None
+    """Of the topic it was committed in: a later one of that name has another. None: an older server wrote it."""
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
@@ -98,6 +102,8 @@ class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
     """By partition."""
     starts: dict[int, StoredStart]
     """By partition; only those where nothing was committed yet."""
+    topic_id: UUID | None = None
+    """As a position's."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ Who may commit is the group's to decide; this file knows nothing of members and 
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from uuid import UUID
 
 import msgspec
 
@@ -15,6 +16,11 @@ from headrace.groups.settings import GroupSettings
 Outcome = dict[TopicPartition, GroupError | None]
 Since = Callable[[TopicPartition, Position], int | None]
 """From when (ms) a position's retention counts; None while it is in use."""
+
+
+def is_of(said: UUID | None, topic_id: UUID | None) -> bool:
+    """Whether what says this id may be of that topic: an id that is not known may be any."""
+    return said is None or topic_id is None or said == topic_id
 
 
 class Positions:
@@ -58,9 +64,14 @@ class Positions:
         gone = tuple(partition for partition in partitions if self._positions.pop(partition, None) is not None)
         return [DropPositions(gone)] if gone else []
 
-    def drop_topic(self, topic: str) -> list[GroupChange]:
-        """Remove every position in a topic; the changes to make durable."""
-        return self.drop([partition for partition in self._positions if partition.topic == topic])
+    def drop_topic(self, topic: str, topic_id: UUID | None = None) -> list[GroupChange]:
+        """Remove every position in a topic, but those that are of another id; the changes to make durable."""
+        gone = [
+            place
+            for place, position in self._positions.items()
+            if place.topic == topic and is_of(position.topic_id, topic_id)
+        ]
+        return self.drop(gone)
 
     def expire(self, since: Since, settings: GroupSettings, now_ms: int) -> list[GroupChange]:
         """Remove positions whose retention is over; the changes to make durable."""

@@ -1,5 +1,7 @@
 """One name, one set of positions, two ways to use it; never both at once."""
 
+from uuid import UUID
+
 import pytest
 from tests.harness.groups import SESSION_MS, subscription
 from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
@@ -7,6 +9,7 @@ from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, L
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.errors import GroupError
+from headrace.groups.events import DropTopic
 from headrace.groups.model import TopicPartition
 from headrace.groups.states import GroupState
 from headrace.groups.subscriptions import topics_of
@@ -194,6 +197,18 @@ def test_a_deleted_topic_takes_its_section_and_no_other(ctx: InstanceContext) ->
     assert ctx.at() == -1
     assert ctx.at(0, "weather") == 0
     assert ctx.whole.describe().state is GroupState.EMPTY
+
+
+def test_a_deleted_topic_leaves_the_section_of_a_later_one_of_its_name(ctx: InstanceContext) -> None:
+    ctx.topic_id = UUID(int=2)
+    ctx.get(ctx.create("a"))
+    ctx.restart()
+    ctx.send(DropTopic("flights", UUID(int=1)))
+    assert set(ctx.whole.balanced) == {"flights"}
+    assert ctx.at() == 0
+    ctx.send(DropTopic("flights", UUID(int=2)))
+    assert ctx.whole.balanced == {}
+    assert ctx.at() == -1
 
 
 def test_the_same_name_on_another_stream_is_another_group(ctx: InstanceContext) -> None:

@@ -5,6 +5,7 @@ it keeps records: a section knows its topic only from them.
 """
 
 from collections.abc import Hashable
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +21,8 @@ class TopicFacts(msgspec.Struct, frozen=True):
     partitions: int
     retention_ms: int
     """How long the section may be unused before it goes; below 0: for ever."""
+    id: UUID | None = None
+    """None: not known."""
 
 
 class CreateCursor(msgspec.Struct, frozen=True, kw_only=True):

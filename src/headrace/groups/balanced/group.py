@@ -7,6 +7,7 @@ for durability and timers by the same turn.
 """
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from headrace.groups import timers
 from headrace.groups.balanced import balancing, joining, serving
@@ -68,6 +69,11 @@ class BalancedGroup:
         restored = cls(section)
         restored._watch_use(turn)
         return restored
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """The id of its topic; None: not known."""
+        return self._section.topic_id
 
     # what happens
 

@@ -39,6 +39,7 @@ class Section:
     ) -> None:
         self.group = group
         self.topic = topic.name
+        self.topic_id = topic.id
         self.retention_ms = topic.retention_ms
         self.settings = settings
         self.created_ms = now_ms
@@ -64,7 +65,7 @@ class Section:
         cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
     ) -> "Section":
         """The section as it was stored."""
-        facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms)
+        facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms, stored.topic_id)
         section = cls(group, facts, positions, settings, turn.now_ms)
         section.created_ms = stored.created_ms
         section.epoch = stored.epoch
@@ -90,6 +91,7 @@ class Section:
             instances=tuple(instance.stored() for instance in self.instances.values()),
             owners=tuple(holding.stored_owner() for holding in self.holdings),
             starts={index: each.start for index, each in enumerate(self.holdings) if each.start is not None},
+            topic_id=self.topic_id,
         )
 
     # changes
@@ -148,7 +150,10 @@ class Section:
     def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
         """Set positions by partition; they are saved with this turn."""
         if offsets:
-            positions = {self.partition(index): Position(offset=offset) for index, offset in offsets.items()}
+            positions = {
+                self.partition(index): Position(offset=offset, topic_id=self.topic_id)
+                for index, offset in offsets.items()
+            }
             changes, _ = self._positions.commit(positions, self.settings, turn.now_ms)
             turn.save(*changes)
 
