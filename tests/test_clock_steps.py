@@ -53,7 +53,7 @@ def test_members_stay_for_their_session_and_no_longer(running: InProcessServer, 
         member.join()
         running.clock.step(hours=hours)
         assert member.heartbeat() == Code.NONE
-        running.clock.advance(seconds=25)
+        running.clock.advance(seconds=15)
         assert member.heartbeat() == Code.NONE
         running.clock.step(hours=-hours)
         running.clock.advance(seconds=35)

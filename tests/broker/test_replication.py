@@ -368,7 +368,7 @@ async def test_nobody_reads_what_the_next_primary_may_lack(
     assert [type(result) for result in results] == [StorageUnavailable if wait_ms else Appended]
     with pytest.raises(StorageUnavailable):
         partition.append(sent(0, 3), results.append, 2, 1_000)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while partition.leader_epoch == 1:
             await asyncio.sleep(0)
     partition.append(sent(0, 3), results.append, 2, 1_000)
@@ -388,7 +388,7 @@ async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it
     log.batches.clear()
     log.producers.clear()
     storage.logs.copies.answer(StorageUnavailable("it is not the primary that it was"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while partition.leader_epoch == 1:
             await asyncio.sleep(0)
 

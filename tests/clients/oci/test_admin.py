@@ -202,8 +202,8 @@ def test_composite_operations_wait(admin: Admin, headrace_oci: OciClients) -> No
 
 @pytest.fixture
 def slow() -> Iterator[InProcessServer]:
-    """A server where each change takes a minute."""
-    with InProcessServer(oci_lifecycle_delay_ms=60_000) as started:
+    """A server where each change takes ten minutes; the time that the test takes comes on top."""
+    with InProcessServer(oci_lifecycle_delay_ms=600_000) as started:
         yield started
 
 
@@ -214,7 +214,7 @@ def test_waiters_see_every_state(slow: InProcessServer) -> None:
 
     def pass_time(_: int, answer: Any) -> None:
         seen.append(answer.data.lifecycle_state)
-        slow.clock.advance(seconds=25)
+        slow.clock.advance(seconds=210)
 
     created = clients.create_stream("s")
     assert created.lifecycle_state == "CREATING"
@@ -235,7 +235,7 @@ def test_a_composite_operation_waits_through_the_states(slow: InProcessServer) -
 
     def pass_time(_: int, answer: Any) -> None:
         seen.append(answer.data.status)
-        slow.clock.advance(seconds=25)
+        slow.clock.advance(seconds=210)
 
     created = composite.create_stream_and_wait_for_state(
         details, ["SUCCEEDED"], waiter_kwargs=AT_ONCE | {"wait_callback": pass_time}
