@@ -31,8 +31,7 @@ def page(two: Brokers, node: int, path: str) -> tuple[int, str]:
 
 def test_each_broker_shows_what_is_its_own_and_who_has_the_rest(two: Brokers) -> None:
     two.asked(1, lambda wire: wire.create("flights", PARTITIONS))
-    wait_for(lambda: len(two.leaders(2, "flights")) == PARTITIONS, "the topic on the other broker")
-    leaders = two.leaders(1, "flights")
+    leaders = two.led("flights", PARTITIONS)
     for node, other in ((1, 2), (2, 1)):
         wait_for(lambda node=node: page(two, node, "/topics/flights")[0] == 200, "the topic's page")  # type: ignore[misc]
         _, text = page(two, node, "/topics/flights")

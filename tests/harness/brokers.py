@@ -41,7 +41,10 @@ class Brokers:
             return ask(wire)
 
     def leaders(self, node: int, topic: str) -> dict[int, int]:
-        """Partition -> node id of its leader, as one of them tells; empty where it does not know the topic."""
+        """Partition -> node id of its leader, as one of them tells; empty where it does not know the topic.
+
+        -1 where the one that led it is dead and no other one has told that it does.
+        """
         found = self.asked(node, lambda wire: wire.metadata(topic)).topics[0]
         return {each.partition_index: each.leader_id for each in found.partitions}
 
@@ -58,12 +61,25 @@ class Brokers:
         return node_id
 
     def new_topic(self, partitions: int) -> str:
-        """The name of a topic that nothing else has, and that all of them know."""
+        """The name of a topic that nothing else has, and whose leaders all of them know."""
         name = f"topic-{uuid4().hex[:8]}"
         self.asked(self.running[0], lambda wire: wire.create(name, partitions))
-        for node in self.running:
-            wait_for(lambda node=node: len(self.leaders(node, name)) == partitions, f"{name} on {node}")  # type: ignore[misc]
+        self.led(name, partitions)
         return name
+
+    def led(self, topic: str, partitions: int) -> dict[int, int]:
+        """Wait until all of them name the same leader of each partition, one that runs; partition -> its node id."""
+        found: dict[int, int] = {}
+
+        def agreed() -> bool:
+            nonlocal found
+            running = self.running
+            found, *others = (self.leaders(node, topic) for node in running)
+            whole = len(found) == partitions and {*found.values()} <= {*running}
+            return whole and all(each == found for each in others)
+
+        wait_for(agreed, f"the leaders of {topic}")
+        return found
 
     def start(self, node: int) -> None:
         """Start one that does not run, on the ports it had."""
