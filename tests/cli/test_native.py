@@ -180,6 +180,29 @@ def test_what_cannot_be_converted(headrace: Any, running: Server) -> None:
     headrace.run("topics", "convert", "busy", "--to", "native")
 
 
+def test_members_that_have_committed_nothing_yet_are_in_the_way_as_well(headrace: Any, running: Server) -> None:
+    """They would go on at numbers of the log that is gone."""
+    headrace.run("topics", "create", "awaited", "--partitions", "1")
+    with Member(running.kafka, "awaiting", "awaited") as reader:
+        reader.join()
+        headrace.run("topics", "convert", "awaited", "--to", "native", status=1)
+        assert "group 'awaiting' reads topic 'awaited': stop its consumers first" in headrace.err
+        reader.leave()
+    headrace.run("topics", "convert", "awaited", "--to", "native")
+
+
+def test_groups_that_only_redis_programs_are_in_come_along(headrace: Any, link: Any) -> None:
+    headrace.run("topics", "create", "left", "--partitions", "1", "--config", "headrace.storage=native")
+    for number in range(5):
+        link.xadd("headrace:left:0", {"value": "x"}, id=f"{1_000 + number}-0")
+    link.xgroup_create("headrace:left:0", "leaving", "0-0")
+    link.xreadgroup("leaving", "one", {"headrace:left:0": ">"}, count=3)
+    link.xack("headrace:left:0", "leaving", "1000-0", "1001-0")
+    headrace.run("topics", "convert", "left", "--to", "log")
+    [line] = headrace.json("groups", "describe", "leaving")["positions"]
+    assert (line["position"], line["lag"]) == (2, 3), "the third was delivered, and not acknowledged"
+
+
 def test_producers_go_on_while_a_topic_moves(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "flowing", "--partitions", "1")
     stop = threading.Event()
@@ -216,6 +239,7 @@ def test_the_group_of_a_redis_program_is_described_as_well(headrace: Any, link: 
         link.xadd("headrace:programs:0", {"value": "x"}, id=f"{1_000 + number}-0")
     link.xgroup_create("headrace:programs:0", "workers", "0-0")
     link.xreadgroup("workers", "one", {"headrace:programs:0": ">"}, count=2)
+    assert headrace.run("groups", "describe", "workers").startswith("group workers  known to Redis only  protocol -\n")
     [line] = headrace.json("groups", "describe", "workers")["positions"]
     assert (line["position"], line["lag"], line["pending"]) == (1_000 << 10, 5, 2)
     link.xack("headrace:programs:0", "workers", "1000-0", "1001-0")

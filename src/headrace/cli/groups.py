@@ -105,8 +105,10 @@ def _answer(
 def _print(
     group: str, found: ConsumerGroupDescription, members: list[lags.Member], standings: list[lags.Standing]
 ) -> None:
-    state, protocol = in_words(found.state.name), shown(found.partition_assignor or None)
-    click.echo(f"group {shown(group)}  state {state}  protocol {protocol}")
+    protocol = shown(found.partition_assignor or None)
+    # A group that is unknown, and stands somewhere, is one of Redis programs.
+    state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
+    click.echo(f"group {shown(group)}  {state}  protocol {protocol}")
     if members:
         click.echo()
         print_table(

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
 from headrace.groups.model import Position, TopicPartition
+from headrace.groups.subscriptions import topics_of
 from headrace.topics.errors import InvalidConfig, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -33,14 +35,14 @@ class GroupPositions:
         await self._load_all()
         offsets: dict[int, set[int]] = {}
         self._stand.clear()
-        for group in list(self._broker.groups.describe_all()):
-            found = await self._broker.positions(
-                group.name, [TopicPartition(name, each.index) for each in live.partitions]
-            )
-            if found and group.members:
-                raise InvalidConfig(f"group {group.name!r} reads topic {name!r}: stop its consumers first")
+        known = {group.name: group for group in self._broker.groups.describe_all()}
+        for group in sorted(known.keys() | await _groups_of_redis(live)):
+            found = await self._broker.positions(group, [TopicPartition(name, each.index) for each in live.partitions])
+            described = known.get(group)
+            if described is not None and described.members and (found or _reads(described, name)):
+                raise InvalidConfig(f"group {group!r} reads topic {name!r}: stop its consumers first")
             if found:
-                self._stand[group.name] = found
+                self._stand[group] = found
             for partition, position in found.items():
                 offsets.setdefault(partition.partition, set()).add(position.offset)
         return offsets
@@ -69,3 +71,13 @@ class GroupPositions:
                 failed.append(f"positions of group {group!r} were not taken: {result.partitions}")
         if failed:
             raise StorageUnavailable("; ".join(failed))
+
+
+async def _groups_of_redis(live: "LiveTopic") -> set[str]:
+    """Names of the Redis groups of a native topic's streams: some have had no member but Redis programs."""
+    return {each.name for native in live.natives for each in await native.native.group_lags(native.place)}
+
+
+def _reads(group: GroupDescription, topic: str) -> bool:
+    """Whether a member has subscribed to a topic: it goes on where it is, also where nothing was committed yet."""
+    return any(topic in (topics_of(member.metadata) or ()) for member in group.members)
