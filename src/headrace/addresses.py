@@ -41,6 +41,11 @@ class Address(msgspec.Struct, frozen=True):
         """Whether somebody can connect to what it names."""
         return not is_everywhere(self.host) and self.port != 0
 
+    @property
+    def from_here(self) -> "Address":
+        """Where a program on this machine connects to it; an IPv6 socket that listens everywhere takes IPv4, too."""
+        return Address("127.0.0.1", self.port) if is_everywhere(self.host) else self
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

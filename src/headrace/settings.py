@@ -17,7 +17,7 @@ import msgspec
 from headrace import profiles
 from headrace.access import listeners
 from headrace.access.listeners import DEFAULT, Listener, Protocol
-from headrace.addresses import Address, is_everywhere
+from headrace.addresses import Address
 from headrace.broker import listener_settings
 from headrace.broker.broker_keys import BROKER_KEYS
 from headrace.broker.settings import BrokerSettings
@@ -254,9 +254,7 @@ def _http_url(variable: str | None, profile: str | None) -> str:
         )
     place, *path = address.split("/", 1)
     with contextlib.suppress(ValueError):
-        listening = Address.parse(place)
-        if is_everywhere(listening.host):
-            place = str(Address("127.0.0.1", listening.port))
+        place = str(Address.parse(place).from_here)
     return f"{scheme}://{'/'.join([place, *path])}"
 
 

@@ -10,7 +10,8 @@ import redis
 from tests.harness.brokers import wait_for
 from tests.harness.redis import RedisServer
 
-from headrace.cli import main
+from headrace.addresses import Address
+from headrace.cli import findings, main
 from headrace.keyspace.keys import Keyspace
 from headrace.testing import Server
 
@@ -194,6 +195,12 @@ def test_the_default_address_where_it_is_given(
     [found] = [each["found"] for each in json.loads(capsys.readouterr().out) if each["check"] == "server"]
     assert "127.0.0.1:9092" in found
     assert running.kafka not in found
+
+
+def test_an_address_everywhere_is_looked_at_where_client_commands_look() -> None:
+    """`localhost` may be another address first."""
+    [found] = findings.server((Address("0.0.0.0", 1), "--kafka 0.0.0.0:1"))
+    assert "at 127.0.0.1:1 " in found.found
 
 
 def test_without_the_extras_it_says_what_to_install(tmp_path: Path) -> None:

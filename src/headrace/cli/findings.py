@@ -220,7 +220,8 @@ def _running(options: ServerOptions) -> str | None:
 
 def _is_ours(http: Address) -> bool:
     """Whether a Headrace server answers there."""
-    asked = HTTPConnection("localhost" if is_everywhere(http.host) else http.host, http.port, timeout=_REDIS_S)
+    here = http.from_here
+    asked = HTTPConnection(here.host, here.port, timeout=_REDIS_S)
     with contextlib.closing(asked), contextlib.suppress(OSError, HTTPException, ValueError):
         asked.request("GET", "/healthz")
         answer = json.loads(asked.getresponse().read(_MOST_ANSWER))
@@ -360,8 +361,7 @@ def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
             if _is_one(Address.parse(named), address):
                 # As it is spelled there: the server's certificate is for that name.
                 return msgspec.structs.replace(told, address=named.strip(), where=where)
-    host = "localhost" if is_everywhere(address.host) else address.host
-    return KafkaServer(str(Address(host, address.port)), where=where, flag=told.flag)
+    return KafkaServer(str(address.from_here), where=where, flag=told.flag)
 
 
 def _is_one(one: Address, other: Address) -> bool:
