@@ -152,6 +152,12 @@ def test_what_cannot_be_changed_is_told_in_one_line(
     assert headrace.json("topics", "describe", "unaltered")["config"]["retention.ms"] == "604800000"
 
 
+def test_more_partitions_than_one_request_may_create_say_how_there_can_be_so_many(headrace: Any) -> None:
+    headrace.run("topics", "create", "widest", "--partitions", "10001", status=1)
+    assert "10001 partitions in one request, where 10000 are the most" in headrace.err
+    assert "add the others afterwards (headrace topics grow)" in headrace.err
+
+
 def test_a_topic_grows(headrace: Any) -> None:
     headrace.run("topics", "create", "growing", "--partitions", "2")
     headrace.run("records", "produce", "growing", "--partition", "1", stdin="a\n")

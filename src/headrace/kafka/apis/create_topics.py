@@ -106,9 +106,16 @@ class Allowance:
 
     def take(self, partitions: int) -> None:
         """Count partitions about to be created. Raises RequestError when they are too many."""
+        if partitions > self.MOST:
+            raise RequestError(
+                Code.POLICY_VIOLATION,
+                f"{partitions} partitions in one request, where {self.MOST} are the most: create the topic with so "
+                "many at most, and add the others afterwards (headrace topics grow)",
+            )
         if partitions > self._left:
             raise RequestError(
-                Code.POLICY_VIOLATION, f"more than {self.MOST} partitions in one request: create them with several"
+                Code.POLICY_VIOLATION,
+                f"more than {self.MOST} partitions in one request: name some of its topics in another one",
             )
         self._left -= partitions
 
