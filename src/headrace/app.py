@@ -178,14 +178,16 @@ async def _answering(
         figures = _figures(observed, kafka, storage.url, listening.url, stack)
         watch = Watch(storage.ping, observed.data, evicting=storage.evicting if options.redis else None)
         stack.push_async_callback(end, asyncio.create_task(watch.run(), name="watch"))
+        routes, pages = _console(figures, visitors, front)
         mounts = (
             Route("/metrics", metrics.answer),
             ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
-            *_routes(figures, visitors, front),
+            *routes,
         )
         health = partial(_health, storage)
-        # A path that is nobody's was most likely meant for the OCI API, whose clients want errors in its form.
-        apis = _http_apis(oci_app, appends, visitors.known(console.create(health, mounts, otherwise=oci_app)))
+        # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
+        people = console.create(health, mounts, otherwise=pages.before(oci_app))
+        apis = _http_apis(oci_app, appends, visitors.known(people))
         front.open(_traced(apis, service, tracing), health)
         stack.push_async_callback(front.close)
         first, *more = listening.addresses.items()
@@ -346,12 +348,12 @@ def _figures(
     )
 
 
-def _routes(figures: Figures, visitors: Visitors, front: Front) -> tuple[BaseRoute, ...]:
-    """The console's pages; those that are open end when `front` tells that the server ends."""
+def _console(figures: Figures, visitors: Visitors, front: Front) -> tuple[tuple[BaseRoute, ...], Pages]:
+    """The console's routes and pages; those that are open end when `front` tells that the server ends."""
     forms = Forms()
     pages = Pages(figures, visitors, forms)
     front.ending.append(pages.close)
-    return (*LoginPages(visitors, forms).routes, *pages.routes)
+    return (*LoginPages(visitors, forms).routes, *pages.routes), pages
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:

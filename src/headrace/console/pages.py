@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.access.principal import ANONYMOUS
@@ -37,7 +38,7 @@ from headrace.console.registry import (
     View,
     always,
 )
-from headrace.console.visitors import Visitors
+from headrace.console.visitors import Visitors, wants_page
 from headrace.metrics.counters import TICKS
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -95,6 +96,21 @@ class Pages:
         """End what pages are being told, at once."""
         self._streams.close()
 
+    def before(self, app: ASGIApp) -> ASGIApp:
+        """What answers for paths that are nobody's: a page where a browser asks for one, else the application."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and wants_page(request := Request(scope)):
+                response = self._visitors.refusal(request)
+                if response is None:
+                    await compiled()
+                    response = self._html(_missing("There is no such page."), self._nowhere(request), request)
+                await response(scope, receive, send)
+                return
+            await app(scope, receive, send)
+
+        return answer
+
     # Pages
 
     def _answer_of(self, page: Page) -> Callable[[Request], object]:
@@ -128,10 +144,10 @@ class Pages:
         except Refused as reason:
             return self._visitors.to_login(request) or refused(str(reason))
         except (NotThere, UnknownCluster, UnknownTopic) as missing:
-            ask, view = self._nowhere(page, request), _missing(str(missing))
+            ask, view = self._nowhere(request), _missing(str(missing))
         except TopicError as error:
             _log.warning("a page could not be made", page=page.name, reason=str(error))
-            ask, view = self._nowhere(page, request), _missing(f"The storage does not answer: {error}", 503)
+            ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
         return self._html(view, ask, request)
 
     def _ask(self, page: Page, target: "Target", form: dict[str, str]) -> Ask:
@@ -144,7 +160,7 @@ class Pages:
             path["name"] = links.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
         return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
-    def _nowhere(self, page: Page, request: Request) -> Ask:
+    def _nowhere(self, request: Request) -> Ask:
         target = _target(request)
         query = {name: value for name, value in target.query.items() if name != "cluster"}
         return Ask(self._figures, self._figures.clusters.default, {}, query, asker=target.asker)

@@ -89,8 +89,7 @@ class Visitors:
 
     def to_login(self, request: Request) -> Response | None:
         """The way to the login page, for the browser of somebody unknown who asks for a page."""
-        wanted = "text/html" in request.headers.get("accept", "")
-        if PRINCIPAL in request.scope or request.method != "GET" or not wanted or not self.take_passwords:
+        if PRINCIPAL in request.scope or request.method != "GET" or not wants_page(request) or not self.take_passwords:
             return None
         raw = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).rstrip(b"?")
         there = urlencode({"next": raw.decode("latin-1")})
@@ -193,6 +192,11 @@ class Visitors:
         """Tell of it, and have them wait who guess."""
         self._audit.login_refused(principal, _host(scope), "HTTP", what)
         await pause(self._clock, self._delay_ms)
+
+
+def wants_page(request: Request) -> bool:
+    """Whether this is the browser of somebody who wants to see something: programs ask for JSON, or for anything."""
+    return request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
 
 
 def _host(scope: Scope) -> str:
