@@ -12,6 +12,9 @@ from tests.console.visiting import EVIL, ask, commit, create, produce, safe
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.access.needs import ANYBODY
+from headrace.archiving.figures import Figures
+from headrace.archiving.progress import Progress, TopicProgress
+from headrace.archiving.telling import Teller, Told
 from headrace.console import links, views
 from headrace.console.registry import PAGES
 from headrace.metrics import pipeline
@@ -189,6 +192,21 @@ def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessSer
     assert re.search(r'data-k="0.failures">2<', answer.html)
 
 
+def test_runs_of_one_archive_are_counted_together_until_its_table_is_made_anew(server: InProcessServer) -> None:
+    def run(rows: int, version: int) -> str:
+        figures = Figures()
+        told = TopicProgress(lag=0, version=version, batch_rows=rows, batch_bytes=1000 * rows, batch_files=1)
+        figures.took(Progress(topics={"run-often": told}))
+        teller = Teller(Told(server.storage, "./lake/{topic}", None, 10.0), figures)
+        teller.end(State.DONE)
+        return ask(server, "/pipeline?q=run-often").text
+
+    assert " Records 5 Files 1 " in run(5, 1)
+    assert " Records 12 Files 2 " in run(7, 2)
+    assert " Records 12 Files " in run(0, 2), "a run that finds nothing new"
+    assert " Records 3 Files 1 " in run(3, 1), "the table was deleted before it"
+
+
 def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
     flows = (
         FlowTold(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
@@ -207,6 +225,21 @@ def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InP
     safe(answer)
     for text in ("failed", "no such topic", "bronze completed 1,234 1,200 4 s 34", "/home/me/shop", "after 42 s"):
         assert text in answer.text
+
+
+def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(server: InProcessServer) -> None:
+    browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+    page = ask(server, "/nonsense/%3Cb%3E?cluster=nowhere", accept=browser)
+    assert page.status == 404
+    assert "There is no such page. To the overview" in page.text
+    safe(page)
+    assert ask(server, "/nonsense", "HEAD", accept=browser).body == b""
+    for path, accept in (("/nonsense", "*/*"), ("/nonsense", "application/json"), ("/20180418/nonsense", browser)):
+        answer = ask(server, path, accept=accept)
+        assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+        assert msgspec.json.decode(answer.body)["code"] == "NotFound"
+    assert ask(server, "/nonsense", "POST", accept=browser).headers["content-type"] == "application/json"
+    assert ask(server, "/nonsense", accept=browser, host="evil.example").status == 403
 
 
 def test_others_than_this_machine_are_refused(server: InProcessServer) -> None:

@@ -76,6 +76,7 @@ class Teller:
 
     def _run(self) -> None:
         key = Keyspace().documents(KIND)
+        runs: dict[str, ArchiveTold | None] = {}
         connection: redis.Redis | None = None
         with contextlib.ExitStack() as stack:
             while True:
@@ -88,8 +89,13 @@ class Teller:
                         connection = stack.enter_context(contextlib.closing(blocking(self._of.redis, **timeouts)))
                     for told in self._told():
                         own = hashlib.sha256(f"{told.topic}\n{told.table}".encode()).hexdigest()[:24]
+                        if own not in runs:
+                            runs[own] = _told_before(connection, key, own)
+                        if (before := runs[own]) is not None and not told.goes_on(before):
+                            runs[own] = before = None
+                        whole = told if before is None else told.behind(before)
                         make_room(connection, key, own)
-                        connection.hset(key, own, msgspec.json.encode(told))
+                        connection.hset(key, own, msgspec.json.encode(whole))
                 if ended:
                     return
                 self._wake.wait(_EVERY_S)
@@ -120,6 +126,15 @@ class Teller:
             )
             for name, topic in self._figures.topics().items()
         ]
+
+
+def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveTold | None:
+    """What the last run of an archive told; None where there is nothing, or nothing that can be read."""
+    found: Any = connection.hget(key, own)
+    try:
+        return None if found is None else msgspec.json.decode(found, type=ArchiveTold)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _now_ms() -> int:

@@ -44,7 +44,7 @@ class ArchiveTold(msgspec.Struct, frozen=True, kw_only=True):
     told_ms: int
     trigger_s: float = 0.0
     rows: int = 0
-    """Archived since it was started."""
+    """Archived, by this run and those before it (`behind`)."""
     bytes: int = 0
     files: int = 0
     version: int = 0
@@ -55,6 +55,23 @@ class ArchiveTold(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     commits: tuple[Commit, ...] = ()
     """The last ones, the newest last."""
+
+    def goes_on(self, before: "ArchiveTold") -> bool:
+        """Whether what an earlier run has told is of the same table, and not of one that lay there before."""
+        if self.commits:
+            return self.commits[0].version > before.version
+        return not 0 < self.version < before.version
+
+    def behind(self, before: "ArchiveTold") -> "ArchiveTold":
+        """With what was counted by the runs before this one: a run of `--once` may find nothing new."""
+        return msgspec.structs.replace(
+            self,
+            rows=before.rows + self.rows,
+            bytes=before.bytes + self.bytes,
+            files=before.files + self.files,
+            version=self.version or before.version,
+            commits=(*before.commits, *self.commits)[-MOST_COMMITS:],
+        )
 
 
 _MOST_LOOKS = 10_000
