@@ -17,7 +17,10 @@ from headrace.records.build import build
 from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, Fences, RangeResult, Target, clip
 from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.archive.place import Place
+from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.table import COLUMNS, DEAD_COLUMNS, ArchiveTable, Conflict
+from headrace.spark.archive.targets import Targets
 from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
@@ -241,6 +244,25 @@ def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic
     second = Archiver(storage, other, table, step=race)
     assert second.archive((0, 0, 7)) == 7
     assert archived(table) == sorted(pairs(0, range(10)) + pairs(0, range(7)))
+
+
+def test_a_table_with_another_topic_is_told_of_once(storage: BareStorage, topic: Topic, table: Path) -> None:
+    storage.append(topic, 0, records(5))
+    Archiver(storage, topic, table).archive((0, 0, 5))
+    other = storage.create_topic(f"{topic.name}-other")
+
+    def said(name: str) -> list[str]:
+        told: list[str] = []
+        settings = ArchiveSettings(table=str(table), redis=storage.url, topics=(name,))
+        targets = Targets(settings, LogReader(storage.url), Registrar(storage.url), told.append)
+        for _ in range(2):
+            targets.current()
+            targets.clear()
+        return told
+
+    assert said(topic.name) == []
+    [careful] = said(other.name)
+    assert careful.startswith(f"careful: {table} has records of {topic.name!r} as well")
 
 
 def test_a_stale_snapshot_cannot_commit(storage: BareStorage, topic: Topic, table: Path) -> None:

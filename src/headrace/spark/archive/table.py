@@ -189,6 +189,12 @@ class Snapshot:
         paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
         return paths
 
+    def topics(self) -> set[str]:
+        """Names of the topics whose records the files have."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        names = actions.column("min.topic").unique().to_pylist() if "min.topic" in actions.column_names else []
+        return {name for name in names if name is not None}
+
     def files(self) -> list[dict[str, Any]]:
         """The files, as Delta's log describes them: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
         rows: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()

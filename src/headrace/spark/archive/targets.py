@@ -21,6 +21,7 @@ from headrace.spark.plan import Extent, TopicPartition
 _DEAD: Final = "_dlq"
 """Behind a typed table's name: the table beside it."""
 
+_MOST_NAMED: Final = 3
 OnNote = Callable[[str], None]
 
 
@@ -47,6 +48,8 @@ class Targets:
         self._synced: dict[str, int] = {}
         """The versions of the tables that their Iceberg tables have."""
         self._registered: dict[str, dict[int, int]] = {}
+        self._shared: set[str] = set()
+        """Topics whose tables were found to have others, which was said."""
 
     @property
     def ids(self) -> list[str]:
@@ -73,7 +76,9 @@ class Targets:
                 continue
             place = self._settings.place(name)
             dead = None if self._decoding is None else ArchiveTable(place.beside(_DEAD), DEAD_COLUMNS)
-            self._targets[name] = Target(name, topic.id, ArchiveTable(place), dead)
+            table = ArchiveTable(place)
+            self._targets[name] = Target(name, topic.id, table, dead)
+            self._tell_of_others(name, table)
             if self._settings.iceberg is not None:
                 wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
                 self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
@@ -81,6 +86,17 @@ class Targets:
                 self._on_note(f"archiving topic {name!r} into {self._targets[name].table.place.name}")
         self._topics = found
         return self._targets
+
+    def _tell_of_others(self, name: str, table: ArchiveTable) -> None:
+        """A table may have several topics, which is seldom what was meant: not all readers look at the name."""
+        others = sorted(table.snapshot().topics() - {name})
+        if others and name not in self._shared:
+            self._shared.add(name)
+            named = ", ".join(map(repr, others[:_MOST_NAMED]))
+            self._on_note(
+                f"careful: {table.place.name} has records of {named} as well; those of {name!r} go beside them, and "
+                "the column topic tells them apart"
+            )
 
     def gone(self) -> list[str]:
         """Those that are not there any more, in order."""
