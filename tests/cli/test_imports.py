@@ -49,3 +49,23 @@ assert gc.get_freeze_count() == 0
 assert not walks
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_server_without_logins_and_tls_loads_nothing_for_them() -> None:
+    """Whoever needs it has it at the start, and not only when the first client waits for it."""
+    program = """
+import sys
+from headrace import app
+from headrace.logins.listener import ListenerLogins
+from headrace.tls.peers import Tls
+
+given = dict.fromkeys(("broker", "users", "pools", "tokens", "is_pool_name", "clock"))
+times = {"delay_ms": 0, "lifetime_ms": 0}
+ListenerLogins(**given, **times, required=False, mechanisms=("PLAIN", "OAUTHBEARER"))
+assert not {"scramp", "cryptography.x509"} & sys.modules.keys()
+ListenerLogins(**given, **times, required=True, mechanisms=("PLAIN", "SCRAM-SHA-256"))
+assert "scramp" in sys.modules
+Tls(None, None)
+assert "cryptography.x509" in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

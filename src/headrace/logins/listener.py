@@ -1,5 +1,6 @@
 """Who may log in at one listener, and by which mechanisms."""
 
+import importlib
 from collections.abc import Awaitable, Callable
 
 from headrace.access import credentials
@@ -10,7 +11,6 @@ from headrace.broker.logins import Admitted, Bearer, LoginRefused, Mechanism
 from headrace.broker.users import TooManyLogins, Users
 from headrace.logins.oauthbearer import OAuthBearer
 from headrace.logins.plain import Plain
-from headrace.logins.scram import Scram
 
 _WRONG = "Authentication failed: Invalid username or password"
 _BUSY = "Authentication failed: the server has too many logins to check; try again later"
@@ -63,6 +63,9 @@ class ListenerLogins:
         self._clock = clock
         self._delay_ms = delay_ms
         self._lifetime_ms = lifetime_ms
+        if any(name.startswith("SCRAM-") for name in mechanisms):
+            # At the start, before anybody waits for a login, and only where there are users.
+            importlib.import_module("headrace.logins.scram")
 
     def begin(self, mechanism: str) -> Mechanism:
         """See `Logins`."""
@@ -71,6 +74,8 @@ class ListenerLogins:
         if mechanism == "OAUTHBEARER":
             assert self._tokens is not None
             return OAuthBearer(self._tokens, self._by_token)
+        from headrace.logins.scram import Scram  # noqa: PLC0415  # loaded at the start
+
         return Scram(credentials.Mechanism(mechanism), self._users, self._admitted)
 
     async def refused(self) -> None:

@@ -1,10 +1,10 @@
 """Who is at the other end of a connection, as far as its certificate tells."""
 
 import asyncio
+import importlib
 
 import msgspec
 import structlog
-from cryptography import x509
 
 from headrace.access.mapping import Mapping
 from headrace.access.principal import ANONYMOUS, Principal
@@ -19,6 +19,10 @@ class Tls(msgspec.Struct, frozen=True):
     contexts: TlsContexts
     mapping: Mapping
 
+    def __post_init__(self) -> None:
+        """Load what reads certificates: at the start, before anybody waits for it, and only where there is TLS."""
+        importlib.import_module("cryptography.x509")
+
 
 def principal_of(transport: asyncio.BaseTransport, mapping: Mapping) -> Principal | None:
     """The principal that a verified certificate names; ANONYMOUS without one. None: no rule has a name for it."""
@@ -26,6 +30,8 @@ def principal_of(transport: asyncio.BaseTransport, mapping: Mapping) -> Principa
     der = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:
         return ANONYMOUS
+    from cryptography import x509  # noqa: PLC0415  # loaded with `Tls`
+
     try:
         distinguished = x509.load_der_x509_certificate(der).subject.rfc4514_string()
     except ValueError as error:
