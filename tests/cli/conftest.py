@@ -13,8 +13,11 @@ from headrace.testing import Server, server
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[Server]:
-    """One server for all tests of client commands; each test has topics and groups of its own."""
-    with server(num_partitions=2) as started:
+    """One server for all tests of client commands; each test has topics and groups of its own.
+
+    It does not look for old records: some tests send records of 2023, which it would delete after five minutes.
+    """
+    with server(num_partitions=2, log_retention_check_interval_ms=24 * 3600 * 1000) as started:
         yield started
 
 
