@@ -301,9 +301,9 @@ async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_u
 
 
 async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """What fails since that one has led it is refused anew: what its producer sent behind it is to come again."""
+    """Not for good. What fails since that one has led it is refused anew: what was sent behind it is to come again."""
     results: list[Appended | Exception] = []
     partition.lead(1)
     await partition.open()
@@ -320,9 +320,34 @@ async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_
         await asyncio.sleep(0)
     with pytest.raises(BehindRefused):
         partition.append(sent(6, producer=8), results.append)
+    with pytest.raises(BehindRefused):
+        partition.append(sent(9), results.append)
+    clock.advance(WAIT_MS)
     with pytest.raises(OutOfOrderSequence) as refused:
         partition.append(sent(9), results.append)
     assert type(refused.value) is OutOfOrderSequence
+
+
+async def test_a_new_producer_begins_with_what_was_refused_before_a_broker_unseen_led_the_log(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """Its second batch is on its way. librdkafka takes an answer to that for one to the first, which is lost."""
+    results: list[Appended | Exception] = []
+    partition.lead(1)
+    await partition.open()
+    partition.paused = True
+    with pytest.raises(StorageUnavailable):
+        partition.append(sent(0), results.append)
+    partition.paused = False
+    partition.lead(3, partition.leader_epoch + 1)
+    while not partition.is_open or partition.leader_epoch < 3:
+        await asyncio.sleep(0)
+    with pytest.raises(BehindRefused):
+        partition.append(sent(1), results.append)
+    partition.append(sent(0), results.append)
+    partition.append(sent(1), results.append)
+    storage.logs.answer()
+    assert results == [Appended(0), Appended(1)]
 
 
 @pytest.mark.parametrize("step", [-60_000, 60_000])

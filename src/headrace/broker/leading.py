@@ -145,12 +145,10 @@ class Leading:
     def view_changed(self, live: LiveTopic) -> None:
         """Go by another view. In one that this server has missed another broker may have led any partition.
 
-        Who has opened a log tells all, unless it died before that; of a plain stream nobody tells.
+        Who has opened a log tells all, unless it died before that.
         """
         self.adopt(live.topic, live.partitions)
         if not self._ownership.unbroken:
-            for native in live.natives:
-                native.led_elsewhere()
             for partition in live.partitions:
                 if partition.log is not None:
                     partition.log.led_elsewhere()

@@ -290,7 +290,6 @@ class LogPartition:
 
     def _overtaken(self, error: StorageUnavailable) -> None:
         self._unproven = object()
-        self._refusals.clear()  # their producers went on there
         self.lost(error)
 
     def _refuse(self, append: Append) -> None:

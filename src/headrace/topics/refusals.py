@@ -12,7 +12,11 @@ WAIT_MS = 10_000
 
 
 class Refusals:
-    """Those of one partition."""
+    """Those of one partition.
+
+    They outlive a view in which another broker may have led it: a producer that nobody knows has not gone on there, and
+    its second batch may still be on its way here. librdkafka takes an answer to that for one to the first, too.
+    """
 
     __slots__ = ("_since", "_ticks_ms", "first")
 

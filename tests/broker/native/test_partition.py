@@ -167,14 +167,28 @@ def test_what_is_refused_before_it_is_sent_to_redis_counts_too() -> None:
     assert told_of(partition, (0, 4)) == [BehindRefused]
 
 
-def test_what_was_refused_is_over_where_clients_were_sent_elsewhere_meanwhile() -> None:
-    """A producer that goes on there is not known here to have come again."""
-    late, lost = OutOfOrderSequence("expected 9, found 12"), StorageUnavailable("lost")
-    partition = answering(Stream(lost, late, late, lost, late))
-    assert told_of(partition, (0, 3), (0, 12)) == [StorageUnavailable, BehindRefused]
+def test_where_clients_are_sent_elsewhere_a_new_producer_begins_with_what_was_refused_here() -> None:
+    """Its second batch is on its way here. librdkafka takes an answer to that for one to the first, which is lost."""
+    late, lost = OutOfOrderSequence("expected what was sent ahead"), StorageUnavailable("lost")
+    stream = Stream(lost, late, Appended(0), late)
+    partition = answering(stream)
+    assert told_of(partition, (0, 0)) == [StorageUnavailable]
     partition.leader = 2
-    assert told_of(partition, (0, 12), (0, 3)) == [OutOfOrderSequence, StorageUnavailable]
+    assert told_of(partition, (0, 1)) == [BehindRefused]
+    assert stream.follows == [False, True]
+    assert told_of(partition, (0, 0), (0, 9)) == [Appended, OutOfOrderSequence]
+
+
+def test_who_went_on_elsewhere_holds_nobody_up_for_good() -> None:
+    """Where records that were acknowledged there are lost, its producer is told so in the end."""
+    clock = ManualClock()
+    late = OutOfOrderSequence("expected 9, found 12")
+    partition = answering(Stream(StorageUnavailable("lost"), late, late), Refusals(clock.ticks_ms))
+    assert told_of(partition, (0, 3)) == [StorageUnavailable]
+    partition.leader = 2
     partition.leader = None
+    assert told_of(partition, (0, 12)) == [BehindRefused]
+    clock.advance(WAIT_MS)
     assert told_of(partition, (0, 12)) == [OutOfOrderSequence]
 
 

@@ -73,7 +73,8 @@ class NativePartition:
         self.stream = stream.key
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
-        self._leader: int | None = None
+        self.leader: int | None = None
+        """Where clients are sent; None: here."""
         self.named = Leader(0, -1)
         self.paused = False
         self.native = native
@@ -98,21 +99,6 @@ class NativePartition:
 
     def check_led(self) -> None:
         """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
-
-    @property
-    def leader(self) -> int | None:
-        """Where clients are sent; None: here."""
-        return self._leader
-
-    @leader.setter
-    def leader(self, leader: int | None) -> None:
-        if leader != self._leader:
-            self.led_elsewhere()
-        self._leader = leader
-
-    def led_elsewhere(self) -> None:
-        """Clients may have been sent to another broker: producers that were refused have gone on there, or will."""
-        self._refusals.clear()
 
     # What is known of the log
 
