@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -28,15 +30,21 @@ from headrace.groups.model import (
     StoredOwner,
     StoredStart,
     TopicPartition,
+    is_nothing,
 )
 from headrace.groups.snapshot import Snapshot
+from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
+from headrace.store.groups import RedisGroups
+from headrace.store.scripts import Scripts
 from headrace.store.storage import RedisStorage
-from headrace.topics.errors import Fenced, TopicError, UnknownTopic
+from headrace.topics.errors import Fenced, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 STREAM = "headrace:t:0"
+FENCE = "headrace:group:{default/g}"
+DAY_MS = 86_400_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
 HEADER = GroupHeader(
     generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
@@ -135,12 +143,66 @@ async def test_many_groups_come_back_in_name_order(storage: RedisStorage) -> Non
     assert [group.name for group in await storage.groups.load()] == [f"g{number:03}" for number in range(150)]
 
 
-async def test_a_dropped_group_leaves_no_key(storage: RedisStorage, raw: "redis.Redis") -> None:
+async def test_a_dropped_group_leaves_nothing_but_its_fence(storage: RedisStorage, raw: "redis.Redis") -> None:
     before = set(raw.keys())
     for changes in HISTORY[:3]:
         await storage.groups.save("g", changes)
     await storage.groups.save("g", [SaveHeader(HEADER), DropGroup()])
-    assert set(raw.keys()) == before
+    assert set(raw.keys()) == {*before, FENCE}
+    assert raw.hgetall(FENCE) == {"e": "1"}
+    assert raw.pttl(FENCE) > DAY_MS - 60_000
+    # Asked for again: it stands as long.
+    assert is_nothing(await storage.groups.load_one("g", 1))
+    assert raw.pttl(FENCE) > DAY_MS - 60_000
+    # Made again.
+    await storage.groups.save("g", [SaveHeader(HEADER)])
+    assert raw.pttl(FENCE) == -1
+
+
+async def test_an_old_write_does_not_bring_a_deleted_group_back(
+    storage: RedisStorage, open_storage: OpenStorage
+) -> None:
+    """Its coordinator was stopped; it goes on where it was."""
+    position: list[GroupChange] = [SavePositions({T0: Position(offset=5)})]
+    await storage.groups.save("g", position)
+    newer = await open_storage(epoch=2)
+    await newer.groups.load_one("g", 2)
+    await newer.groups.save("g", [DropGroup()])
+    with pytest.raises(Fenced):
+        await storage.groups.save("g", position)
+    assert is_nothing(await newer.groups.load_one("g", 2))
+
+
+class _Cut(Scripts):
+    """Scripts over a connection that is given up before a group's write has left."""
+
+    late: Callable[[], Awaitable[object]] | None = None
+
+    async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Any:
+        if name == "save_group" and self.late is None:
+            self.late = partial(super().run, name, keys, *arguments)
+            raise StorageUnavailable("the connection was lost")
+        return await super().run(name, keys, *arguments)
+
+
+@pytest.mark.parametrize("then", [[DropGroup()], [SavePositions({T0: Position(offset=9)})]])
+async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
+    storage: RedisStorage, then: list[GroupChange], raw: "redis.Redis"
+) -> None:
+    """It would bring a deleted group back, or an old position."""
+    scripts = _Cut(storage.scripts.shards)
+    groups = RedisGroups(scripts, Keyspace(), storage.fence)
+    with pytest.raises(StorageUnavailable):
+        await groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    await groups.save("g", then)
+    kept = (await groups.load_one("g", 1)).positions
+    assert scripts.late is not None
+    with pytest.raises(Fenced):
+        await scripts.late()
+    assert (await groups.load_one("g", 1)).positions == kept
+    # The next view's is above it.
+    assert (await storage.groups.load_one("g", 2)).positions == kept
+    await groups.save("g", then, 2)
 
 
 async def test_a_drop_cut_short_is_finished_at_the_next_start(
@@ -148,10 +210,10 @@ async def test_a_drop_cut_short_is_finished_at_the_next_start(
 ) -> None:
     before = set(raw.keys())
     await storage.groups.save("g", [SaveHeader(HEADER)])
-    raw.delete("headrace:group:{default/g}")
+    raw.delete(FENCE)
     restarted = await open_storage(epoch=2)
     assert await restarted.groups.load() == []
-    assert set(raw.keys()) == before
+    assert set(raw.keys()) == {*before, FENCE}
 
 
 async def test_an_older_server_is_fenced_once_the_newer_has_loaded(

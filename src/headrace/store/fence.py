@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from headrace.topics.errors import Fenced
 
+_MOST_GIVEN_UP = 999_999
+"""They are six decimals of the number."""
 _PATIENCE_S = 2.0
 """How long a server that is in the view may take to hear of a new one."""
 T = TypeVar("T")
@@ -17,6 +19,8 @@ class Fence:
     def __init__(self, number: int) -> None:
         self._number = number
         self._risen = asyncio.Event()
+        self.given_up = 0
+        """How many writes of groups had no answer: their connection may bring them behind what is written next."""
         self.hurry: Callable[[], None] | None = None
         """Has the present view looked for at once; None: there is no view."""
 
@@ -29,6 +33,10 @@ class Fence:
     def number(self, number: int) -> None:
         self._number = number
         self._risen.set()
+
+    def give_up(self) -> None:
+        """A write had no answer."""
+        self.given_up = min(self.given_up + 1, _MOST_GIVEN_UP)
 
     def __index__(self) -> int:
         return self._number

@@ -22,6 +22,7 @@ from headrace.store.fence import Fence
 from headrace.store.link import Reply
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
+from headrace.topics.errors import StorageUnavailable
 
 _LOADED_AT_ONCE = 64
 
@@ -37,11 +38,16 @@ class RedisGroups:
         self._registering: dict[str, object] = {}
         """Groups that are being entered in the list, and which call does it; not those that are others' since."""
 
-    async def _call(self, name: str, keys: list[str], view: int, *arguments: str | bytes | int) -> Reply:
+    async def _call(self, name: str, keys: list[str], view: str | int, *arguments: str | bytes | int) -> Reply:
         return await self._scripts.run(name, keys, view, *arguments)
 
     async def _register(self, group: str, view: int, what: str) -> None:
         await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], view, what, group)
+
+    def _epoch(self, view: int) -> str:
+        """What a group is written under: it shuts out what was given up, and is below the next view's number."""
+        given_up = self._fence.given_up
+        return f"{view}.{given_up:06}" if given_up else str(view)
 
     def _keys(self, group: str) -> list[str]:
         return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
@@ -71,7 +77,7 @@ class RedisGroups:
 
     async def _load(self, name: str, view: int | None = None) -> StoredGroup:
         number = self._fence.number if view is None else view
-        header, members, positions, sections = await self._call("load_group", self._keys(name), number)
+        header, members, positions, sections = await self._call("load_group", self._keys(name), self._epoch(number))
         return StoredGroup(
             name=name,
             header=registry.header(header) if header else None,
@@ -92,7 +98,11 @@ class RedisGroups:
             if self._registering.pop(group, None) is call:
                 self._registered.add(group)
         encoded = (part for change in changes for part in _encoded(change))
-        await self._call("save_group", self._keys(group), number, *encoded)
+        try:
+            await self._call("save_group", self._keys(group), self._epoch(number), *encoded)
+        except StorageUnavailable:
+            self._fence.give_up()
+            raise
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
             await self._register(group, number, "remove")

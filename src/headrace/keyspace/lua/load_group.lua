@@ -22,7 +22,9 @@ for place = 1, #fields, 2 do
 end
 local members, positions = redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])
 if header == '' and #sections == 0 and #members == 0 and #positions == 0 then
-  -- There is no such group: the fence stands for as long as something may be on its way.
-  redis.call('PEXPIRE', KEYS[1], 60000)
+  -- There is no such group: the fence stands for a while. That of one that was deleted stands for longer.
+  if redis.call('PTTL', KEYS[1]) < 60000 then
+    redis.call('PEXPIRE', KEYS[1], 60000)
+  end
 end
 return {header, members, positions, sections}

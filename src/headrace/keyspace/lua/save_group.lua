@@ -41,9 +41,12 @@ while place <= #ARGV do
     place = place + 1
   end
 end
--- After a drop that nothing follows no key of the group stays.
-if not dropped then
-  redis.call('HSET', KEYS[1], 'e', ARGV[1])
+redis.call('HSET', KEYS[1], 'e', ARGV[1])
+if dropped then
+  -- The fence stands for a day: what an earlier coordinator, or a lost connection, still has on its way must not bring
+  -- the group back.
+  redis.call('PEXPIRE', KEYS[1], 86400000)
+else
   redis.call('PERSIST', KEYS[1])
 end
 return 'OK'
