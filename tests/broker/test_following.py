@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.waiting import until
 
 from headrace.broker import following
 from headrace.broker.clusters import UnknownCluster
@@ -239,3 +240,21 @@ async def test_everything_is_loaded_where_the_first_changes_were_dropped_before_
     await site.follower.current()
     await _some_turns()
     assert site.told_again == [{STREAM: Leader(10, 2)}]
+
+
+async def test_what_comes_while_the_last_change_is_asked_for_was_not_known_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told that there is no such stream has to look again, though there is nothing left to wait for."""
+    last_change = site.redis.last_change
+
+    async def asked_late() -> str:
+        site.redis.may_read.set()
+        await until(lambda: STREAM in site.learnt)
+        await _some_turns()
+        return await last_change()
+
+    site.redis.tell(Leader(10, 2))
+    monkeypatch.setattr(site.redis, "last_change", asked_late)
+    assert await site.follower.catch_up()
+    assert not await site.follower.catch_up()

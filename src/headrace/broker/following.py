@@ -94,11 +94,14 @@ class Follower:
     async def catch_up(self) -> bool:
         """Return when every change there is has been taken over, or it takes too long; whether there was any.
 
+        One that is taken over while Redis is asked for the last one counts: whoever calls this had not found it yet.
+
         Raises:
             StorageUnavailable.
         """
+        before = self._taken
         wanted = await self._storage.last_change()
-        if _place(wanted) <= _place(self._taken):
+        if _place(wanted) <= _place(before):
             return False
         deadline = asyncio.get_running_loop().time() + _CATCH_UP_S
         while _place(self._taken) < _place(wanted) and asyncio.get_running_loop().time() < deadline:
