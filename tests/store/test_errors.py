@@ -2,7 +2,7 @@
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.store.errors import unusable
@@ -19,6 +19,12 @@ from headrace.store.errors import unusable
         ),
         (RedisConnectionError("(104, 'Connection reset by peer')"), "redis://h", "its URL begins with rediss instead"),
         (RedisConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED] ..."), "rediss://h", "with --redis-ca FILE"),
+        (
+            InvalidResponse('Protocol error, got "H" as reply type byte'),
+            "redis://h",
+            "Redis at redis://h is no Redis: what listens there speaks another protocol; name the port",
+        ),
+        (InvalidResponse('Protocol error, got "\\x15" as reply type byte'), "redis://h", "begins with rediss instead"),
         (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
     ],
 )

@@ -54,9 +54,18 @@ _BY_TEXT = {
         "has no database of that number",
         "end the URL with one that it has, such as /0",
     ),
+    r'got "\x15" as reply': ("wants TLS", "its URL begins with rediss instead of redis"),
+    "as reply type byte": (
+        "is no Redis: what listens there speaks another protocol",
+        "name the port of a Redis with --redis URL",
+    ),
+    "WRONGTYPE": (
+        "has what no Headrace wrote under one of its keys (WRONGTYPE)",
+        "name a database or a Redis that has none of them with --redis URL, or see what wrote to headrace:*",
+    ),
     "Cluster mode is not enabled": ("is no cluster", "name a single server with redis://HOST:PORT"),
 }
-"""What stands in Redis' answer, or redis-py's words; what that means, and what to try."""
+"""What stands in Redis' answer, or redis-py's words; what that means, and what to try. The first counts."""
 
 
 class Stray(Exception):
