@@ -12,7 +12,7 @@ SMALL, LARGE = 100, 20_000
 def order(monkeypatch: pytest.MonkeyPatch) -> Order:
     monkeypatch.setattr("headrace.kafka.order.SLICE_S", 60)
     order = Order()
-    order.begin_slice(0)
+    order.begin_slice(0, 0)
     return order
 
 
@@ -80,7 +80,7 @@ def test_a_large_request_without_records_waits_for_a_turn_of_its_own(order: Orde
 def test_a_slice_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.kafka.order.perf_counter", lambda: 100.0)
     order = Order()
-    order.begin_slice(99.0)
+    order.begin_slice(99.0, 99.0)
     served = 0
     while True:
         order.quota -= 1
@@ -88,3 +88,28 @@ def test_a_slice_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             break
         served += 1
     assert 0 < served < 1_000
+
+
+def test_in_a_crowd_only_what_is_urgent_is_served_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.kafka.order.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.99)
+    assert order.must_wait(JOIN, SMALL)
+    assert not order.must_wait(HEARTBEAT, SMALL)
+    assert not order.must_wait(PRODUCE, SMALL)
+    order.begin_slice(100.0, turn_began=100.0)
+    assert not order.must_wait(JOIN, SMALL)
+
+
+def test_in_a_large_crowd_each_is_served_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.kafka.order.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.9)
+    waits = []
+    for _ in range(3):
+        order.quota -= 1
+        if waiting := order.must_wait(PRODUCE, SMALL):
+            order.put_off.append(memoryview(b"\0\0..."))
+        waits.append(waiting)
+    assert waits == [False, True, True]
+    assert order.ready

@@ -16,7 +16,7 @@ from headrace.broker.answering import AT_ONCE, Late, answer_soon
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.coordination import Coordination
 from headrace.broker.dropping import Dropping
-from headrace.broker.group_timers import GroupTimers
+from headrace.broker.group_timers import Firing, GroupTimers
 from headrace.broker.mirror import Mirror, PartitionOf
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
@@ -109,18 +109,21 @@ class Runner:
     # Effects out
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        answers, late = 0, Late()
+        late = Late()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
                 # In a context of its own: what is done after the write, and told, is not all of who asked for it.
                 writing = self._write(effect, effects[index + 1 :])
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
                 break
-            answers += isinstance(effect, Reply)
-            if answers > AT_ONCE and isinstance(effect, Reply):
+            if index < AT_ONCE:
+                self._act(effect)
+            elif isinstance(effect, Reply):
                 _, future = self._waiting.pop(effect.token, (None, None))
                 if future is not None:
                     late.append((future, effect.result))
+            elif isinstance(effect, SetTimer):
+                self._timers.set_late(effect.key, effect.deadline_ms)
             else:
                 self._act(effect)
         answer_soon(late)
@@ -147,6 +150,9 @@ class Runner:
         else:
             self._rewrite = False
             self._snapshot.apply(changes)
+            if len(changes) > AT_ONCE:
+                # As much again is done for as many members now: not in one piece.
+                await asyncio.sleep(0)
             for change in changes:
                 if isinstance(change, SavePositions):
                     self._table.mirror.show(self.name, change.positions)
@@ -281,6 +287,7 @@ class GroupTable:
         self.mirror = Mirror(partition_of)
         self._runners: dict[str, Runner] = {}
         self._refusing = False
+        self.firing = Firing()
         self.doubted_ms: int | None = None
         """When this server was last in doubt about its groups (ticks): it refused somebody, or put a timer off."""
         self._adopted_ms: int | None = None

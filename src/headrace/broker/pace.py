@@ -1,7 +1,7 @@
 """Long work on the event loop, cut into slices so that nobody else waits for all of it.
 
 One lane for the whole server: however many long requests are under way, each turn of the loop has one slice of one of
-them. A slice is a few milliseconds, far above what an ordinary request takes.
+them, or of several that are short. A slice is a few milliseconds, far above what an ordinary request takes.
 """
 
 import asyncio
@@ -12,6 +12,10 @@ from typing import TypeVar
 
 SLICE_S = 0.004
 """How long one piece of work may hold the event loop."""
+TURN_S = 0.004
+"""How long clients together are served as they come in one turn of the loop; then what is not urgent waits."""
+PACKED_S = 0.04
+"""After that each gets one request more."""
 
 T = TypeVar("T")
 
@@ -20,27 +24,49 @@ class Lane:
     """The turns that long work takes, one per turn of the event loop, first come first served."""
 
     def __init__(self) -> None:
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], bool | None]] = deque()
         self._due = False
+        self.turn_began = 0.0
+        """When the first request of this turn of the loop was served (`time.perf_counter`); 0: none was."""
 
-    def later(self, work: Callable[[], None]) -> None:
-        """Call `work`, which takes a slice at most, when its turn comes."""
+    def begin_turn(self, now: float) -> None:
+        """A turn's first request is served now."""
+        self.turn_began = now
+        asyncio.get_running_loop().call_soon(self._turn_over)
+
+    def _turn_over(self) -> None:
+        self.turn_began = 0.0
+
+    def later(self, work: Callable[[], bool | None]) -> None:
+        """Call `work`, which takes a slice at most, when its turn comes; True: more of it comes right behind."""
         self._queue.append(work)
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        work = self._queue.popleft()
-        self._due = bool(self._queue)
-        if self._due:
-            asyncio.get_running_loop().call_soon(self._next)
-        work()
+        until = perf_counter() + SLICE_S / 2
+        queue = self._queue
+        try:
+            # Short pieces go together: each turn of the loop has its price.
+            while not queue.popleft()() and queue and perf_counter() < until:
+                pass
+        finally:
+            self._due = bool(queue)
+            if self._due:
+                asyncio.get_running_loop().call_soon(self._next)
 
     async def turn(self) -> None:
         """Wait for a turn."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.later(lambda: None if future.done() else future.set_result(None))
+
+        def wake() -> bool:
+            if future.done():
+                return False
+            future.set_result(None)
+            return True
+
+        self.later(wake)
         await future
 
     def pace(self) -> "Pace":

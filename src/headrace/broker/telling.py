@@ -1,6 +1,7 @@
 """What the log says of groups: who joined, who left and why, and the generation that this makes; and whether at all."""
 
 import logging
+from itertools import islice
 from typing import Any, Final
 
 import structlog
@@ -11,6 +12,8 @@ from headrace.groups.timers import TimerKind
 
 _MOST_TOLD = 255
 """Characters of what clients sent that stand in a line."""
+_MOST_AT_ONCE = 100
+"""Members that have a line each where one event takes in, or out, very many: all of a group may expire together."""
 _log = structlog.get_logger("headrace.groups")
 
 _EXPIRED: Final = {
@@ -48,12 +51,15 @@ class GroupTeller:
             before, self._instances = self._instances, machine.instances()
             came |= {place: (name, "") for place, name in self._instances.items() if place not in before}
             went |= {place: (name, "") for place, name in before.items() if place not in self._instances}
-        for member, (client, host) in came.items():
+        for member, (client, host) in islice(came.items(), _MOST_AT_ONCE):
             reason = event.reason if isinstance(event, Join) and event.reason else None
             self._tell("member joined", machine, member, client, host, reason)
-        for member, (client, host) in went.items():
+        for member, (client, host) in islice(went.items(), _MOST_AT_ONCE):
             what, reason = _ending(event, member)
             self._tell(what, machine, member, client, host, reason)
+        for what, moved in (("more members joined", came), ("more members left", went)):
+            if len(moved) > _MOST_AT_ONCE:
+                _log.info(what, group=self._name[:_MOST_TOLD], more=len(moved) - _MOST_AT_ONCE, members=machine.size)
 
     def _tell(self, what: str, machine: Group, member: str, client: str, host: str, reason: str | None) -> None:
         more = {} if reason is None else {"reason": reason[:_MOST_TOLD]}

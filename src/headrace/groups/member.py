@@ -73,7 +73,11 @@ class Member:
 
     def metadata(self, protocol: str) -> bytes:
         """Its metadata for a protocol; empty when it does not have that one."""
-        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+        # No generator: it is asked of thousands of members in a row.
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
 
     def vote(self, candidates: set[str]) -> str:
         """Its favourite among protocols that every member has."""

@@ -261,6 +261,8 @@ class Membership:
     def select_protocol(self) -> str:
         """The protocol with most votes among those that all have; a tie goes to the leader's favourite."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
+        if len(candidates) == 1:
+            return next(iter(candidates))
         votes = Counter(member.vote(candidates) for member in self.members.values())
         judge = self.members.get(self.leader or "") or next(iter(self.members.values()))
         return max((name for name, _ in judge.protocols if name in candidates), key=lambda name: votes[name])

@@ -11,13 +11,19 @@ _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")
 _NO_USER_DATA = _NUMBER.pack(-1)
+_MOST_TOPICS = 20_000
+"""Names that the subscriptions of a group may have, those of one member counted once: a request of a mebibyte has
+room for hundreds of thousands, and nothing else happens while they are read."""
 
 
 def topics_of(metadata: bytes) -> list[str] | None:
-    """The topics of one subscription; None when the bytes are no subscription. What follows them is not looked at."""
+    """The topics of one subscription; None when the bytes are none, or one of too many names.
+
+    What follows the names is not looked at.
+    """
     try:
         version, count = _HEAD.unpack_from(metadata)
-        if version < 0 or count < 0:
+        if version < 0 or not 0 <= count <= _MOST_TOPICS:
             return None
         position = _HEAD.size
         topics = []
@@ -61,9 +67,14 @@ def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all subscriptions together; None as soon as one cannot be read, for then it may be any topic."""
     topics: set[str] = set()
-    for each in metadata:
+    names = 0
+    # Most members of a group say the same.
+    for each in set(metadata):
         found = topics_of(each)
         if found is None:
+            return None
+        names += len(found)
+        if names > _MOST_TOPICS:
             return None
         topics.update(found)
     return frozenset(topics)

@@ -146,8 +146,11 @@ class Connection(Framing):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the frames that are complete now; what can be answered at once leaves in one write."""
-        self._now = perf_counter()
-        self._order.begin_slice(self._now)
+        now = self._now = perf_counter()
+        lane = self.broker.lane
+        if not lane.turn_began:
+            lane.begin_turn(now)
+        self._order.begin_slice(now, lane.turn_began)
         if self._frame is None:
             self._serving = True
             self._take_frames(nbytes)
@@ -190,7 +193,7 @@ class Connection(Framing):
         self._serving = True
         self._now = perf_counter()
         order = self._order
-        order.begin_slice(self._now)
+        order.begin_slice(self._now, self._now)
         while not self._closed and (taken := order.take()) is not None:
             key, frame = taken
             self._memory.free(len(frame))

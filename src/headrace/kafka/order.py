@@ -7,12 +7,15 @@ is the account by which that is decided; it serves nothing itself.
 from collections import deque
 from time import perf_counter
 
-from headrace.broker.pace import SLICE_S
+from headrace.broker.pace import PACKED_S, SLICE_S, TURN_S
 from headrace.kafka.exchange import Exchange
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 _HELD = frozenset({1, 11, 14})
 """Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing but Metadata depends on their end."""
+_URGENT = frozenset({PRODUCE, FETCH, METADATA, 12, 18})
+"""Those, Heartbeat and ApiVersions are served while clients come in a crowd: they are cheap, and records depend on
+them, or whether a member or the server is held to be alive."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
@@ -32,8 +35,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "due_bytes", "fetches", "muted", "others", "produces", "put_off", "quota",
-                 "waiting", "waiting_bytes", "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_until", "crowded", "due_bytes", "fetches", "muted", "others", "produces", "put_off",
+                 "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
@@ -58,10 +61,22 @@ class Order:
         self.quota = _QUOTA
         """Requests that may be served before the clock is looked at; each takes one."""
         self._until = 0.0  # when the present slice of serving ends
+        self.crowded = False
+        """Whether so many others were served in this turn of the loop that only what is urgent comes now."""
 
-    def begin_slice(self, now: float) -> None:
-        """Requests are served from now on (`time.perf_counter`)."""
+    def begin_slice(self, now: float, turn_began: float) -> None:
+        """Requests are served from now on (`time.perf_counter`).
+
+        Args:
+            now: the present time.
+            turn_began: when the first client's were, in this turn of the loop.
+        """
         self._until = now + SLICE_S
+        served_s = now - turn_began
+        self.crowded = served_s >= TURN_S
+        if served_s >= PACKED_S:
+            # One more, and the clock is looked at.
+            self._until, self.quota = now, 1
 
     def begin(self, key: int) -> None:
         """A request that is no Produce is under way."""
@@ -99,6 +114,7 @@ class Order:
         return (
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
+            or (self.crowded and key not in _URGENT)
             or ((self.others > 0 or key != PRODUCE) and (size > _LARGE or self._depends(key)))
         )
 

@@ -25,6 +25,8 @@ from headrace.store.scripts import Scripts
 from headrace.topics.errors import StorageUnavailable
 
 _LOADED_AT_ONCE = 64
+_ENCODED_AT_ONCE = 1_000
+"""Changes that are encoded in one turn of the loop; a group may have 10 000 members."""
 
 
 class RedisGroups:
@@ -97,7 +99,11 @@ class RedisGroups:
             await self._register(group, number, "add")
             if self._registering.pop(group, None) is call:
                 self._registered.add(group)
-        encoded = (part for change in changes for part in _encoded(change))
+        encoded: list[str | bytes] = []
+        for place, change in enumerate(changes, 1):
+            encoded += _encoded(change)
+            if place % _ENCODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         try:
             await self._call("save_group", self._keys(group), self._epoch(number), *encoded)
         except StorageUnavailable:

@@ -125,10 +125,21 @@ def _fetch(topic: str, times: int = 1) -> bytes:
     return encoded(fetch_request([(topic, 0, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
 
 
-def _join(metadata_bytes: int) -> m.JoinGroupRequest:
-    metadata = bytes(metadata_bytes)
+def _subscription() -> bytes:
+    """A mebibyte of names of one letter."""
+    count = MIB // 3
+    return Struct(">hi").pack(0, count) + b"\0\1t" * count
+
+
+def _joins_of_groups() -> bytes:
+    """As many new groups as there may be, but a few."""
+    return b"".join(encoded(_join(20, group=f"hostile-group-{number}"), 3) for number in range(12_000))
+
+
+def _join(metadata_bytes: int, metadata: bytes = b"", group: str = "hostile-large") -> m.JoinGroupRequest:
+    metadata = metadata or bytes(metadata_bytes)
     return m.JoinGroupRequest(
-        group_id="hostile-large",
+        group_id=group,
         session_timeout_ms=6_000,
         rebalance_timeout_ms=6_000,
         protocol_type="consumer",
@@ -168,6 +179,9 @@ def attacks() -> list[Attack]:
         Attack("topics made by asking", 3, asked),
         Attack("all topics", 3, encoded(m.MetadataRequest(topics=None), 12), connections=20),
         Attack("60 MiB of metadata", 11, lambda: encoded(_join(60 * MIB), 9)),
+        Attack("10 000 members at once", 11, lambda: encoded(_join(20), 3) * 20, connections=500, reads=False),
+        Attack("as many groups", 11, _joins_of_groups, connections=1, reads=False),
+        Attack("a subscription to very much", 11, lambda: encoded(_join(MIB, _subscription()), 3)),
         Attack("begun and not ended", 0, begun, connections=12, reads=False),
         Attack("all that is told of topics", 32, told * 20, answers=20),
     ]

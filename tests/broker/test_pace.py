@@ -1,0 +1,73 @@
+"""The lane that long work takes: one slice in a turn of the loop, or several pieces that are short together."""
+
+import asyncio
+
+import pytest
+
+from headrace.broker.pace import Lane
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock shows."""
+    time = [1.0]
+    monkeypatch.setattr("headrace.broker.pace.perf_counter", lambda: time[0])
+    return time
+
+
+async def test_short_pieces_go_together(now: list[float]) -> None:
+    lane, done = Lane(), []
+    for number in range(10):
+        lane.later(lambda number=number: done.append(number))  # type: ignore[misc]
+    await asyncio.sleep(0)
+    assert done == list(range(10))
+
+
+async def test_long_ones_have_a_turn_each(now: list[float]) -> None:
+    lane, done = Lane(), []
+
+    def work(number: int) -> None:
+        now[0] += 0.004
+        done.append(number)
+
+    for number in range(3):
+        lane.later(lambda number=number: work(number))  # type: ignore[misc]
+    for turn in range(1, 4):
+        await asyncio.sleep(0)
+        assert done == list(range(turn))
+
+
+async def test_of_those_that_wait_for_a_turn_one_goes_on_in_each(now: list[float]) -> None:
+    lane, done = Lane(), []
+
+    async def work(number: int) -> None:
+        await lane.turn()
+        done.append(number)
+
+    tasks = [asyncio.ensure_future(work(number)) for number in range(3)]
+    seen = []
+    while len(done) < 3:
+        await asyncio.sleep(0)
+        seen.append(len(done))
+    assert {1, 2} <= set(seen)
+    await asyncio.gather(*tasks)
+
+
+async def test_one_that_fails_keeps_no_other_waiting(now: list[float]) -> None:
+    lane, done = Lane(), []
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    lane.later(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    lane.later(lambda: done.append(1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == [1]
+    assert len(failed) == 1
+
+
+async def test_a_turn_of_the_loop_begins_with_its_first_request() -> None:
+    lane = Lane()
+    lane.begin_turn(5.0)
+    assert lane.turn_began == 5.0
+    await asyncio.sleep(0)
+    assert lane.turn_began == 0
