@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import structlog
 from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
@@ -23,7 +24,7 @@ from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults, resolve
-from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable
+from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, UnknownTopic
 from headrace.topics.model import OpenedLog, Topic
 
 ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
@@ -201,6 +202,38 @@ async def test_whoever_has_opened_a_log_by_a_view_that_is_on_its_way_here_has_it
     for _ in range(50):
         await asyncio.sleep(0)
     assert broker.log.leader_epoch == first.epoch, "its opening would be refused"
+
+
+@pytest.mark.parametrize(
+    ("view", "why", "level"),
+    [
+        (2, Fenced("view 2 is over"), "info"),
+        (2, UnknownTopic("deleted"), "info"),
+        (None, UnknownTopic("deleted"), "info"),
+        (None, Fenced("epoch 1 is over"), "error"),
+    ],
+)
+async def test_a_partition_that_the_next_view_gives_to_another_broker_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, view: int | None, why: Exception, level: str
+) -> None:
+    """A broker that comes back is given its partitions; who had them hears of its view a moment later."""
+    broker = OneBroker(1)
+    if view is None:
+        await broker.leading.open(TOPIC, [broker.log])
+    else:
+        await broker.join(view, WITHOUT_2)
+        await broker.has_told()
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise why
+
+    monkeypatch.setattr(broker.storage.logs, "open", refuse)
+    with structlog.testing.capture_logs() as logged:
+        broker.log.lost(StorageUnavailable("the answer was lost"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    lost = [line for line in logged if line["event"] == "partition lost"]
+    assert [(line["log_level"], line["topic"], line["reason"]) for line in lost] == [(level, TOPIC.name, str(why))]
 
 
 async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:

@@ -15,7 +15,7 @@ from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import LogStorage
 from headrace.broker.reading import first_readable
-from headrace.broker.reopening import opened_last_by, reopened, tell_lost
+from headrace.broker.reopening import opened_last_by, reopened, tell_given_up, tell_lost
 from headrace.broker.replication import Replication
 from headrace.broker.snapshots import Snapshots
 from headrace.callbacks import log_unhandled
@@ -229,7 +229,7 @@ class LogPartition:
             # Another server has it, or it was deleted: this partition takes nothing any more.
             self._doubt = error
             self._recovery = None
-            _log.error("partition lost", topic=self.topic, partition=self.index, reason=str(error))
+            tell_given_up(self.topic, self.index, error, self._view)
             return
         self._recovery = None
         self._take_over(opened)

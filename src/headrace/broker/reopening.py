@@ -84,6 +84,16 @@ async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs 
     return found is not None and epochs is not None and found.rows[-1].term == epochs.rows[-1].term
 
 
+def tell_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:
+    """Tell in our log that a partition takes nothing here any more.
+
+    That is in order where it was deleted, or where there is a view: whose next one says who leads it. A server that is
+    alone (None) has nobody to give it to.
+    """
+    tell = _log.error if view is None and isinstance(why, Fenced) else _log.info
+    tell("partition lost", topic=topic, partition=index, reason=str(why))
+
+
 def tell_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
     """Tell in our log that so many records are gone."""
     _log.error(
