@@ -17,7 +17,7 @@ from headrace.spark.delta.files import FileWriter
 from headrace.spark.delta.options import DeltaOptions
 from headrace.spark.errors import OptionError, TableError
 
-from .conftest import DAY, records
+from .conftest import DAY, records, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,7 +173,7 @@ def test_a_query_writes_every_batch_once(spark: "SparkSession", storage: "BareSt
             .selectExpr("partition", "offset", "timestamp", "CAST(value AS STRING) AS value")
         )
         writer = frame.writeStream.format("headrace.delta").option("checkpointLocation", str(scratch / "checkpoint"))
-        writer.trigger(availableNow=True).start(str(scratch / "t")).awaitTermination()
+        run_out(writer, str(scratch / "t"))
 
     run()
     # As after a crash between the table's commit and Spark's own note of it: the last batch comes again.

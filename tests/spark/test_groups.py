@@ -15,6 +15,8 @@ from headrace.spark.errors import GroupCommitFailed
 from headrace.spark.groups import ConsumerGroupListener, GroupCommitter, commit_groups
 from headrace.testing import Server
 
+from .conftest import run_out
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -51,7 +53,7 @@ def read_all(frame: "DataFrame", checkpoint: Path, name: str) -> int:
         counts.append(batch.count())
 
     writer = frame.writeStream.queryName(name).foreachBatch(count).option("checkpointLocation", str(checkpoint))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    run_out(writer)
     return sum(counts)
 
 

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AclOperation, AdminClient
 from deltalake import DeltaTable
-from pyspark.errors import StreamingQueryException
 from tests.harness.pages import BLOCK
 from tests.harness.secured import ESCAPED, PASSWORD, SecuredServer, secured_server
 
@@ -27,6 +26,8 @@ from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
 from headrace.spark.plan import Range, TopicPartition
 from headrace.spark.tasks import way, with_storage
+
+from .conftest import run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,15 +86,7 @@ def test_batches_streams_sinks_and_groups_of_somebody_who_logs_in(
         (stream(consumerGroup="pipeline"), "headrace.delta", {"path": str(tmp_path / "table")}),
         (stream(), "headrace", sink),
     ):
-        query = frame.writeStream.format(name).options(**into, checkpointLocation=str(tmp_path / name))
-        while True:
-            try:
-                query.trigger(availableNow=True).start().awaitTermination()
-                break
-            except StreamingQueryException as error:
-                # Spark gives a Python worker 10 s to start, which a busy machine may exceed; nothing is read then.
-                if "failed to connect back" not in str(error):
-                    raise
+        run_out(frame.writeStream.format(name).options(**into, checkpointLocation=str(tmp_path / name)))
     assert DeltaTable(tmp_path / "table").count() == 100
     assert positions(secured, "pipeline") == {0: 50, 1: 50}
     admin = client_options.parse(login(secured, tmp_path, "admin", mechanism="PLAIN"))

@@ -15,6 +15,8 @@ from headrace.spark.log import LogReader
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
+from .conftest import run_out
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -88,7 +90,7 @@ def test_batch_and_stream_reads(spark: "SparkSession", storage: BareStorage, top
         stream = spark.readStream.format("headrace").option("redis", storage.url).option("subscribe", topic.name)
         frame = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "60").load()
         writer = frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.count()))
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        run_out(writer.option("checkpointLocation", checkpoint))
     assert batches == [60, 60, 60, 21]
 
 

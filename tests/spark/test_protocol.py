@@ -17,7 +17,7 @@ from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.spark.tasks import with_storage
 from headrace.testing import Server
 
-from .conftest import DAY
+from .conftest import DAY, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,7 @@ def test_a_stream_without_redis(
             seen.update(rows)
 
         writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        run_out(writer)
         return len(seen) - before
 
     assert read() == 360

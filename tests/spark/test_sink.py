@@ -14,6 +14,8 @@ from headrace.spark.errors import OptionError, UnknownTopic, WriteRefused
 from headrace.spark.plan import Range, TopicPartition
 from headrace.testing import Server
 
+from .conftest import run_out
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -138,15 +140,12 @@ def test_a_query_from_topic_to_topic(
             "array(named_struct('key', 'from', 'value', CAST(topic AS BINARY))) AS headers",
         )
     )
-    query = (
+    run_out(
         frame.writeStream.format("headrace")
         .option("kafka.bootstrap.servers", broker.kafka)
         .option("topic", "sink-out")
         .option("checkpointLocation", str(tmp_path_factory.mktemp("checkpoint")))
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     assert written(broker, "sink-out", 2) == [
         [(b"k%d" % n, b"%d" % (2 * n)) for n in range(part, 100, 2)] for part in (0, 1)
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.harness.storage import BareStorage
 
-from .conftest import DAY, records
+from .conftest import DAY, records, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,8 +39,7 @@ class Reads:
 
         reader = self.spark.readStream.format("headrace").option("redis", self.url).option("subscribe", topic)
         writer = reader.options(**options).load().writeStream.foreachBatch(collect)
-        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
+        query = run_out(writer.option("checkpointLocation", checkpoint))
         self.progress: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
         return batches
 
