@@ -29,13 +29,13 @@ def test_a_topic_is_created_listed_described_and_deleted(headrace: Any) -> None:
 
 
 def test_a_person_is_asked_before_a_topic_is_deleted(headrace: Any) -> None:
-    headrace.run("topics", "create", "asked")
-    question = headrace.run("topics", "delete", "asked", stdin="n\n", person=True, status=130)
-    assert question.startswith(f"Delete 'asked' with all records, at {headrace.address}?")
-    assert "asked" in headrace.run("topics", "list")
-    assert "deleted topic asked" in headrace.run("topics", "delete", "asked", stdin="y\n", person=True)
-    headrace.run("topics", "create", "asked")
-    assert headrace.run("topics", "delete", "asked", "--yes", person=True) == "deleted topic asked\n"
+    headrace.run("topics", "create", "doomed")
+    question = headrace.run("topics", "delete", "doomed", stdin="n\n", person=True, status=130)
+    assert question.startswith(f"Delete 'doomed' with all records, at {headrace.address}?")
+    assert "doomed" in headrace.run("topics", "list")
+    assert "deleted topic doomed" in headrace.run("topics", "delete", "doomed", stdin="y\n", person=True)
+    headrace.run("topics", "create", "doomed")
+    assert headrace.run("topics", "delete", "doomed", "--yes", person=True) == "deleted topic doomed\n"
 
 
 def test_a_broker_that_hears_of_the_new_topic_a_moment_later_is_asked_again(
