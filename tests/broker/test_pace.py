@@ -71,3 +71,39 @@ async def test_a_turn_of_the_loop_begins_with_its_first_request() -> None:
     assert lane.turn_began == 5.0
     await asyncio.sleep(0)
     assert lane.turn_began == 0
+
+
+async def test_the_busier_the_server_the_longer_is_a_turn(now: list[float]) -> None:
+    """Else what is not urgent would have next to nothing of its time."""
+    lane, done = Lane(), []
+
+    def work() -> None:
+        now[0] += 1 / 1024  # exact
+        done.append(1)
+
+    for _ in range(30):
+        lane.later(work)
+    await asyncio.sleep(0)
+    idle = len(done)
+    lane.begin_turn(now[0])
+    now[0] += 0.04
+    await asyncio.sleep(0)  # the lane's turn comes before this one is known to be over
+    await asyncio.sleep(0)
+    assert (idle, len(done)) == (3, 3 + 3 + 11)
+    await asyncio.sleep(0)
+    assert len(done) == 3 + 3 + 11 + 3
+
+
+async def test_no_turn_is_longer_than_a_few_slices(now: list[float]) -> None:
+    lane, done = Lane(), []
+
+    def work() -> None:
+        now[0] += 1 / 1024  # exact
+        done.append(1)
+
+    lane.begin_turn(now[0])
+    now[0] += 5.0
+    for _ in range(100):
+        lane.later(work)
+    await asyncio.sleep(0)
+    assert len(done) == 21

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from time import perf_counter
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from tests.harness.wire import batch, produce_request
 
 from headrace import settings
 from headrace.broker.broker import Broker
+from headrace.broker.pace import PACKED_S, TURN_S
 from headrace.kafka.codec.headers import encode_request_header
 from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
 from headrace.kafka.connection import Connection
@@ -227,6 +229,40 @@ async def test_several_partitions_in_one_request(client: Client) -> None:
     client.read(frame(request, 9, 1))
     assert client.storage.ends == {"t-0": 1, "t-1": 1}
     assert client.transport.answers == [[1]]
+
+
+async def test_in_a_crowd_what_is_not_urgent_waits_and_nothing_overtakes_it(client: Client) -> None:
+    client.listener.broker.lane.begin_turn(perf_counter() - 2 * TURN_S)
+    client.read(produce(1, b"a") + frame(ListGroupsRequest(), 4, 2) + produce(3, b"b"))
+    assert client.transport.answers == [[1]]
+    while len(client.transport.answers) < 2:
+        await asyncio.sleep(0)
+    assert [number for written in client.transport.answers for number in written] == [1, 2, 3]
+    assert client.storage.ends == {"t-0": 2}
+    assert client.transport.reading
+
+
+async def test_a_large_crowd_is_served_one_request_of_each_at_a_time(client: Client) -> None:
+    client.listener.broker.lane.begin_turn(perf_counter() - 2 * PACKED_S)
+    client.read(produce(1, b"a") + produce(2, b"b") + produce(3, b"c"))
+    assert client.transport.answers == [[1]]
+    while len(client.transport.answers) < 2:
+        await asyncio.sleep(0)
+    assert client.transport.answers == [[1], [2, 3]]
+
+
+async def test_where_a_request_that_waited_cannot_be_served_its_client_is_told(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the end of the connection, as where one that did not wait cannot."""
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    client.listener.broker.lane.begin_turn(perf_counter() - 2 * TURN_S)
+    client.read(frame(ListGroupsRequest(), 4, 1))
+    monkeypatch.setattr(Connection, "_serve", lambda *_, **__: 1 // 0)
+    while not failed:
+        await asyncio.sleep(0)
+    assert client.transport.aborted
 
 
 async def test_a_read_without_appends_is_answered_likewise(client: Client) -> None:

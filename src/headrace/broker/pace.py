@@ -16,6 +16,10 @@ TURN_S = 0.004
 """How long clients together are served as they come in one turn of the loop; then what is not urgent waits."""
 PACKED_S = 0.04
 """After that each gets one request more."""
+_SHARE = 4
+"""Long work and what waits have as much of the loop's time as one part of so many that those had who were served."""
+_MOST_S = 0.02
+"""But never more at a time."""
 
 T = TypeVar("T")
 
@@ -28,6 +32,8 @@ class Lane:
         self._due = False
         self.turn_began = 0.0
         """When the first request of this turn of the loop was served (`time.perf_counter`); 0: none was."""
+        self._served_s = 0.0
+        """How long requests were served since long work had its last turn."""
 
     def begin_turn(self, now: float) -> None:
         """A turn's first request is served now."""
@@ -35,6 +41,7 @@ class Lane:
         asyncio.get_running_loop().call_soon(self._turn_over)
 
     def _turn_over(self) -> None:
+        self._served_s += perf_counter() - self.turn_began
         self.turn_began = 0.0
 
     def later(self, work: Callable[[], bool | None]) -> None:
@@ -45,7 +52,9 @@ class Lane:
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        until = perf_counter() + SLICE_S / 2
+        # The busier the server, the longer is a turn: what waits would have next to none of its time.
+        until = perf_counter() + min(max(SLICE_S / 2, self._served_s / _SHARE), _MOST_S)
+        self._served_s = 0.0
         queue = self._queue
         try:
             # Short pieces go together: each turn of the loop has its price.

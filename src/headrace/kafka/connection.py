@@ -194,10 +194,15 @@ class Connection(Framing):
         self._now = perf_counter()
         order = self._order
         order.begin_slice(self._now, self._now)
-        while not self._closed and (taken := order.take()) is not None:
-            key, frame = taken
-            self._memory.free(len(frame))
-            self._serve(frame, 0, len(frame), key, owned=True)
+        try:
+            while not self._closed and (taken := order.take()) is not None:
+                key, frame = taken
+                self._memory.free(len(frame))
+                self._serve(frame, 0, len(frame), key, owned=True)
+        except Exception:
+            # As the event loop does where bytes have come: a client must not wait for what is never answered.
+            self.abort("a request could not be served")
+            raise
         self._served()
         self._read_on()
 
