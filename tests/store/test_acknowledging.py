@@ -10,7 +10,7 @@ from headrace.store.early import EarlyAcknowledgement
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.placing import LARGE, Placer
 from headrace.store.room import RESERVE_BYTES, DiskRoom
-from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import StorageFull, StorageUnwritten, UnknownTopic
 
 # The disk
 
@@ -61,7 +61,7 @@ def test_nor_is_it_acknowledged_where_the_proof_is_refused(wire: Wire) -> None:
     wire.turn()
     wire.answer(b"9-1", 1)
     wire.answer(MISCONF)
-    assert sender.errors() == [StorageUnavailable]
+    assert sender.errors() == [StorageUnwritten]
     assert len(sender.lost) == 1
 
 

@@ -11,7 +11,7 @@ from tests.store.sending import ABORTED, MISCONF, NOW, OOM, SMALLER, TERM, Sende
 from headrace.records.compiled import stamp
 from headrace.store.link import encode
 from headrace.store.placing import LARGE, Placer
-from headrace.topics.errors import StorageFull, StorageUnavailable
+from headrace.topics.errors import StorageFull, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import Append
 
 
@@ -175,7 +175,9 @@ SEVERAL: dict[str, Callable[[Wire], None]] = {
     "nothing": lambda wire: wire.execute(),
     "lost": lambda wire: wire.answer(*[StorageUnavailable("lost")] * 5),
 }
-FULL = {"refused whole", "refused in part", "refused at the end"}
+ENDS = dict.fromkeys(("refused whole", "refused in part", "refused at the end"), StorageFull) | {
+    "the transaction refused": StorageUnwritten
+}
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -186,7 +188,7 @@ def test_whatever_is_wrong_ends_everything_under_way(sender: Sender, wire: Wire,
     SEVERAL[name](wire)
     wire.turn()
     assert wire.sent == []
-    wanted = StorageFull if name in FULL else StorageUnavailable
+    wanted = ENDS.get(name, StorageUnavailable)
     assert [base for base, _ in sender.told] == [0, 1, 2]
     assert sender.errors() == [wanted] * 3
     assert [type(error) for error in sender.lost] == [wanted]
@@ -207,6 +209,7 @@ SINGLE: dict[str, tuple[Any, Any]] = {
     "no length": (b"9-1", MISCONF),
     "misconfigured": (MISCONF, 0),
 }
+SINGLE_ENDS = {"refused": StorageFull, "no length": StorageUnwritten, "misconfigured": StorageUnwritten}
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -214,7 +217,7 @@ def test_a_single_batch_likewise(sender: Sender, wire: Wire, name: str) -> None:
     sender.send(batch())
     wire.turn()
     wire.answer(*SINGLE[name])
-    wanted = StorageFull if name == "refused" else StorageUnavailable
+    wanted = SINGLE_ENDS.get(name, StorageUnavailable)
     assert sender.errors() == [wanted]
     assert [type(error) for error in sender.lost] == [wanted]
     assert ("another broker" in str(sender.lost[0])) is (name == "over")
