@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,10 +16,10 @@ from headrace.broker.coordination import Coordination
 from headrace.broker.groups import GroupTable
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
-from headrace.groups.effects import HeartbeatResult, JoinResult
+from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Heartbeat, Sync
-from headrace.groups.model import Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
@@ -37,6 +38,12 @@ class Groups(MemoryGroups):
         self.failing: dict[str, Exception] = {}
         """Group -> why it cannot be loaded."""
         self.asked = 0
+        self.refusing = False
+
+    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
+        if self.refusing:
+            raise StorageUnavailable("its shard is away")
+        await super().save(group, changes, view)
 
     async def load_one(self, name: str, view: int) -> StoredGroup:
         self.asked += 1
@@ -58,7 +65,7 @@ class Site:
         self.ownership = Ownership(1)
         self.known: UUID | None = None
         """The id of the topic, as this broker knows it."""
-        self.stored = NEW
+        self.stored: UUID | None = NEW
         self.looking = asyncio.Event()
         self.may_find = asyncio.Event()
         self.go_by(1, 1)
@@ -148,12 +155,69 @@ async def test_positions_of_an_older_server_say_no_topic_and_stay(site: Site) ->
     assert site.table.positions("g") == {PLACE: Position(offset=5)}
 
 
-async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
+async def test_positions_that_say_no_topic_stay_where_others_are_of_an_earlier_one(site: Site) -> None:
+    """An older server committed them in the topic that has the name now."""
     site.known = NEW
-    await site.table.request(
+    other = TopicPartition("t", 1)
+    await site.groups.save("g", [SavePositions({other: Position(offset=6, topic_id=OLD)})])
+    site.may_find.set()
+    assert await site.table.ready("g") is None
+    while other in (kept := (await site.groups.load_one("g", 1)).positions):
+        await asyncio.sleep(0)
+    assert site.table.positions("g") == kept == {PLACE: Position(offset=5)}
+
+
+@pytest.mark.parametrize("said", [None, OLD])
+async def test_a_position_in_a_topic_that_is_made_while_storage_refuses_a_drop_stays(
+    site: Site, said: UUID | None
+) -> None:
+    """The drop was of what there was when the name had no topic."""
+    site.stored = None
+    other = TopicPartition("t", 1)
+    await site.groups.save("g", [SavePositions({place: Position(offset=5, topic_id=said) for place in (PLACE, other)})])
+    site.may_find.set()
+    site.groups.refusing = True
+    assert await site.table.ready("g") is None
+    await _pass(site, 0)
+    assert site.table.positions("g") == {}
+    site.groups.refusing = False
+    site.known = NEW
+    await _commit(site)
+    assert {place: each.offset for place, each in site.table.positions("g").items()} == {PLACE: 8}
+    await _pass(site, 2_000)
+    while len(kept := (await site.groups.load_one("g", 1)).positions) > 1:
+        await _pass(site, 0)
+    assert [(place, each.offset, each.topic_id) for place, each in kept.items()] == [(PLACE, 8, NEW)]
+    assert site.table.positions("g") == kept
+
+
+async def test_a_position_in_a_topic_that_comes_back_while_storage_refuses_a_drop_stays(site: Site) -> None:
+    """It moved to another virtual cluster and back, and has its id still."""
+    site.known = NEW
+    site.may_find.set()
+    await _commit(site)
+    site.known, site.groups.refusing = None, True
+    await site.table.topic_deleted(DropTopic("t", NEW), Lane().pace())
+    await _pass(site, 0)
+    site.known, site.groups.refusing = NEW, False
+    await _commit(site)
+    await _pass(site, 2_000)
+    assert site.table.positions("g")[PLACE].offset == 8
+    assert (await site.groups.load_one("g", 1)).positions[PLACE].offset == 8
+
+
+async def _commit(site: Site) -> CommitResult:
+    result = await site.table.request(
         "g",
         Commit(token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=8)}),
     )
+    assert isinstance(result, CommitResult)
+    return result
+
+
+async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
+    site.known = NEW
+    await _commit(site)
     kept = (await site.groups.load_one("g", 1)).positions[PLACE]
     assert (kept.offset, kept.topic_id) == (8, NEW)
 

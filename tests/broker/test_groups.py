@@ -283,6 +283,7 @@ async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
     table: GroupTable, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     await table.request("g", commit(5))
+    await storage.groups.save("g", [SavePositions({TopicPartition("t", 1): Position(offset=5, topic_id=UUID(int=1))})])
     again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None)
     await again.load()
     assert again.positions("g") == {}

@@ -1,7 +1,7 @@
 """Instances over a real Valkey and a clock that is moved by hand: what is read, what is kept, what a restart leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -11,6 +11,7 @@ from tests.harness.basket import Basket
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
+from headrace.broker.dropping import Dropping
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.live import LiveTopic
 from headrace.broker.settings import BrokerSettings
@@ -260,6 +261,22 @@ async def test_nothing_is_left_of_an_earlier_topic_of_the_name(world: World) -> 
         assert world.broker.groups.positions(name) == {}
     while await world.storage.groups.load():
         await asyncio.sleep(0)
+
+
+async def test_a_description_looks_at_all_positions_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a drop waits they are a copy: one for each partition held everybody up."""
+    await world.topic(4)
+    await world.cursor()
+    looks = 0
+
+    def without(_: Dropping, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Position]:
+        nonlocal looks
+        looks += 1
+        return positions
+
+    monkeypatch.setattr(Dropping, "without", without)
+    assert len(await world.broker.instances.describe(world.flights, "g")) == 4
+    assert looks == 1
 
 
 async def test_a_group_more_than_the_server_takes_is_refused(world: World) -> None:

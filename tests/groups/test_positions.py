@@ -1,13 +1,19 @@
+from uuid import UUID
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.groups.errors import GroupError
+from headrace.groups.events import NO_ID, DropTopic
 from headrace.groups.model import DropPositions, Position, SavePositions, TopicPartition
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 
 SETTINGS = GroupSettings(offset_metadata_max=10, offsets_retention_ms=100)
 A, B, C = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
+D = TopicPartition("t", 2)
+OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 def test_a_commit_is_stamped_with_the_time() -> None:
@@ -48,8 +54,8 @@ def test_an_offset_may_go_back() -> None:
 def test_a_topic_is_dropped_with_all_its_partitions() -> None:
     positions = Positions({A: Position(offset=1), B: Position(offset=1), C: Position(offset=1)})
 
-    assert positions.drop_topic("t") == [DropPositions((A, B))]
-    assert positions.drop_topic("t") == []
+    assert positions.drop_topic(DropTopic("t")) == [DropPositions((A, B))]
+    assert positions.drop_topic(DropTopic("t")) == []
     assert set(positions.all()) == {C}
 
 
@@ -83,3 +89,19 @@ def test_what_is_due_by_the_next_expiry_expires_then(committed: dict[TopicPartit
     assert bool(positions.expire(since, SETTINGS, now_ms)) == (due is not None and due <= now_ms)
     after = positions.next_expiry_ms(since, SETTINGS)
     assert after is None or after > now_ms
+
+
+@pytest.mark.parametrize(
+    ("drop", "gone"),
+    [
+        (DropTopic("t"), (A, B, D)),
+        (DropTopic("t", OLD), (A, B)),
+        (DropTopic("t", OLD, strict=True), (A,)),
+        (DropTopic("t", NO_ID, strict=True), (B,)),
+    ],
+)
+def test_a_drop_takes_what_it_means(drop: DropTopic, gone: tuple[TopicPartition, ...]) -> None:
+    """A position that says no topic is of the one that has the name: a deleted one's, or a later one's."""
+    stored = {A: Position(offset=1, topic_id=OLD), B: Position(offset=1), D: Position(offset=1, topic_id=NEW)}
+    positions = Positions({**stored, C: Position(offset=1, topic_id=OLD)})
+    assert positions.drop_topic(drop) == [DropPositions(gone)]

@@ -1,12 +1,12 @@
 """Which groups this server coordinates, and what has to be known to take one over."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from uuid import UUID
 
 import msgspec
 
 from headrace.broker.ownership import Ownership
-from headrace.groups.events import Commit, DropTopic
+from headrace.groups.events import NO_ID, Commit, DropTopic
 from headrace.groups.model import StoredGroup
 
 
@@ -66,13 +66,22 @@ class Coordination:
         }
         return msgspec.structs.replace(commit, positions=positions)
 
-    def outlived(self, group: StoredGroup) -> list[DropTopic]:
-        """What a stored group has of earlier topics, whose names others have by now, as this server knows them."""
+    def has_again(self, drop: DropTopic) -> bool:
+        """Whether the topic itself is back: it had moved to another virtual cluster, and keeps its id."""
+        return drop.topic_id is not None and drop.topic_id == self._topic_id(drop.topic)
+
+    def outlived(self, group: StoredGroup, absent: Container[str]) -> list[DropTopic]:
+        """What a stored group has of topics that are not there, as this server knows them.
+
+        Args:
+            group: the group.
+            absent: names that no topic has; others may have those of earlier topics.
+        """
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
             present = self._topic_id(name)
-            if present is not None:
-                drops += [DropTopic(name, each) for each in sorted(ids - {present})]
+            if name in absent or present is not None:
+                drops += _drops(name, ids, None if name in absent else present)
         return drops
 
     async def gone(self, group: StoredGroup) -> list[DropTopic]:
@@ -80,21 +89,32 @@ class Coordination:
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
             present = self._topic_id(name)
-            if present is None or ids - {present}:
+            if present is None or ids - {present, NO_ID}:
                 # It may have been made, or made again, a moment ago.
                 present = await self._stored_topic_id(name)
-            drops += (
-                [DropTopic(name)] if present is None else [DropTopic(name, each) for each in sorted(ids - {present})]
-            )
+            drops += _drops(name, ids, present)
         return drops
 
 
+def of_one_server() -> Coordination:
+    """Every group is this server's, and topics have no ids."""
+    return Coordination(Ownership(0), "default", lambda _: None, _no_stored_id)
+
+
+async def _no_stored_id(_: str) -> UUID | None:
+    return None
+
+
+def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
+    """Of those ids only: the name may get a topic before storage takes it, and have positions of that one."""
+    gone = ids if present is None else ids - {present, NO_ID}
+    return [DropTopic(name, each, strict=True) for each in sorted(gone)]
+
+
 def _topics_of(group: StoredGroup) -> dict[str, set[UUID]]:
-    """The names of the topics in which a group has something, and the ids that it says with them."""
+    """The names of the topics in which a group has something, and the ids that it says with them: NO_ID for none."""
     found: dict[str, set[UUID]] = {}
     said = [(place.topic, position.topic_id) for place, position in group.positions.items()]
     for name, topic_id in [*said, *((section.topic, section.topic_id) for section in group.balanced)]:
-        ids = found.setdefault(name, set())
-        if topic_id is not None:
-            ids.add(topic_id)
+        found.setdefault(name, set()).add(topic_id or NO_ID)
     return found

@@ -8,17 +8,16 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from contextvars import Context
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 
 from headrace.broker.answering import AT_ONCE, Late, answer_soon
 from headrace.broker.clock import Clock, Timer
-from headrace.broker.coordination import Coordination
+from headrace.broker.coordination import Coordination, of_one_server
 from headrace.broker.dropping import Dropping
 from headrace.broker.group_timers import Firing, GroupTimers
 from headrace.broker.mirror import Mirror, PartitionOf
-from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Pace
 from headrace.broker.ports import GroupStorage
 from headrace.broker.taking_over import take_over_all
@@ -182,7 +181,8 @@ class Runner:
     def _drop_again(self) -> None:
         self._again = None
         for drop in self._dropping.end():
-            self.post(drop)
+            if not self._table.coordination.has_again(drop):
+                self.post(drop)
 
     def _call_off(self) -> None:
         self._timers.cancel_all()
@@ -214,6 +214,7 @@ class Runner:
             return None
         present = self.machine.reservations(topic, self._table.now())
         until = {each.instance: each.reserved_until_ms for each in present or ()}
+        positions = self.positions
         return [
             Reservation(
                 partition=index,
@@ -222,7 +223,7 @@ class Runner:
                 reserved_until_ms=None if owner is None else until.get(owner.instance),
             )
             for index, owner in enumerate(section.owners)
-            for position in (self.positions.get(TopicPartition(topic, index)),)
+            for position in (positions.get(TopicPartition(topic, index)),)
         ]
 
     @property
@@ -256,14 +257,6 @@ class Runner:
         self._waiting.clear()
 
 
-def _no_id(_: str) -> UUID | None:
-    return None
-
-
-async def _no_stored_id(_: str) -> UUID | None:
-    return None
-
-
 class GroupTable:
     """Every group of this server."""
 
@@ -275,7 +268,7 @@ class GroupTable:
         partition_of: PartitionOf,
         coordination: Coordination | None = None,
     ) -> None:
-        self.coordination = coordination or Coordination(Ownership(0), "default", _no_id, _no_stored_id)
+        self.coordination = coordination or of_one_server()
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._loading_all: asyncio.Task[None] | None = None
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
@@ -311,7 +304,7 @@ class GroupTable:
             # A crash may have come between a topic's deletion and that of the positions in it.
             partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
             gone = {partition.topic for partition in partitions if self.partition_of(partition) is None}
-            for drop in [*map(DropTopic, sorted(gone)), *self.coordination.outlived(group)]:
+            for drop in self.coordination.outlived(group, gone):
                 runner.post(drop)
         return len(stored)
 

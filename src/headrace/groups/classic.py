@@ -119,8 +119,8 @@ class ClassicGroup:
             case TimerFired(key):
                 if turn.take_timer(key):
                     self._fired(key, turn)
-            case DropTopic(topic, topic_id):
-                committing.drop_topic(self._group, self._positions, self._settings, topic, topic_id, turn)
+            case DropTopic():
+                committing.drop_topic(self._group, self._positions, self._settings, event, turn)
             case _:
                 self._answer(event, turn)
         if self._group.has_departed:

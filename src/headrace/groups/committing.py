@@ -1,11 +1,9 @@
 """Positions in a classic group: who may commit and delete them, and when they expire."""
 
-from uuid import UUID
-
 from headrace.groups import timers
 from headrace.groups.effects import CommitResult, DeletePositionsResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DeletePositions
+from headrace.groups.events import Commit, DeletePositions, DropTopic
 from headrace.groups.membership import CONSUMER_PROTOCOL, Membership
 from headrace.groups.model import DropGroup, Position, TopicPartition
 from headrace.groups.positions import Positions
@@ -77,11 +75,9 @@ def _in_use(group: Membership, topic: str) -> bool:
     return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
 
 
-def drop_topic(
-    group: Membership, positions: Positions, settings: GroupSettings, topic: str, topic_id: UUID | None, turn: Turn
-) -> None:
+def drop_topic(group: Membership, positions: Positions, settings: GroupSettings, drop: DropTopic, turn: Turn) -> None:
     """A topic is gone, and what was committed in it."""
-    changes = positions.drop_topic(topic, topic_id)
+    changes = positions.drop_topic(drop)
     if changes:
         turn.save(*changes)
         schedule_retention(group, positions, settings, turn)

@@ -13,6 +13,9 @@ from headrace.groups.balanced.events import Delivered, InstanceRequest
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.timers import TimerKey
 
+NO_ID = UUID(int=0)
+"""No topic has it: the id of what says none, as positions that an older server wrote."""
+
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
     """JoinGroup: a member wants to be in the next generation. Held until the join phase ends."""
@@ -116,6 +119,14 @@ class DropTopic(msgspec.Struct, frozen=True):
     topic: str
     topic_id: UUID | None = None
     """Those in a topic of that name with another id stay; None: none does."""
+    strict: bool = False
+    """Those that say no id stay, too: they are of the topic that has the name by now."""
+
+    def takes(self, said: UUID | None) -> bool:
+        """Whether what says this id of its topic, or says none, goes."""
+        if self.strict:
+            return (said or NO_ID) == self.topic_id
+        return said is None or self.topic_id is None or said == self.topic_id
 
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions

@@ -27,7 +27,7 @@ from headrace.groups.effects import Effect
 from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
-from headrace.groups.positions import Positions, is_of
+from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.groups.timers import TimerKey, TimerKind
@@ -105,9 +105,9 @@ class Group:
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)
-            case DropTopic(topic, topic_id):
+            case DropTopic(topic):
                 kept = self.balanced.get(topic)
-                dropped = kept is not None and is_of(kept.topic_id, topic_id) and self._drop_section(topic, turn)
+                dropped = kept is not None and event.takes(kept.topic_id) and self._drop_section(topic, turn)
                 self._classic(event, turn)
                 if dropped:
                     self.classic.end_if_nothing(turn)
@@ -173,7 +173,7 @@ class Group:
         in_use = self.classic.uses(key.section)
         if section.look_again(turn, turn.now_ms if in_use else self._last_commit_ms(key.section)):
             self._drop_section(key.section, turn)
-            turn.save(*self._positions.drop_topic(key.section))
+            turn.save(*self._positions.drop_topic(DropTopic(key.section)))
             self.classic.watch_positions(turn)
             self.classic.end_if_nothing(turn)
 

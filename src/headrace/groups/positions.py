@@ -5,22 +5,17 @@ Who may commit is the group's to decide; this file knows nothing of members and 
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from uuid import UUID
 
 import msgspec
 
 from headrace.groups.errors import GroupError
+from headrace.groups.events import DropTopic
 from headrace.groups.model import DropPositions, GroupChange, Position, SavePositions, TopicPartition
 from headrace.groups.settings import GroupSettings
 
 Outcome = dict[TopicPartition, GroupError | None]
 Since = Callable[[TopicPartition, Position], int | None]
 """From when (ms) a position's retention counts; None while it is in use."""
-
-
-def is_of(said: UUID | None, topic_id: UUID | None) -> bool:
-    """Whether what says this id may be of that topic: an id that is not known may be any."""
-    return said is None or topic_id is None or said == topic_id
 
 
 class Positions:
@@ -64,12 +59,12 @@ class Positions:
         gone = tuple(partition for partition in partitions if self._positions.pop(partition, None) is not None)
         return [DropPositions(gone)] if gone else []
 
-    def drop_topic(self, topic: str, topic_id: UUID | None = None) -> list[GroupChange]:
-        """Remove every position in a topic, but those that are of another id; the changes to make durable."""
+    def drop_topic(self, drop: DropTopic) -> list[GroupChange]:
+        """Remove the positions in a topic that are meant; the changes to make durable."""
         gone = [
             place
             for place, position in self._positions.items()
-            if place.topic == topic and is_of(position.topic_id, topic_id)
+            if place.topic == drop.topic and drop.takes(position.topic_id)
         ]
         return self.drop(gone)
 
