@@ -167,9 +167,9 @@ async def _answering(
         stack.callback(DelayWatch(counters.loop_delays).stop)
         clusters.removed.append(kafka.close_cluster)
         await kafka.start(listening.kafka, stack)
-        catch_up = None if brokers is None else brokers.catch_up
+        catching_up = None if brokers is None else brokers.catching_up
         oci_app, appends = await stack.enter_async_context(
-            oci_api(service, clusters, Authenticator(oci), counters, catch_up, listening.towards_peers)
+            oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
         )
         connections = {**kafka.connections, LISTENER: lambda: http.connections}
         observed = await stack.enter_async_context(_observed(options, storage, clusters, counters, connections))

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from uuid import uuid4
 
 import structlog
@@ -26,6 +27,10 @@ from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
 
 _log = structlog.get_logger("headrace.membership")
+
+
+async def _nothing_to_follow() -> bool:
+    return False
 
 
 class Brokers:
@@ -83,9 +88,11 @@ class Brokers:
         self._clusters.view_changed()
         self._neighbours.go_by(view)
 
-    async def catch_up(self) -> bool:
-        """Take over what other brokers have changed so far; whether there was something. Raises StorageUnavailable."""
-        return self._follower is not None and await self._follower.catch_up()
+    def catching_up(self) -> Callable[[], Awaitable[bool]]:
+        """What takes over, later, all that other brokers have changed by then; see `oci.asgi.CatchingUp`."""
+        if self._follower is None:
+            return _nothing_to_follow
+        return partial(self._follower.catch_up, self._follower.taken)
 
     async def hand_over(self, *, leave: bool) -> None:
         """Take nothing over any more; `leave`: let the others have what is this server's, before it stops answering."""

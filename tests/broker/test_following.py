@@ -258,3 +258,15 @@ async def test_what_comes_while_the_last_change_is_asked_for_was_not_known_befor
     monkeypatch.setattr(site.redis, "last_change", asked_late)
     assert await site.follower.catch_up()
     assert not await site.follower.catch_up()
+
+
+async def test_what_came_before_somebody_catches_up_counts_where_it_came_after_a_look(site: Site) -> None:
+    """Between the look and the call other things may be done, of which some take their time."""
+    before = site.follower.taken
+    site.redis.tell(Leader(10, 2))
+    site.redis.may_read.set()
+    await until(lambda: STREAM in site.learnt)
+    await _some_turns()
+    assert site.follower.taken != before
+    assert await site.follower.catch_up(before)
+    assert not await site.follower.catch_up()

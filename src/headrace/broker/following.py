@@ -91,15 +91,23 @@ class Follower:
         """Something may have been missed."""
         self._everything = True
 
-    async def catch_up(self) -> bool:
+    @property
+    def taken(self) -> str:
+        """The last change that all is loaded for."""
+        return self._taken
+
+    async def catch_up(self, since: str | None = None) -> bool:
         """Return when every change there is has been taken over, or it takes too long; whether there was any.
 
         One that is taken over while Redis is asked for the last one counts: whoever calls this had not found it yet.
 
+        Args:
+            since: what `taken` said before the caller looked for what it did not find; None: what it says now.
+
         Raises:
             StorageUnavailable.
         """
-        before = self._taken
+        before = self._taken if since is None else since
         wanted = await self._storage.last_change()
         if _place(wanted) <= _place(before):
             return False

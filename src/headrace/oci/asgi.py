@@ -73,6 +73,11 @@ _MOST_MESSAGE = 1000
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
+CatchingUp = Callable[[], Callable[[], Awaitable[bool]]]
+"""Called before something is looked up: what takes over all that other brokers have changed by then, and says whether
+anything was since the call."""
+
+
 class Authenticator(Protocol):
     """Tells who sent a request."""
 
@@ -115,8 +120,8 @@ class OciApp:
         self._authenticator = authenticator
         self.groups: Groups | None = None
         """Where requests about groups are answered; None: here, all of them."""
-        self.catch_up: Callable[[], Awaitable[bool]] | None = None
-        """Takes over what other brokers have changed so far; whether there was something. None: there are none."""
+        self.catching_up: CatchingUp | None = None
+        """None: there are no other brokers."""
         self._telling = tells_requests(_log)
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
@@ -228,10 +233,11 @@ class OciApp:
         content: bytes | None,
     ) -> Done:
         """Run the operation; once more for what is not known here, where another broker has just made it."""
+        catch_up = None if self.catching_up is None else self.catching_up()
         try:
             return await self._do(scope, receive, headers, match, principal, content)
         except OciError as error:
-            if error.status != _UNKNOWN or self.catch_up is None or not await self.catch_up():
+            if error.status != _UNKNOWN or catch_up is None or not await catch_up():
                 raise
         return await self._do(scope, receive, headers, match, principal, content)
 

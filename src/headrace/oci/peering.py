@@ -3,11 +3,11 @@
 import contextlib
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 from headrace.broker.clusters import Clusters
 from headrace.metrics.counters import Counters
-from headrace.oci.asgi import Authenticator, OciApp
+from headrace.oci.asgi import Authenticator, CatchingUp, OciApp
 from headrace.oci.carried import AppendApp, SealAuthenticator
 from headrace.oci.elsewhere import Groups
 from headrace.oci.puts import Puts
@@ -25,7 +25,7 @@ async def api(
     clusters: Clusters,
     clients: Authenticator,
     counters: Counters,
-    catch_up: Callable[[], Awaitable[bool]] | None,
+    catching_up: CatchingUp | None,
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
 ) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
     """The API, and what takes batches from other brokers, where there may be some.
@@ -35,13 +35,13 @@ async def api(
         clusters: what is there.
         clients: tells who sent the requests of clients.
         counters: the server's.
-        catch_up: takes over what other brokers have changed; None: there are none.
+        catching_up: takes over what other brokers have changed; None: there are none.
         tls: what brokers that serve HTTPS are asked with.
 
     Raises:
         StorageUnavailable.
     """
-    if catch_up is None:
+    if catching_up is None:
         yield OciApp(service, clients, counters), None
         return
     documents = clusters.default.storage.documents
@@ -49,7 +49,7 @@ async def api(
     peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
     service.puts = Puts(peers)
     app = OciApp(service, SealAuthenticator(seals, clients), counters)
-    app.groups, app.catch_up = Groups(peers, clusters), catch_up
+    app.groups, app.catching_up = Groups(peers, clusters), catching_up
     try:
         yield app, AppendApp(clusters, seals)
     finally:
