@@ -277,9 +277,9 @@ async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
 
 
 async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_up(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """Its producer went on there."""
+    """Not for good. Had its producer gone on there, the log would know it, unless that was lost."""
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append)
     partition.paused = True
@@ -295,9 +295,41 @@ async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_u
     assert isinstance(results[0], StorageUnavailable)
     partition.lead(3)
     await partition.open()
-    partition.append(sent(9), results.append)
+    with pytest.raises(BehindRefused):
+        partition.append(sent(9), results.append)
+    clock.advance(WAIT_MS)
+    with pytest.raises(OutOfOrderSequence) as refused:
+        partition.append(sent(9), results.append)
+    assert type(refused.value) is OutOfOrderSequence
+
+
+@pytest.mark.parametrize("when", ["before", "under way", "meanwhile"])
+async def test_a_new_producer_begins_with_what_was_refused_where_another_broker_led_the_log(
+    partition: LogPartition, storage: MemoryStorage, when: str
+) -> None:
+    """Its second batch was not read before that one gave it back. librdkafka takes its answer for one to the first."""
+    results: list[Appended | Exception] = []
+    partition.paused = when == "before"
+    if when == "meanwhile":
+        partition.release(2)
+    if when == "under way":
+        partition.append(sent(0), results.append)
+    else:
+        with pytest.raises((StorageUnavailable, NotLeader)):
+            partition.append(sent(0), results.append)
+    partition.paused = False
+    partition.release(2)
+    storage.unavailable = True
     storage.logs.answer()
-    assert results[1:] == [Appended(0)]
+    storage.unavailable = False
+    partition.lead(3)
+    await partition.open()
+    with pytest.raises(BehindRefused):
+        partition.append(sent(1), results.append)
+    for sequence in (0, 1):
+        partition.append(sent(sequence), results.append)
+    storage.logs.answer()
+    assert results[-2:] == [Appended(0), Appended(1)]
 
 
 async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(

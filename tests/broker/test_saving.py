@@ -9,6 +9,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
+from headrace.testing.clock import ManualClock
 from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import StoredBatch
 from headrace.topics.sequences import Producer
@@ -169,6 +170,52 @@ async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tel
     partition.check_readable(6)
     with pytest.raises(NotLeader):
         await partition.ask_end()
+
+
+@pytest.mark.parametrize("how", ["another one tells", "a write is refused"])
+async def test_an_old_primary_ends_no_doubt_of_who_knows_that_another_broker_has_led_the_log(
+    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Its disk is full, so it refuses to open the log, and it has not heard of the other one's opening."""
+    partition.lead(1)
+    await partition.open()
+    monkeypatch.setattr(storage.logs, "open", _refused)
+    if how == "another one tells":
+        partition.lead(3, partition.leader_epoch + 1)
+    else:
+
+        async def fenced(*_: object) -> None:
+            raise Fenced("term 1 is over, now 2")
+
+        monkeypatch.setattr(storage.logs, "save_producers", fenced)
+        partition.led_elsewhere()
+        with pytest.raises(Fenced):
+            await partition.save_producers()
+    partition.led_elsewhere()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    partition.check_readable(6)
+    with pytest.raises(NotLeader):
+        await partition.ask_end()
+    monkeypatch.undo()
+    while not partition.is_end_known:
+        await asyncio.sleep(0)
+        clock.advance(100)
+    with pytest.raises(OffsetOutOfRange):
+        partition.check_readable(6)
+
+
+async def test_an_opening_that_has_the_number_of_one_that_a_failover_lost_is_another_one(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = storage.logs.logs[partition.stream]
+    last = log.rows[-1]
+    log.rows[-1] = last._replace(first=last.first + 3)
+    monkeypatch.setattr(storage.logs, "save_producers", _refused)
+    partition.led_elsewhere()
+    with pytest.raises(StorageUnwritten):
+        await partition.save_producers()
+    assert not partition.is_end_known
 
 
 async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_nothing(

@@ -330,7 +330,7 @@ def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> No
     owner = LogOwner(10, sent_up_to(3), (), first.refused)
     assert owner.place(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
     owner.expire(2)
-    assert owner.refused.first == {}
+    assert owner.producers == {}
     assert owner.place(batch(1, 7, 4), 3) == Appended(10)
 
 
@@ -370,6 +370,32 @@ def test_where_too_many_were_refused_the_one_of_longest_ago_is_forgotten(monkeyp
         owner.refused.refuse(batch(1, producer, sequence))
     assert [refusal(owner, batch(1, producer, 3 + (producer > 7))) for producer in (7, 9)] == [BehindRefused] * 2
     assert owner.place(batch(1, 8, 4), 1) == Appended(0)
+
+
+def test_what_was_refused_is_forgotten_when_its_producer_was_silent_for_long_known_or_not() -> None:
+    clock = ManualClock()
+    owner = LogOwner(0, sent_up_to(2), (), Refusals(clock.ticks_ms))
+    for producer in (7, 8, 9):
+        owner.refused.refuse(batch(1, producer, 3))
+    clock.advance(10)
+    owner.refused.refuse(batch(1, 8, 4))
+    owner.refused.stored(batch(1, 9, 3), repeated=True)
+    owner.refused.expire(10)
+    assert owner.refused.first.keys() == {7, 8, 9}
+    owner.refused.expire(9)
+    assert owner.refused.first == {8: (0, 3), 9: (0, 4)}
+    clock.advance(10)
+    owner.refused.expire(9)
+    assert owner.refused.first == {}
+
+
+def test_a_producer_that_was_silent_for_long_begins_with_what_was_just_refused() -> None:
+    """Its second batch is on its way, and nobody knows it any more."""
+    owner = LogOwner(10, sent_up_to(2))
+    owner.refused.refuse(batch(1, 7, 3))
+    assert owner.expire(2) == 1
+    assert refusal(owner, batch(1, 7, 4)) is BehindRefused
+    assert [owner.place(batch(1, 7, sequence), 3) for sequence in (3, 4)] == [Appended(10), Appended(11)]
 
 
 def test_behind_what_was_stored_others_may_still_be_missing() -> None:

@@ -107,8 +107,8 @@ class LogPartition:
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
-        self._refusals = Refusals(clock.ticks_ms)
-        self._owner = LogOwner(0, refused=self._refusals)
+        self.refusals = Refusals(clock.ticks_ms)
+        self._owner = LogOwner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
         """Offset as of which the producers are written down, and the high watermark then."""
@@ -116,6 +116,8 @@ class LogPartition:
         self._unproven: object | None = None
         """Another broker may have led it since it was opened here, and shown more of it, until Redis has said that none
         has, asked from now on, or it is opened anew; None: nobody has. Each time it is another object."""
+        self._overtaken = False
+        """One has for certain: only an opening ends that, whatever an old primary says."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
@@ -148,9 +150,9 @@ class LogPartition:
         # Placed while the log was in doubt: whoever sends it again finds it.
         self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
-        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self._refusals)
+        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals)
         self._saved_to = 0, None
-        self._unproven = None
+        self._unproven, self._overtaken = None, False
         self._epochs = opened.epochs
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
@@ -177,7 +179,7 @@ class LogPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
-            self._overtaken(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self._overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -190,7 +192,6 @@ class LogPartition:
                 self._recovery.cancel()
                 self._recovery = None
             self.replication.fail(self._doubt)
-            self._refusals.clear()
             self._snapshots.discard(self)
             self._unsaved, self.replication.high_watermark_known = False, True
             self._reader.clear(self.log_end)
@@ -245,7 +246,7 @@ class LogPartition:
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
         """
         if self._doubt is not None or self.paused or self.deleted:
-            self._refuse(append)
+            self.refusals.refuse(append)
             raise self._refusal()
         replication = self.replication
         queue = replication.queue
@@ -253,7 +254,7 @@ class LogPartition:
             try:
                 replication.check(copies if wait_ms else 1)
             except NotEnoughReplicas:
-                self._refuse(append)
+                self.refusals.refuse(append)
                 raise
         placed = self._owner.place(append, self._clock.now_ms())
         base_offset = placed.base_offset
@@ -282,19 +283,15 @@ class LogPartition:
 
     async def _look_who_led(self) -> None:
         """Storage takes no write that would tell whether another broker has led it; but it can be read."""
-        unproven = self._unproven
-        if unproven is None or not await opened_last_by(self._storage, self.stream, self._epochs):
+        doubt = self._unproven
+        if doubt is None or self._overtaken or not await opened_last_by(self._storage, self.stream, self._epochs):
             return
-        if self._unproven is unproven:
+        if self._unproven is doubt:
             self._unproven = None
 
-    def _overtaken(self, error: StorageUnavailable) -> None:
-        self._unproven = object()
+    def _overtake(self, error: StorageUnavailable) -> None:
+        self._unproven, self._overtaken = object(), True
         self.lost(error)
-
-    def _refuse(self, append: Append) -> None:
-        if self.leader is None:  # else its producer goes on there
-            self._refusals.refuse(append)
 
     def _refusal(self) -> Exception:
         if self.deleted:
@@ -308,7 +305,7 @@ class LogPartition:
     def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
         """Make a batch readable and tell whoever appended it; or only tell of an error."""
         if error is not None:
-            self._refuse(append)
+            self.refusals.refuse(append)
             done(error)
             return
         batch = append.batch
@@ -344,7 +341,7 @@ class LogPartition:
                 try:
                     await self._save(owner)
                 except Fenced as error:
-                    self._overtaken(StorageUnavailable(str(error)))
+                    self._overtake(StorageUnavailable(str(error)))
                     raise
                 except StorageUnwritten:
                     await self._look_who_led()

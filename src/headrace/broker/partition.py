@@ -9,6 +9,7 @@ from headrace.membership.leader import Leader
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, StoredBatch
+from headrace.topics.refusals import Refusals
 
 if TYPE_CHECKING:
     from headrace.broker.log import LogPartition
@@ -90,6 +91,8 @@ class Partition(Source, Protocol):
     """The node id of the broker that is to lead it, by the view; None: this server is."""
     named: Leader
     """Who leads it, as clients are told."""
+    refusals: Refusals
+    """What was refused here for a moment, whoever leads it by now."""
 
     @property
     def log(self) -> "LogPartition | None":

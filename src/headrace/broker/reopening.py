@@ -75,13 +75,14 @@ async def reopened(
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:
     """Whether nobody has opened a log since it was opened with these leader epochs. It asks without a write.
 
-    Not to be asked of a primary that has lost its replicas (NOREPLICAS): one of them may have taken its place.
+    A primary that has lost its replicas says NOREPLICAS, and is not asked: one of them may have taken its place. With a
+    full disk it says MISCONF, whatever its replicas: what it answers may be old then (decision 58).
 
     Raises:
         StorageUnavailable.
     """
     found = (await storage.look(stream)).epochs
-    return found is not None and epochs is not None and found.rows[-1].term == epochs.rows[-1].term
+    return found is not None and epochs is not None and found.rows[-1] == epochs.rows[-1]
 
 
 def tell_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:

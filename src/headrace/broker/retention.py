@@ -31,7 +31,10 @@ async def enforce(topics: TopicTable, clock: Clock, producer_expiry_ms: int, arc
         if live.config.remote and archives is not None:
             archive = await _looked_at(archives, live)
         for partition in list(live.partitions):
-            if partition.deleted or partition.leader is not None:
+            if partition.deleted:
+                continue
+            partition.refusals.expire(producer_expiry_ms)
+            if partition.leader is not None:
                 continue
             before = partition.log_start
             try:

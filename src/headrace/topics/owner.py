@@ -112,8 +112,6 @@ class LogOwner:
         """Forget producers that were last heard of before this time (`producer.id.expiration.ms`); how many."""
         silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
         self._forget(silent)
-        for producer_id in silent:
-            self.refused.end(producer_id)
         return len(silent)
 
     def _forget(self, producers: list[int]) -> None:

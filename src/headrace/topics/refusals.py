@@ -18,7 +18,7 @@ class Refusals:
     its second batch may still be on its way here. librdkafka takes an answer to that for one to the first, too.
     """
 
-    __slots__ = ("_since", "_ticks_ms", "first")
+    __slots__ = ("_last", "_since", "_ticks_ms", "first")
 
     def __init__(self, ticks_ms: Callable[[], int]) -> None:
         """`ticks_ms`: milliseconds without jumps; asked only where something was refused."""
@@ -29,6 +29,8 @@ class Refusals:
         """
         self._since: dict[int, int] = {}
         """Producer id -> since when (ticks) batches behind that one come, and it does not."""
+        self._last: dict[int, int] = {}
+        """Producer id -> when (ticks) the last change of what `first` says was; the one of longest ago is first."""
         self._ticks_ms = ticks_ms
 
     def refuse(self, append: Append) -> None:
@@ -37,7 +39,7 @@ class Refusals:
         if producer < 0:
             return
         known = self.end(producer)
-        self.first[producer] = first_refused(known, append.producer_epoch, append.base_sequence)
+        self._keep(producer, first_refused(known, append.producer_epoch, append.base_sequence))
         if len(self.first) > MOST_REFUSED:
             self.end(next(iter(self.first)))
 
@@ -46,7 +48,7 @@ class Refusals:
         producer, epoch = append.producer_id, append.producer_epoch
         left = refused_after(self.end(producer), epoch, append.base_sequence, append.span, repeated=repeated)
         if left is not None:
-            self.first[producer] = left
+            self._keep(producer, left)
 
     def waits(self, append: Append) -> bool:
         """Whether a batch that is out of order was sent behind a refused one, and is to come again with it.
@@ -63,9 +65,17 @@ class Refusals:
     def end(self, producer: int) -> tuple[int, int] | None:
         """Nothing of a producer is waited for any more; what was."""
         self._since.pop(producer, None)
+        self._last.pop(producer, None)
         return self.first.pop(producer, None)
 
-    def clear(self) -> None:
-        """Nothing is waited for any more."""
-        self.first.clear()
-        self._since.clear()
+    def expire(self, silent_ms: int) -> None:
+        """Forget what was refused so long ago: a log forgets producers by then, too (`producer.id.expiration.ms`)."""
+        if not self._last:
+            return
+        before = self._ticks_ms() - silent_ms
+        for producer in [each for each, last in self._last.items() if last < before]:
+            self.end(producer)
+
+    def _keep(self, producer: int, refused: tuple[int, int]) -> None:
+        self.first[producer] = refused
+        self._last[producer] = self._ticks_ms()

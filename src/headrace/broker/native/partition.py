@@ -80,7 +80,7 @@ class NativePartition:
         self.native = native
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
-        self._refusals = refusals or Refusals(SystemClock().ticks_ms)
+        self.refusals = refusals or Refusals(SystemClock().ticks_ms)
         self._under_way = UnderWay()
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
@@ -202,13 +202,13 @@ class NativePartition:
         if self.deleted:
             raise gone(self)
         if self.paused:
-            self._refusals.refuse(append)
+            self.refusals.refuse(append)
             raise changing(self)
         if copies > 1 and wait_ms:
             try:
                 check_replicas(self.native.copies, self.stream, copies)
             except NotEnoughReplicas:
-                self._refusals.refuse(append)
+                self.refusals.refuse(append)
                 raise
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
@@ -216,7 +216,7 @@ class NativePartition:
         number, behind = self._under_way.send(append)
         # Only Redis knows what has become of those ahead of it.
         follows = behind or not may_begin(
-            self._refusals.first.get(append.producer_id), append.producer_epoch, append.base_sequence
+            self.refusals.first.get(append.producer_id), append.producer_epoch, append.base_sequence
         )
         try:
             self.native.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
@@ -227,8 +227,8 @@ class NativePartition:
     def _stored_native(self, append: Append, number: int, done: AppendDone, result: Appended | Exception) -> None:
         self._under_way.answered(append.producer_id, number)
         if isinstance(result, Appended):
-            if self._refusals.first:
-                self._refusals.stored(append, repeated=result.duplicate)
+            if self.refusals.first:
+                self.refusals.stored(append, repeated=result.duplicate)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
@@ -245,10 +245,10 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
-        if type(result) is OutOfOrderSequence and self._refusals.waits(append):
+        if type(result) is OutOfOrderSequence and self.refusals.waits(append):
             result = BehindRefused(f"{result}: sent behind one that was refused")
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced):
-            self._refusals.refuse(append)
+            self.refusals.refuse(append)
         done(result)
 
     async def _recover(self) -> None:

@@ -1,0 +1,54 @@
+"""What was refused of producers is forgotten in time, in every kind of partition and whoever leads it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.broker.test_log import sent
+
+from headrace.broker.log import LogPartition
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.retention import enforce
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import NotLeader, StorageUnavailable
+from headrace.topics.native import Extent, NativeStream
+from headrace.topics.refusals import Refusals
+
+
+class _Native:
+    """A plain stream in which nothing is."""
+
+    def watch(self, *_: object) -> None:
+        pass
+
+    async def trim(self, *_: object, **__: object) -> Extent:
+        return Extent()
+
+
+@pytest.mark.parametrize("leader", [None, 2])
+@pytest.mark.parametrize("kind", ["log", "native"])
+async def test_what_was_refused_is_forgotten_with_producers_that_are_silent(
+    partition: LogPartition, clock: ManualClock, kind: str, leader: int | None
+) -> None:
+    """Nobody knows them: their first batches were refused, and they have given them up."""
+    native: Any = _Native()
+    refusing: Any = partition
+    if kind == "native":
+        refusing = NativePartition("t", 0, NativeStream("s", 16), Extent(), native, Refusals(clock.ticks_ms))
+    refusing.paused = True
+    with pytest.raises(StorageUnavailable):
+        refusing.append(sent(0), lambda _: None)
+    refusing.paused = False
+    if leader is not None and kind == "log":
+        partition.release(leader)
+        with pytest.raises(NotLeader):
+            partition.check_led()
+    refusing.leader = leader
+    config = SimpleNamespace(remote=False, retention_ms=-1, retention_bytes=-1)
+    topics: Any = [SimpleNamespace(config=config, partitions=[refusing])]
+    clock.advance(100)
+    await enforce(topics, clock, 100)
+    assert len(refusing.refusals.first) == 1
+    clock.advance(1)
+    await enforce(topics, clock, 100)
+    assert refusing.refusals.first == {}
