@@ -37,6 +37,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
 from headrace.store.groups import RedisGroups
 from headrace.store.scripts import Scripts
+from headrace.store.shards import Shards
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended
@@ -174,35 +175,46 @@ async def test_an_old_write_does_not_bring_a_deleted_group_back(
 
 
 class _Cut(Scripts):
-    """Scripts over a connection that is given up before a group's write has left."""
+    """Scripts over a connection that is given up before a write of groups has left; it may come in later."""
 
     late: Callable[[], Awaitable[object]] | None = None
 
+    def __init__(self, shards: Shards, name: str, what: str | None = None) -> None:
+        super().__init__(shards)
+        self._cut, self._what = name, what
+
     async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Any:
-        if name == "save_group" and self.late is None:
+        if name == self._cut and self.late is None and (self._what is None or self._what in arguments):
             self.late = partial(super().run, name, keys, *arguments)
             raise StorageUnavailable("the connection was lost")
         return await super().run(name, keys, *arguments)
 
 
 @pytest.mark.parametrize("then", [[DropGroup()], [SavePositions({T0: Position(offset=9)})]])
+@pytest.mark.parametrize("number", [1, 28_166_000_000])
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 1_000_000])
 async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
-    storage: RedisStorage, then: list[GroupChange], raw: "redis.Redis"
+    storage: RedisStorage, then: list[GroupChange], number: int, count: int
 ) -> None:
-    """It would bring a deleted group back, or an old position."""
-    scripts = _Cut(storage.scripts.shards)
+    """It would bring a deleted group back, or an old position. The numbers of views are large ones."""
+    scripts = _Cut(storage.scripts.shards, "save_group")
+    storage.fence.number = number
+    storage.fence.given_up = count - 1
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
     with pytest.raises(StorageUnavailable):
         await groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    assert storage.fence.given_up == count
     await groups.save("g", then)
-    kept = (await groups.load_one("g", 1)).positions
+    kept = (await groups.load_one("g", number)).positions
     assert scripts.late is not None
     with pytest.raises(Fenced):
         await scripts.late()
-    assert (await groups.load_one("g", 1)).positions == kept
+    assert (await groups.load_one("g", number)).positions == kept
     # The next view's is above it.
-    assert (await storage.groups.load_one("g", 2)).positions == kept
-    await groups.save("g", then, 2)
+    assert (await storage.groups.load_one("g", number + 1)).positions == kept
+    await groups.save("g", then, number + 1)
+    with pytest.raises(Fenced):
+        await groups.load_one("g", number)
 
 
 async def test_a_drop_cut_short_is_finished_at_the_next_start(

@@ -6,8 +6,6 @@ from typing import TypeVar
 
 from headrace.topics.errors import Fenced
 
-_MOST_GIVEN_UP = 999_999
-"""They are six decimals of the number."""
 _PATIENCE_S = 2.0
 """How long a server that is in the view may take to hear of a new one."""
 T = TypeVar("T")
@@ -20,7 +18,8 @@ class Fence:
         self._number = number
         self._risen = asyncio.Event()
         self.given_up = 0
-        """How many writes of groups had no answer: their connection may bring them behind what is written next."""
+        """How many writes of groups may have been sent and had no answer: their connection may bring them behind what
+        is written next."""
         self.hurry: Callable[[], None] | None = None
         """Has the present view looked for at once; None: there is no view."""
 
@@ -35,8 +34,8 @@ class Fence:
         self._risen.set()
 
     def give_up(self) -> None:
-        """A write had no answer."""
-        self.given_up = min(self.given_up + 1, _MOST_GIVEN_UP)
+        """A write that may have been sent had no answer."""
+        self.given_up += 1
 
     def __index__(self) -> int:
         return self._number

@@ -5,8 +5,9 @@
 -- Answer: header ('' for none), members, positions (field, value, ...), balanced sections. Error: FENCED.
 --
 -- allow-oom: a server that starts while Redis is full must come up.
+-- Parts: fences
 local epoch = redis.call('HGET', KEYS[1], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+if epoch and above(epoch, ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 redis.call('HSET', KEYS[1], 'e', ARGV[1])

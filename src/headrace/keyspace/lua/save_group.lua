@@ -6,8 +6,9 @@
 -- Answer: OK. Error: FENCED.
 --
 -- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
+-- Parts: fences
 local epoch = redis.call('HGET', KEYS[1], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
+if epoch and above(epoch, ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
 local dropped = false
