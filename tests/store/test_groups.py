@@ -217,6 +217,38 @@ async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
         await groups.load_one("g", number)
 
 
+@pytest.mark.parametrize("view", [1, 2])
+async def test_a_group_that_is_made_again_stays_in_the_list_though_its_leaving_comes_in_late(
+    storage: RedisStorage, raw: "redis.Redis", view: int
+) -> None:
+    scripts = _Cut(storage.scripts.shards, "register_group", "remove")
+    groups = RedisGroups(scripts, Keyspace(), storage.fence)
+    with pytest.raises(StorageUnavailable):
+        await groups.save("g", [DropGroup()])
+    await groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    assert scripts.late is not None
+    if view == 1:
+        await scripts.late()
+        assert await groups.names() == []
+    # The next write enters it; a higher number shuts the late one out.
+    raw.set("headrace:{meta}:epoch", view)
+    await groups.save("g", [SavePositions({T0: Position(offset=6)})], view)
+    if view > 1:
+        with pytest.raises(Fenced):
+            await scripts.late()
+    assert await groups.names() == ["g"]
+
+
+async def test_a_write_that_never_left_is_not_given_up(storage: RedisStorage) -> None:
+    """Storage may be away for long, and clients try again and again."""
+    await storage.groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    await storage.close()
+    for changes in ([SavePositions({T0: Position(offset=6)})], [DropGroup()]):
+        with pytest.raises(StorageUnavailable):
+            await storage.groups.save("g", changes)
+    assert storage.fence.given_up == 0
+
+
 async def test_a_drop_cut_short_is_finished_at_the_next_start(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:

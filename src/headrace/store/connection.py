@@ -19,7 +19,7 @@ from headrace.store.link import PING, Callback, Chunk, InPlace, Link, Read, Repl
 from headrace.store.standing import Standing
 from headrace.store.target import Target
 from headrace.tasks import end
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import StorageAway, StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
 
@@ -57,7 +57,7 @@ _INFO = encode(["INFO", "replication"])
 class Connection:
     """A connection that comes back by itself.
 
-    While it is away every request is answered with StorageUnavailable at once. What was under way when it broke may or
+    While it is away every request is answered with StorageAway at once. What was under way when it broke may or
     may not have happened; nothing is ever sent a second time from here. When Redis forgets the scripts (SCRIPT FLUSH)
     new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
     """
@@ -293,7 +293,7 @@ class Connection:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
         link = self._link
         if link is None:
-            callback(StorageUnavailable("no connection to Redis"))
+            callback(StorageAway("no connection to Redis"))
         else:
             link.send(chunks, callback)
 
@@ -302,7 +302,7 @@ class Connection:
         link = self._link
         if link is None:
             for callback in callbacks:
-                callback(StorageUnavailable("no connection to Redis"))
+                callback(StorageAway("no connection to Redis"))
         else:
             link.send_several(chunks, callbacks)
 

@@ -22,7 +22,7 @@ from headrace.store.fence import Fence
 from headrace.store.link import Reply
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import StorageAway, StorageUnavailable
 
 _LOADED_AT_ONCE = 64
 _ENCODED_AT_ONCE = 1_000
@@ -39,6 +39,9 @@ class RedisGroups:
         self._registered: set[str] = set()
         self._registering: dict[str, object] = {}
         """Groups that are being entered in the list, and which call does it; not those that are others' since."""
+        self._doubted: dict[str, int] = {}
+        """Groups whose leaving the list had no answer, and under which number. It may come in when they are made again:
+        until there is a higher number, which shuts it out, each write enters them in the list."""
 
     async def _call(self, name: str, keys: list[str], view: str | int, *arguments: str | bytes | int) -> Reply:
         return await self._scripts.run(name, keys, view, *arguments)
@@ -60,7 +63,7 @@ class RedisGroups:
         groups: list[StoredGroup] = []
         for start in range(0, len(names), _LOADED_AT_ONCE):
             groups += await asyncio.gather(*(self._load(name) for name in names[start : start + _LOADED_AT_ONCE]))
-        self._registered = set(names)
+        self._registered = set(names).difference(self._doubted)
         # A crash came between the dropping of a group and its leaving the list.
         for group in groups:
             if is_nothing(group):
@@ -97,8 +100,11 @@ class RedisGroups:
         if group not in self._registered:
             call = self._registering[group] = object()
             await self._register(group, number, "add")
-            if self._registering.pop(group, None) is call:
-                self._registered.add(group)
+            if number > self._doubted.get(group, -1):
+                self._doubted.pop(group, None)
+                if self._registering.get(group) is call:
+                    self._registered.add(group)
+            self._registering.pop(group, None)
         encoded: list[str | bytes] = []
         for place, change in enumerate(changes, 1):
             encoded += _encoded(change)
@@ -106,12 +112,23 @@ class RedisGroups:
                 await asyncio.sleep(0)
         try:
             await self._call("save_group", self._keys(group), self._epoch(number), *encoded)
+        except StorageAway:
+            raise
         except StorageUnavailable:
             self._fence.give_up()
             raise
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
+            await self._leave(group, number)
+
+    async def _leave(self, group: str, number: int) -> None:
+        try:
             await self._register(group, number, "remove")
+        except StorageAway:
+            raise
+        except StorageUnavailable:
+            self._doubted[group] = max(number, self._doubted.get(group, number))
+            raise
 
     def forget(self, group: str) -> None:
         """Somebody else owns a group from now on, and may drop it."""

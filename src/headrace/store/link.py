@@ -12,7 +12,7 @@ from headrace.callbacks import log_unhandled, tell
 from headrace.store.backlog import Backlog
 from headrace.store.reader import PENDING, make_reader
 from headrace.store.target import set_up
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import StorageAway, StorageUnavailable
 
 _log = structlog.get_logger("headrace.store")
 
@@ -121,7 +121,7 @@ class Link(asyncio.BufferedProtocol):
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
         if self.lost.done():
-            callback(StorageUnavailable("no connection to Redis"))
+            callback(StorageAway("no connection to Redis"))
             return
         self._waiting.append(callback)
         self._out += chunks
@@ -131,7 +131,7 @@ class Link(asyncio.BufferedProtocol):
         """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
         if self.lost.done():
             for callback in callbacks:
-                callback(StorageUnavailable("no connection to Redis"))
+                callback(StorageAway("no connection to Redis"))
             return
         self._waiting += callbacks
         self._out += chunks

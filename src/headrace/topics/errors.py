@@ -81,6 +81,10 @@ class StorageUnavailable(TopicError):
     """Redis does not answer; whether the last write happened is not known."""
 
 
+class StorageAway(StorageUnavailable):
+    """There is no connection to Redis: nothing was sent, and nothing will happen later."""
+
+
 class StorageMoving(StorageUnavailable):
     """The keys are on their way from one shard of a Redis Cluster to another, and take nothing meanwhile."""
 
