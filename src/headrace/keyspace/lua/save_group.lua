@@ -44,9 +44,9 @@ while place <= #ARGV do
 end
 redis.call('HSET', KEYS[1], 'e', ARGV[1])
 if dropped then
-  -- The fence stands for a day: what an earlier coordinator, or a lost connection, still has on its way must not bring
+  -- The fence stands for an hour: what an earlier coordinator, or a lost connection, still has on its way must not bring
   -- the group back.
-  redis.call('PEXPIRE', KEYS[1], 86400000)
+  redis.call('PEXPIRE', KEYS[1], 3600000)
 else
   redis.call('PERSIST', KEYS[1])
 end
