@@ -68,6 +68,10 @@ class Ledger:
         self._room = min(_QUEUE_BYTES // (value_bytes + _NUMBER.size), _QUEUE_RECORDS) // 2
         self._turn = 0  # the partition of the next record
         given: dict[str, Any] = {name.replace("_", "."): value for name, value in settings.items()}
+        if "message.timeout.ms" in given:
+            # The time of some records of a batch may end before that of the others. It ends for good then:
+            # librdkafka 2.16 cannot send the rest as the batch that it was ("Unable to reconstruct MessageSet").
+            given["batch.num.messages"] = 1
         self._producer = Producer(
             {
                 "bootstrap.servers": kafka,
