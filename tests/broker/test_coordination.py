@@ -206,6 +206,22 @@ async def test_a_position_in_a_topic_that_comes_back_while_storage_refuses_a_dro
     assert (await site.groups.load_one("g", 1)).positions[PLACE].offset == 8
 
 
+@pytest.mark.parametrize("later", [None, NEW])
+async def test_a_commit_in_a_topic_that_goes_while_the_group_is_loaded_is_refused(
+    site: Site, later: UUID | None
+) -> None:
+    """The offset would be the next topic's position, whose consumers would skip records."""
+    await site.groups.save("g", [SavePositions({TopicPartition("t", 1): Position(offset=5, topic_id=NEW)})])
+    site.known = OLD
+    committing = asyncio.ensure_future(_commit(site))
+    await site.looking.wait()
+    site.known = site.stored = later
+    site.may_find.set()
+    assert (await committing).partitions == {PLACE: GroupError.UNKNOWN_TOPIC_OR_PARTITION}
+    await _pass(site, 0)
+    assert all(each.offset == 5 for each in (await site.groups.load_one("g", 1)).positions.values())
+
+
 async def _commit(site: Site) -> CommitResult:
     result = await site.table.request(
         "g",

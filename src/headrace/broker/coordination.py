@@ -6,8 +6,9 @@ from uuid import UUID
 import msgspec
 
 from headrace.broker.ownership import Ownership
+from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, Commit, DropTopic
-from headrace.groups.model import StoredGroup
+from headrace.groups.model import StoredGroup, TopicPartition
 
 
 class Coordination:
@@ -59,12 +60,28 @@ class Coordination:
 
     def stamped(self, commit: Commit) -> Commit:
         """A commit whose positions say of which topic they are: a later one may get its name."""
-        ids = {name: self._topic_id(name) for name in {place.topic for place in commit.positions}}
+        ids = {
+            place.topic: self._topic_id(place.topic) for place, each in commit.positions.items() if not each.topic_id
+        }
+        if not ids:
+            return commit
         positions = {
-            place: msgspec.structs.replace(position, topic_id=ids[place.topic])
-            for place, position in commit.positions.items()
+            place: each if each.topic_id else msgspec.structs.replace(each, topic_id=ids[place.topic])
+            for place, each in commit.positions.items()
         }
         return msgspec.structs.replace(commit, positions=positions)
+
+    def still_there(self, commit: Commit) -> tuple[Commit, dict[TopicPartition, GroupError | None]]:
+        """What a commit has of topics that are there, and errors for the rest: deleted, or made again, meanwhile."""
+        said = {(place.topic, position.topic_id) for place, position in commit.positions.items()}
+        gone = {name for name, each in said if each is None or each != self._topic_id(name)}
+        if not gone:
+            return commit, {}
+        positions = {place: position for place, position in commit.positions.items() if place.topic not in gone}
+        refused: dict[TopicPartition, GroupError | None] = {
+            place: GroupError.UNKNOWN_TOPIC_OR_PARTITION for place in commit.positions if place.topic in gone
+        }
+        return msgspec.structs.replace(commit, positions=positions), refused
 
     def has_again(self, drop: DropTopic) -> bool:
         """Whether the topic itself is back: it had moved to another virtual cluster, and keeps its id."""
@@ -97,8 +114,8 @@ class Coordination:
 
 
 def of_one_server() -> Coordination:
-    """Every group is this server's, and topics have no ids."""
-    return Coordination(Ownership(0), "default", lambda _: None, _no_stored_id)
+    """Every group is this server's, and every topic is there, with one id."""
+    return Coordination(Ownership(0), "default", lambda _: UUID(int=1 << 127), _no_stored_id)
 
 
 async def _no_stored_id(_: str) -> UUID | None:

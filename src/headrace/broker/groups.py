@@ -11,6 +11,7 @@ from contextvars import Context
 from uuid import uuid4
 
 import structlog
+from msgspec import structs
 
 from headrace.broker.answering import AT_ONCE, Late, answer_soon
 from headrace.broker.clock import Clock, Timer
@@ -24,7 +25,7 @@ from headrace.broker.taking_over import take_over_all
 from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.description import GroupDescription
-from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
+from headrace.groups.effects import CancelTimer, CommitResult, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Event, Join, Request, TimerFired
 from headrace.groups.group import Group
@@ -413,15 +414,22 @@ class GroupTable:
         """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
+        if isinstance(event, Commit):
+            # Before the first wait: what it says is of the topics that there are now.
+            event = self.coordination.stamped(event)
         if self.coordination.shared:
             refused = await self.ready(group)
             if refused is not None:
                 return refusal(event, refused)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):
             return refusal(event, GroupError.POLICY_VIOLATION)
-        if isinstance(event, Commit):
-            event = self.coordination.stamped(event)
-        return await self.runner_or_new(group).request(event)
+        if not isinstance(event, Commit):
+            return await self.runner_or_new(group).request(event)
+        event, refusals = self.coordination.still_there(event)
+        result = await self.runner_or_new(group).request(event)
+        if refusals and isinstance(result, CommitResult):
+            result = structs.replace(result, partitions={**result.partitions, **refusals})
+        return result
 
     def has_room_for(self, group: str) -> bool:
         """Whether a group exists or may be made; the first refusal of several in a row has a line in the log."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from headrace.broker.pace import Pace
 from headrace.groups.errors import GroupError
@@ -20,20 +21,26 @@ Topic = TypeVar("Topic")
 
 async def find_partitions(
     topics: Iterable[Any], exchange: Exchange, pace: Pace
-) -> tuple[dict[TopicPartition, Any], Errors]:
-    """The partitions that a request names, each with what it asks of it; and errors for those that are not there."""
+) -> tuple[dict[TopicPartition, Any], Errors, dict[str, UUID]]:
+    """The partitions that a request names, each with what it asks of it; errors for those that are not there.
+
+    And the ids of the topics when they were looked up first: they may be others when this returns.
+    """
     found: dict[TopicPartition, Any] = {}
     errors: Errors = {}
+    ids: dict[str, UUID] = {}
     async for topic in pace.each(topics):
         async for asked in pace.each(topic.partitions):
             place = TopicPartition(topic.name, asked.partition_index)
             try:
-                exchange.broker.topics.partition(topic.name, asked.partition_index)
+                live = exchange.broker.topics.get(topic.name)
+                live.partition(asked.partition_index)
             except UnknownTopic:
                 errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 found[place] = asked
-    return found, errors
+                ids.setdefault(topic.name, live.topic.id)
+    return found, errors, ids
 
 
 def in_steps(found: Mapping[TopicPartition, Any]) -> Iterator[dict[TopicPartition, Any]]:

@@ -8,6 +8,8 @@ Version notes
 - 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
 """
 
+from uuid import UUID
+
 from headrace.access.needs import Operation
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
@@ -22,11 +24,12 @@ from headrace.kafka.registry import register
 _ANSWERS = Answers(OffsetCommitResponse.OffsetCommitResponseTopic, OffsetCommitResponse.OffsetCommitResponsePartition)
 
 
-def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition) -> Position:
+def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id: UUID) -> Position:
     return Position(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,
         metadata=asked.committed_metadata or "",
+        topic_id=topic_id,
     )
 
 
@@ -40,7 +43,7 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition) -> Positi
 async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
     """Commit positions of a group."""
     pace = exchange.pace()
-    found, errors = await find_partitions(request.topics, exchange, pace)
+    found, errors, ids = await find_partitions(request.topics, exchange, pace)
     for number, some in enumerate(in_steps(found)):
         result = await exchange.broker.groups.request(
             request.group_id,
@@ -49,7 +52,7 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
                 generation=request.generation_id_or_member_epoch,
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
-                positions={place: _position(asked) for place, asked in some.items()},
+                positions={place: _position(asked, ids[place.topic]) for place, asked in some.items()},
             ),
         )
         assert isinstance(result, CommitResult)

@@ -44,7 +44,7 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
     if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
     pace = exchange.pace()
-    found, errors = await find_partitions(request.topics, exchange, pace)
+    found, errors, _ = await find_partitions(request.topics, exchange, pace)
     for number, some in enumerate(in_steps(found)):
         result = await broker.groups.request(
             request.group_id, DeletePositions(token=(exchange, number), partitions=tuple(some))
