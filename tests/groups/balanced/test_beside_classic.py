@@ -211,6 +211,15 @@ def test_a_deleted_topic_leaves_the_section_of_a_later_one_of_its_name(ctx: Inst
     assert ctx.at() == -1
 
 
+def test_a_section_of_an_older_server_is_of_the_topic_that_uses_it(ctx: InstanceContext) -> None:
+    cursor = ctx.create("a")
+    assert ctx.whole.balanced["flights"].topic_id is None
+    ctx.topic_id = UUID(int=2)
+    ctx.get(cursor)
+    ctx.restart()
+    assert ctx.whole.balanced["flights"].topic_id == UUID(int=2)
+
+
 def test_the_same_name_on_another_stream_is_another_group(ctx: InstanceContext) -> None:
     ctx.logs["weather"] = [Log()]
     ctx.publish(0, 5)

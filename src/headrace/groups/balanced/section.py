@@ -120,6 +120,10 @@ class Section:
         if topic.retention_ms != self.retention_ms:
             self.retention_ms = topic.retention_ms
             self._changed = True
+        if self.topic_id is None and topic.id is not None:
+            # An older server made it.
+            self.topic_id = topic.id
+            self._changed = True
         self.used_ms = now_ms
         if abs(now_ms - self._stored_used_ms) > self.grain_ms:
             self._changed = True
