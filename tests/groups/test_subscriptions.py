@@ -43,3 +43,20 @@ def test_subscriptions_add_up_and_one_unreadable_spoils_them_all() -> None:
     assert subscribed_topics([subscription("a", "b"), subscription("b", "c")]) == frozenset("abc")
     assert subscribed_topics([subscription("a"), b"?"]) is None
     assert subscribed_topics([]) == frozenset()
+
+
+def test_many_members_of_a_few_topics_are_not_any_topic() -> None:
+    """Sticky assignors write what each member owns behind the names: no two say the same."""
+    names = [f"topic-{number}" for number in range(100)]
+    said = [subscription(*names)[:-8] + owned.to_bytes(4, "big") for owned in range(2_000)]
+    assert subscribed_topics(said) == frozenset(names)
+    different = [subscription(f"own-{number}", *names[:10]) for number in range(2_000)]
+    assert subscribed_topics(different) == frozenset([f"own-{number}" for number in range(2_000)] + names[:10])
+
+
+def test_too_many_names_may_be_any_topic() -> None:
+    names = [f"topic-{number}" for number in range(20_001)]
+    assert subscribed_topics([subscription(*names[:20_000])]) == frozenset(names[:20_000])
+    assert subscribed_topics([subscription(*names)]) is None
+    assert subscribed_topics([subscription(*names[:20_000]), subscription(names[-1])]) is None
+    assert subscribed_topics([subscription(f"own-{number}", *names[:999]) for number in range(101)]) is None

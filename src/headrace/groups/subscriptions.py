@@ -12,8 +12,10 @@ _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")
 _NO_USER_DATA = _NUMBER.pack(-1)
 _MOST_TOPICS = 20_000
-"""Names that the subscriptions of a group may have, those of one member counted once: a request of a mebibyte has
-room for hundreds of thousands, and nothing else happens while they are read."""
+"""Different names that one subscription may have, and all of a group's together."""
+_MOST_READ = 100_000
+"""Names that are read of a group's subscriptions: a request of a mebibyte has room for hundreds of thousands, and
+nothing else happens while they are read."""
 
 
 def topics_of(metadata: bytes) -> list[str] | None:
@@ -21,6 +23,12 @@ def topics_of(metadata: bytes) -> list[str] | None:
 
     What follows the names is not looked at.
     """
+    found = _read(metadata)
+    return None if found is None else found[0]
+
+
+def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
+    """The topics of one subscription, and the bytes that say so, which are its first."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or not 0 <= count <= _MOST_TOPICS:
@@ -36,7 +44,7 @@ def topics_of(metadata: bytes) -> list[str] | None:
             position += length
     except (struct.error, UnicodeDecodeError):
         return None
-    return topics
+    return topics, metadata[:position]
 
 
 def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
@@ -68,15 +76,19 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """The topics of all subscriptions together; None as soon as one cannot be read, for then it may be any topic."""
     topics: set[str] = set()
     names = 0
-    # Most members of a group say the same.
+    head: bytes | None = None
+    # Most members of a group say the same; what follows the names, as what they own, is each one's own.
     for each in set(metadata):
-        found = topics_of(each)
+        if head is not None and each.startswith(head):
+            continue
+        found = _read(each)
         if found is None:
             return None
-        names += len(found)
-        if names > _MOST_TOPICS:
+        read, head = found
+        names += len(read)
+        topics.update(read)
+        if names > _MOST_READ or len(topics) > _MOST_TOPICS:
             return None
-        topics.update(found)
     return frozenset(topics)
 
 
