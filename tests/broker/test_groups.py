@@ -284,11 +284,30 @@ async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
 ) -> None:
     await table.request("g", commit(5))
     await storage.groups.save("g", [SavePositions({TopicPartition("t", 1): Position(offset=5, topic_id=UUID(int=1))})])
-    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None)
+    coordination = Coordination(Ownership(0), "default", lambda _: None, _no_topic)
+    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
     await again.load()
     assert again.positions("g") == {}
     while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
+
+
+async def test_at_a_start_a_topic_made_again_with_fewer_partitions_keeps_what_is_its_own(
+    storage: MemoryStorage, clock: ManualClock
+) -> None:
+    """What was stored for the earlier one goes: dropping it may have failed."""
+    old, new = UUID(int=1), UUID(int=2)
+    positions = {
+        TopicPartition("t", 0): Position(offset=5, topic_id=new),
+        TopicPartition("t", 2): Position(offset=7, topic_id=old),
+    }
+    await storage.groups.save("g", [SavePositions(positions)])
+    coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
+    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
+    await again.load()
+    while len(storage.groups.stored["g"].stored.positions) > 1:
+        await asyncio.sleep(0)
+    assert {place.partition: each.offset for place, each in again.positions("g").items()} == {0: 5}
 
 
 async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> None:

@@ -192,14 +192,14 @@ def test_members_that_have_committed_nothing_yet_are_in_the_way_as_well(headrace
 
 
 def test_groups_that_only_redis_programs_are_in_come_along(headrace: Any, link: Any) -> None:
-    headrace.run("topics", "create", "left", "--partitions", "1", "--config", "headrace.storage=native")
+    headrace.run("topics", "create", "only-redis", "--partitions", "1", "--config", "headrace.storage=native")
     for number in range(5):
-        link.xadd("headrace:left:0", {"value": "x"}, id=f"{1_000 + number}-0")
-    link.xgroup_create("headrace:left:0", "leaving", "0-0")
-    link.xreadgroup("leaving", "one", {"headrace:left:0": ">"}, count=3)
-    link.xack("headrace:left:0", "leaving", "1000-0", "1001-0")
-    headrace.run("topics", "convert", "left", "--to", "log")
-    [line] = headrace.json("groups", "describe", "leaving")["positions"]
+        link.xadd("headrace:only-redis:0", {"value": "x"}, id=f"{1_000 + number}-0")
+    link.xgroup_create("headrace:only-redis:0", "only-programs", "0-0")
+    link.xreadgroup("only-programs", "one", {"headrace:only-redis:0": ">"}, count=3)
+    link.xack("headrace:only-redis:0", "only-programs", "1000-0", "1001-0")
+    headrace.run("topics", "convert", "only-redis", "--to", "log")
+    [line] = headrace.json("groups", "describe", "only-programs")["positions"]
     assert (line["position"], line["lag"]) == (2, 3), "the third was delivered, and not acknowledged"
 
 

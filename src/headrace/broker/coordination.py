@@ -83,6 +83,10 @@ class Coordination:
         }
         return msgspec.structs.replace(commit, positions=positions), refused
 
+    def has(self, name: str) -> bool:
+        """Whether there is a topic of this name, as far as this server knows."""
+        return self._topic_id(name) is not None
+
     def has_again(self, drop: DropTopic) -> bool:
         """Whether the topic itself is back: it had moved to another virtual cluster, and keeps its id."""
         return drop.topic_id is not None and drop.topic_id == self._topic_id(drop.topic)

@@ -304,7 +304,9 @@ class GroupTable:
             runner = self._runners[group.name] = Runner(group, self)
             # A crash may have come between a topic's deletion and that of the positions in it.
             partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
-            gone = {partition.topic for partition in partitions if self.partition_of(partition) is None}
+            missing = {partition.topic for partition in partitions if self.partition_of(partition) is None}
+            # A topic that is there with fewer partitions is another one, or has lost some: the rest stays.
+            gone = {name for name in missing if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.post(drop)
         return len(stored)

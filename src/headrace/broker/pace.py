@@ -33,7 +33,7 @@ class Lane:
         self.turn_began = 0.0
         """When the first request of this turn of the loop was served (`time.perf_counter`); 0: none was."""
         self._served_s = 0.0
-        """How long requests were served since long work had its last turn."""
+        """How long the loop was busy since long work that waits had its last turn."""
 
     def begin_turn(self, now: float) -> None:
         """A turn's first request is served now."""
@@ -48,6 +48,7 @@ class Lane:
         """Call `work`, which takes a slice at most, when its turn comes; True: more of it comes right behind."""
         self._queue.append(work)
         if not self._due:
+            self._served_s = 0.0  # from now on: nobody waited before
             self._due = True
             asyncio.get_running_loop().call_soon(self._next)
 
