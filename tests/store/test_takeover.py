@@ -12,6 +12,7 @@ from typing import Any, Self
 import hiredis
 import pytest
 import redis
+import redis.asyncio
 import structlog
 from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog, made
@@ -19,7 +20,8 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.broker import reopening
-from headrace.topics.errors import Fenced, StorageUnavailable, StorageUnwritten
+from headrace.store.storage import RedisStorage
+from headrace.topics.errors import Fenced, StorageUnavailable, StorageUnwritten, UnknownTopic
 from headrace.topics.model import Appended
 from headrace.topics.sequences import Producer, SentBatch
 
@@ -408,6 +410,22 @@ async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_say
     assert owner.partition.end_of_epoch(owner.partition.leader_epoch) == (owner.partition.leader_epoch, 4)
     assert sum("came back without records" in line["event"] for line in told) == 1
     assert Contents(link).by_offset == {0: 0, 1: 1, 2: 2, 3: 30}
+
+
+async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of_a_lost_connection(
+    any_redis: RedisServer, link: Any
+) -> None:
+    """All behind it were opened by nobody anew: their partitions were refused until the broker ended."""
+    storage = await RedisStorage.open(any_redis.url, redis.asyncio.from_url(any_redis.url), 1)
+    lost: list[Exception] = []
+    with pytest.raises(UnknownTopic):
+        await storage.logs.open("headrace:missing:0", lost.append)
+    await storage.logs.open("headrace:there:0", lost.append, create=True)
+    link.client_kill_filter(_type="normal", skipme=True)
+    await until(lambda: bool(lost))
+    assert [type(error) for error in lost] == [StorageUnavailable]
+    storage.logs.close()
+    await storage.close()
 
 
 async def test_one_that_comes_back_with_less_in_the_middle_of_a_connection_is_noticed_too(

@@ -93,7 +93,8 @@ class RedisLogs(Searching):
         """What Redis has when it comes back may be less than it had."""
         error = StorageUnavailable("the connection to Redis was lost")
         for log in tuple(self._logs.values()):
-            if log.connection is connection:
+            # One that is in doubt is opened anew in any case, and may have had no connection yet.
+            if log.doubt is None and log.connection is connection:
                 self._placer.fail(log, error)
 
     # Owning
