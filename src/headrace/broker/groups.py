@@ -303,10 +303,9 @@ class GroupTable:
         for group in stored:
             runner = self._runners[group.name] = Runner(group, self)
             # A crash may have come between a topic's deletion and that of the positions in it.
-            partitions = {*group.positions, *(TopicPartition(section.topic, 0) for section in group.balanced)}
-            missing = {partition.topic for partition in partitions if self.partition_of(partition) is None}
-            # A topic that is there with fewer partitions is another one, or has lost some: the rest stays.
-            gone = {name for name in missing if not self.coordination.has(name)}
+            # One that is there with fewer partitions is another one, or has lost some: the rest stays.
+            names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
+            gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
                 runner.post(drop)
         return len(stored)
