@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from headrace.broker.groups import GroupTable, Runner
+from headrace.broker.group_runner import Runner
+from headrace.broker.groups import GroupTable
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
 from headrace.broker.partition import Partition, Source

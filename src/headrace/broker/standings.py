@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.groups import Runner
+from headrace.broker.group_runner import Runner
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.lag import native_to_come, to_come

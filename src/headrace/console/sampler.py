@@ -15,7 +15,7 @@ import structlog
 from headrace.broker.broker import Broker
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.clusters import Clusters
-from headrace.broker.groups import Runner
+from headrace.broker.group_runner import Runner
 from headrace.broker.standings import log_lags, topics_read
 from headrace.console.metrics import in_pieces
 from headrace.groups.model import TopicPartition

@@ -3,7 +3,7 @@
 from math import isnan, nan
 
 from headrace.access.needs import ResourceType
-from headrace.broker.groups import Runner
+from headrace.broker.group_runner import Runner
 from headrace.console import charts, links, needs, text
 from headrace.console.listing import cut
 from headrace.console.registry import Ask, View, page
