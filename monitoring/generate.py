@@ -147,6 +147,7 @@ _STORAGE = (
         (
             (_each("headrace_store_reconnects_total"), "reconnects {{instance}}"),
             (_each("headrace_store_openings_total"), "partitions opened {{instance}}"),
+            (_each("headrace_unopened_partitions"), "partitions not open {{instance}}"),
         ),
     ),
     Panel(

@@ -184,7 +184,7 @@ async def _answering(
             ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
             *routes,
         )
-        health = partial(_health, storage)
+        health = partial(_health, storage, clusters)
         # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
         people = console.create(health, mounts, otherwise=pages.before(oci_app))
         apis = _http_apis(oci_app, appends, visitors.known(people))
@@ -431,9 +431,10 @@ def _show_partitions(opened: int, total: int) -> None:
         _log.info("opening partitions", opened=opened, total=total)
 
 
-async def _health(storage: RedisStorage) -> console.Health:
+async def _health(storage: RedisStorage, clusters: Clusters) -> console.Health:
     try:
         unanswered = await storage.unanswered(_HEALTH_S)
     except TopicError as error:
         return console.Health(version=__version__, storage=False, detail=str(error))
-    return console.Health(version=__version__, storage=True, detail="; ".join(unanswered))
+    unopened = [broker.unopened.told for _, broker in clusters]
+    return console.Health(version=__version__, storage=True, detail="; ".join(filter(None, (*unanswered, *unopened))))

@@ -1,7 +1,9 @@
 """`/metrics` of a running server: what clients did is what it tells."""
 
 import asyncio
+import json
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,6 +11,8 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import redis
+from tests.harness.brokers import wait_for
 from tests.harness.wire import Wire, batch
 from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api
@@ -23,7 +27,9 @@ from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
 from headrace.metrics.facts import StoreFacts
-from headrace.testing import Server, server
+from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
+from headrace.testing import InProcessServer, Server, server
 
 HOSTILE = ["plain", 'quote"d', "line\nbreak", "back\\slash", "bell\x07", "\u2028", "x" * 249, "Gruppe ÄÖÜ", "{}=,"]
 
@@ -47,7 +53,7 @@ def api(running: Server) -> Iterator[Api]:
     client.close()
 
 
-def scraped(running: Server) -> bytes:
+def scraped(running: Server | InProcessServer) -> bytes:
     connection = HTTPConnection(running.http.removeprefix("http://"), timeout=60)
     connection.request("GET", "/metrics")
     answer = connection.getresponse()
@@ -199,6 +205,37 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
         ["promtool", "check", "metrics"], input=scraped(running), capture_output=True, timeout=60, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_partitions_whose_logs_cannot_be_opened_are_counted_and_told_of_by_readyz() -> None:
+    """Nobody could have seen it: the server was ready, and refused what was sent to them."""
+    with InProcessServer() as started, Wire(started.kafka) as wire:
+        wire.create("kept", 3)
+        with LogReader(started.storage) as log:
+            stream = log.topics(Subscription(("kept",)))["kept"].streams[1]
+
+        def unopened() -> float:
+            return value(read(scraped(started)), "unopened_partitions")
+
+        def detail() -> str:
+            with urllib.request.urlopen(f"{started.http}/readyz", timeout=60) as answer:
+                return str(json.load(answer).get("detail", ""))
+
+        assert (unopened(), detail()) == (0, "")
+        with redis.Redis.from_url(started.storage) as link:
+            link.rename(stream, "aside")
+            link.set(stream, "no log")
+            link.client_kill_filter(_type="normal", skipme=True)
+            wait_for(lambda: unopened() == 1, "the others to be opened")
+            for _ in range(6):
+                started.clock.advance(5)
+            wait_for(lambda: "that have taken no records for" in detail(), "the broker to tell of it")
+            link.delete(stream)
+            link.rename("aside", stream)
+            started.clock.advance(5)
+            wait_for(lambda: unopened() == 0, "it to be opened")
+            started.clock.advance(5)
+            wait_for(lambda: not detail(), "the broker to have looked")
 
 
 # Without a server

@@ -30,6 +30,7 @@ from headrace.broker.refreshing import refresh
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import Progress, StreamName, TopicTable
+from headrace.broker.unopened import Unopened
 from headrace.broker.users import Users
 from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
@@ -111,6 +112,7 @@ class Broker:
         """Who has a password, for whoever manages that; None: not here. They are kept by the default cluster alone."""
         self.storage_url: str | None = None
         """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
+        self.unopened = Unopened(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._turn = 0
@@ -138,6 +140,7 @@ class Broker:
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self._archives)
         self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
+        self._tasks.append(loop.create_task(self.unopened.keep_looking()))
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""

@@ -172,6 +172,11 @@ class LogPartition:
         """Whether it can be written to here, or will be soon without anybody's doing."""
         return self._doubt is None or self._recovery is not None
 
+    @property
+    def doubt(self) -> Exception | None:
+        """Why nothing can be appended to it; None: it is open here, or is another broker's."""
+        return None if self.deleted or self.leader is not None else self._doubt
+
     def lead(self, view: int, last_epoch: int = -1) -> None:
         """By the view of this number it is this server's. Where it is not open, `open` comes next.
 

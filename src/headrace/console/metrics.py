@@ -110,6 +110,7 @@ class MetricsPage:
         yield from self._write_listeners(page)
         self._write_throttled(page)
         brokers = [("" if name == DEFAULT else name, broker) for name, broker in self._clusters]
+        yield from _write_unopened(page, brokers)
         yield from _write_groups(page, brokers)
         yield from _write_topics(page, brokers)
         yield from _write_lags(page, brokers)
@@ -187,6 +188,14 @@ def _write_process(page: Exposition, facts: ProcessFacts) -> None:
     for family, value in told:
         if value is not None:
             page.sample(family, value)
+
+
+def _write_unopened(page: Exposition, brokers: Brokers) -> Iterator[None]:
+    unopened = 0
+    for _, live in _topics(brokers):
+        unopened += sum(each.log is not None and each.log.doubt is not None for each in live.partitions)
+        yield
+    page.sample(families.UNOPENED, unopened)
 
 
 def _write_groups(page: Exposition, brokers: Brokers) -> Iterator[None]:

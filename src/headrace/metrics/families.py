@@ -138,6 +138,12 @@ BROKERS = Family(
     (),
     "Brokers alive as far as this one knows, itself included; 0 while the others have declared it dead.",
 )
+UNOPENED = Family(
+    "headrace_unopened_partitions",
+    Kind.GAUGE,
+    (),
+    "Partitions that this broker is to lead and that take no records just now, since their logs are not open.",
+)
 JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
 JOURNAL_WAITING = Family(
     "headrace_store_journal_waiting_bytes",
