@@ -249,6 +249,49 @@ class OfACluster:
         return f"a slot moved from {_name(source)} to {_name(target)} at once"
 
 
+class AtOnce:
+    """A broker is killed, and within a tenth of a second a shard fails over: who takes over has to find it."""
+
+    def __init__(self, over: Brokers, cluster: RedisCluster, chance: random.Random) -> None:
+        self._over, self._cluster, self._random = over, cluster, chance
+
+    @property
+    def acts(self) -> Sequence[Act]:
+        """What may happen."""
+        return (self.kill, self.fail_over, self.both)
+
+    def mend(self) -> None:
+        """Those of one kind each do that."""
+
+    def kill(self) -> str:
+        """SIGKILL to both; the replica of that primary has everything."""
+        return self._struck(self._cluster.kill, "killed and started")
+
+    def fail_over(self) -> str:
+        """SIGKILL to the broker, CLUSTER FAILOVER."""
+        return self._struck(self._cluster.fail_over, "failed over")
+
+    def both(self) -> str:
+        """The one after the other, a broker each time."""
+        return f"{self.kill()}, {self.fail_over()}"
+
+    def _struck(self, strike: Callable[[Node, Callable[[], None]], Node], how: str) -> str:
+        primary = self._random.choice([node for node in self._cluster.running if node.is_primary])
+        told = "no broker to spare"
+
+        def before() -> None:
+            nonlocal told
+            running = self._over.running
+            if len(running) > 1:
+                node = self._random.choice(running)
+                self._over.servers[node].kill()
+                told = f"{node} killed"
+            time.sleep(self._random.choice([0.0, 0.08]))
+
+        strike(primary, before)
+        return f"{told}, at once primary {_name(primary)} {how}"
+
+
 class OfTheNetwork:
     """Hosts are cut apart for a while: brokers from the storage or each other, nodes of the storage from each other.
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.accidents import Accidents, AnyOf, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
+from tests.cluster.accidents import Accidents, AnyOf, AtOnce, OfACluster, OfBrokers, OfOneRedis, OfTheNetwork, Together
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
@@ -173,7 +173,7 @@ def over_cluster(program: Path | None) -> Iterator[Where]:
 
         def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
             shards = OfACluster(cluster, keys_of(cluster.url, topics), chance)
-            return Together(OfBrokers(over, chance), shards, chance)
+            return AnyOf(Together(OfBrokers(over, chance), shards, chance), AtOnce(over, cluster, chance))
 
         yield over, happening, blocking(cluster.url)
 
@@ -186,7 +186,8 @@ def over_network(program: Path | None) -> Iterator[Where]:
 
         def happening(topics: Sequence[str], chance: random.Random) -> Accidents:
             shards = OfACluster(found.cluster, keys_of(url, topics), chance)
-            return Together(OfBrokers(found.brokers, chance), AnyOf(shards, OfTheNetwork(found, chance)), chance)
+            all_of = Together(OfBrokers(found.brokers, chance), AnyOf(shards, OfTheNetwork(found, chance)), chance)
+            return AnyOf(all_of, AtOnce(found.brokers, found.cluster, chance))
 
         yield found.brokers, happening, None
 

@@ -243,8 +243,11 @@ class RedisCluster:
         wait_for(look, f"a replica of {primary.host}")
         return found[0]
 
-    def fail_over(self, primary: Node) -> Node:
-        """CLUSTER FAILOVER: primary and replica change places in order; the new primary."""
+    def fail_over(self, primary: Node, before: Callable[[], None] = lambda: None) -> Node:
+        """CLUSTER FAILOVER: primary and replica change places in order; the new primary.
+
+        `before`: called right before it is asked for.
+        """
         replica = self.replica_of(primary)
         again_s = 0.0
 
@@ -260,17 +263,23 @@ class RedisCluster:
             return False
 
         with self.missing_after(NODE_TIMEOUT_MS):
+            before()
             wait_for(taken_over, f"{replica.host} to take over")
         return replica
 
-    def kill(self, primary: Node) -> Node:
+    def kill(self, primary: Node, before: Callable[[], None] = lambda: None) -> Node:
         """Kill a primary, wait until its replica has taken over, and start it again; the new primary.
 
         It takes no more writes before that, until its replica has them all: what asynchronous replication loses is not
         what this is about.
+
+        Args:
+            primary: which one.
+            before: called right before it is killed.
         """
         replica = self.drain(primary)
         with self.missing_after(NODE_TIMEOUT_MS):
+            before()
             primary.kill()
             wait_for(lambda: replica.is_primary, f"{replica.host} to take over")
         self.start(primary)
