@@ -4,20 +4,18 @@ A cluster's client routes each command by its key, follows what has moved and as
 kinds are asked here they have in common, so callers know one type.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode as AsyncClusterNode
 from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry as AsyncRetry
-from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import RedisClusterException, RedisError
 from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError as BlockingMasterNotFoundError
 
+from headrace.sentinels import AsyncSentinels, Sentinels
 from headrace.storage_urls import Kind, StorageUrl
 
 ERRORS: Final = (RedisError, RedisClusterException, OSError)
@@ -49,61 +47,11 @@ def _of_sentinels(found: StorageUrl) -> dict[str, Any]:
     }
 
 
-class _AsyncSentinels(redis.asyncio.Sentinel):
-    """Says of each Sentinel why it names no primary, where redis-py says how its own client is set up."""
-
-    async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Host and port of the primary. Raises redis-py's MasterNotFoundError."""
-        why: list[str] = []
-        for asked in tuple(self.sentinels):
-            try:
-                return _primary(self, asked, await asked.sentinel_masters(), service_name)
-            except (*ERRORS, LookupError) as error:
-                why.append(_why(asked, error))
-        raise MasterNotFoundError(_none_named(service_name, why))
-
-
-class _Sentinels(redis.Sentinel):
-    """The same for threads."""
-
-    def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Host and port of the primary. Raises redis-py's MasterNotFoundError."""
-        why: list[str] = []
-        for asked in tuple(self.sentinels):
-            try:
-                return _primary(self, asked, asked.sentinel_masters(), service_name)
-            except (*ERRORS, LookupError) as error:
-                why.append(_why(asked, error))
-        raise BlockingMasterNotFoundError(_none_named(service_name, why))
-
-
-def _primary(found: Any, asked: Any, masters: Any, service: str) -> tuple[str, int]:
-    """What a Sentinel names, which is asked first from now on; raises LookupError."""
-    state = masters.get(service)
-    if state is None:
-        raise LookupError("knows none of that name")
-    if not found.check_master_state(state, service):
-        raise LookupError("takes it to be down")
-    found.sentinels.remove(asked)
-    found.sentinels.insert(0, asked)
-    return str(state["ip"]), int(state["port"])
-
-
-def _why(asked: redis.Redis | redis.asyncio.Redis, error: Exception) -> str:
-    options = asked.connection_pool.connection_kwargs
-    why = "it is no Sentinel" if "unknown command" in str(error) else str(error).rstrip(".")
-    return f"{options['host']}:{options['port']}: {why}"
-
-
-def _none_named(service: str, why: Iterable[str]) -> str:
-    return f"no Sentinel names a primary {service!r} ({'; '.join(why)})"
-
-
 def sentinels(found: StorageUrl) -> redis.asyncio.Sentinel:
     """The Sentinels that a URL names, to be asked in an event loop."""
     # One that does not answer is passed over: the next one knows as much.
     kwargs = _of_sentinels(found) | {"retry": AsyncRetry(NoBackoff(), 0)}
-    return _AsyncSentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
+    return AsyncSentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
 
 
 class _AsyncCluster(redis.asyncio.RedisCluster):
@@ -147,7 +95,7 @@ def blocking(url: str, **options: Any) -> redis.Redis:
     options = _options(found, *found.nodes[0]) | options
     if found.kind is Kind.SENTINEL:
         kwargs = _of_sentinels(found) | {"retry": Retry(NoBackoff(), 0)}
-        asked: Any = _Sentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
+        asked: Any = Sentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
         return cast("redis.Redis", asked.master_for(found.service, **options))
     options.pop("db", None)
     nodes = [ClusterNode(host, port) for host, port in found.nodes]  # type: ignore[no-untyped-call]

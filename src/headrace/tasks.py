@@ -9,7 +9,7 @@ R = TypeVar("R")
 _AGAIN_S = 0.1
 
 
-async def end(task: "asyncio.Task[None]") -> None:
+async def end(task: "asyncio.Task[Any]") -> None:
     """Cancel a background task that speaks to Redis, and wait until it has ended, however it ends.
 
     It may take more than one cancellation: redis-py sends through `asyncio.wait_for`, which in Python 3.11 swallows one

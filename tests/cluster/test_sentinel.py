@@ -1,10 +1,14 @@
 """A broker over the primary that Sentinels name, which becomes another one."""
 
+import asyncio
+import itertools
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,10 +21,12 @@ from tests.harness.redis_cluster import wait_for
 from tests.harness.redis_tls import PASSWORD, SENTINEL_PASSWORD, RedisTls
 from tests.harness.replicated import PORT, SENTINEL_PORT, Process
 
+from headrace.redis_clients import asynchronous, blocking
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
 from headrace.store.connection import Connection
 from headrace.store.errors import Unreachable
+from headrace.store.finding import finder
 from headrace.testing import ServerFailed, server
 
 PARTITIONS = 3
@@ -84,6 +90,21 @@ class Watched:
         stale = self._started(self._program, "4", f"{self._network}.4", SENTINEL_PORT, *lines)
         wait_for(lambda: "master" in str(stale.ask("SENTINEL", "MASTERS")), "it to know of it")
         return stale
+
+    def sentinel_of_the_dead(self, process: Process) -> Process:
+        """One that goes on naming a server that is gone, since nobody can have told it: it is where others meet."""
+        lines = f"sentinel monitor main {process.host} {PORT} 1", "sentinel down-after-milliseconds main 600000"
+        return self._started(self._program, "5", f"{self._network}.5", SENTINEL_PORT, *lines)
+
+    def second_replica(self) -> Process:
+        """Another one of the primary, which the Sentinel knows."""
+        host = f"{self._network}.6"
+        made = self._started(
+            self._program, "6", host, PORT, f"replicaof {self.primary.host} {PORT}", "replica-priority 0"
+        )
+        wait_for(lambda: made.ask("ROLE")[3] == "connected", "it to follow")
+        wait_for(lambda: len(self.sentinel.ask("SENTINEL", "REPLICAS", "main")) == 2, "it to be known")
+        return made
 
     def kill(self, primary: Process) -> None:
         """SIGKILL; from now on the Sentinel is quick to notice."""
@@ -195,6 +216,69 @@ async def test_a_replica_that_a_sentinel_names_as_the_primary_is_not_believed(wa
     await connection.open()
     assert await connection.call("PING") == b"PONG"
     await connection.close()
+
+
+def urls_of(*sentinels: Process) -> list[str]:
+    """They are named in any order."""
+    places = [f"{each.host}:{SENTINEL_PORT}" for each in sentinels]
+    return [f"redis+sentinel://{','.join(order)}/main" for order in itertools.permutations(places)]
+
+
+async def named_by(url: str) -> set[tuple[str, int]]:
+    """Whom each of our clients takes for the primary."""
+    _, found = finder(url)
+    assert found is not None
+    connection = Connection(url)
+    await connection.open()
+    places = {connection.place, await found.find()}
+    await connection.close()
+    async with asynchronous(url) as client:
+        await client.ping()
+        pool: Any = client.connection_pool
+        places.add(await pool.get_master_address())
+        await pool.sentinel_manager.aclose()
+    with blocking(url) as threads:
+        assert await asyncio.to_thread(threads.ping)
+        pool = threads.connection_pool
+        places.add(await asyncio.to_thread(pool.get_master_address))
+    return places
+
+
+@pytest.mark.timeout(300)
+async def test_a_sentinel_that_has_missed_a_failover_is_not_believed_nor_is_one_waited_for_that_stands_still(
+    watched: Watched,
+) -> None:
+    wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")
+    watched.kill(watched.primary)
+    wait_for(watched.failed_over, "the replica to be named")
+    stale = watched.sentinel_of_the_dead(watched.primary)
+    assert stale.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[0] == watched.primary.host
+    promoted = {(watched.replica.host, PORT)}
+    for url in urls_of(stale, watched.sentinel):
+        assert await named_by(url) == promoted
+    # Then it stands still: it takes connections, and says nothing.
+    stale.send(signal.SIGSTOP)
+    try:
+        for url in urls_of(stale, watched.sentinel):
+            assert await named_by(url) == promoted
+    finally:
+        stale.send(signal.SIGCONT)
+
+
+@pytest.mark.timeout(300)
+async def test_the_promoted_server_is_gone_to_before_all_replicas_follow_it(watched: Watched) -> None:
+    """Until they do, SENTINEL MASTERS has the old one: which acknowledges what nobody will have."""
+    second = watched.second_replica()
+    watched.sentinel.ask("SENTINEL", "SET", "main", "failover-timeout", 600_000)
+    second.send(signal.SIGSTOP)
+    try:
+        wait_for(watched.failing_over, "the Sentinel to know enough to begin")
+        wait_for(lambda: watched.named() == watched.replica.host, "the replica to be promoted")
+        state: Any = watched.sentinel.ask("SENTINEL", "MASTER", "main")[0]
+        assert state["ip"] == watched.primary.host
+        assert await named_by(urls_of(watched.sentinel)[0]) == {(watched.replica.host, PORT)}
+    finally:
+        second.send(signal.SIGCONT)
 
 
 @pytest.mark.apt
