@@ -8,7 +8,7 @@ from tests.broker.test_log import sent
 
 from headrace.broker.log import LogPartition
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.retention import enforce
+from headrace.broker.retention import Retention
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.native import Extent, NativeStream
@@ -47,8 +47,8 @@ async def test_what_was_refused_is_forgotten_with_producers_that_are_silent(
     config = SimpleNamespace(remote=False, retention_ms=-1, retention_bytes=-1)
     topics: Any = [SimpleNamespace(config=config, partitions=[refusing])]
     clock.advance(100)
-    await enforce(topics, clock, 100)
+    await Retention(topics, clock, 100, None).enforce(0)
     assert len(refusing.refusals.first) == 1
     clock.advance(1)
-    await enforce(topics, clock, 100)
+    await Retention(topics, clock, 100, None).enforce(0)
     assert refusing.refusals.first == {}

@@ -7,17 +7,17 @@ from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUnw
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind"),
+    ("reply", "kind", "told"),
     [
-        ("MOVED 449 10.0.0.1:6379", StorageUnavailable),
-        ("ASK 449 10.0.0.1:6379", StorageMoving),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", StorageMoving),
+        ("MOVED 449 10.0.0.1:6379", StorageUnavailable, "another node has its slot by now"),
+        ("ASK 449 10.0.0.1:6379", StorageMoving, "its slot is being moved to another shard"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", StorageMoving, "its slot is being moved"),
     ],
 )
-def test_a_slot_that_moves_is_told_as_one(reply: str, kind: type[Exception]) -> None:
+def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Exception], told: str) -> None:
     error = error_of_text(reply)
     assert type(error) is kind
-    assert "its slot is being moved" in str(error)
+    assert told in str(error)
     assert reply in str(error)
 
 

@@ -1,58 +1,94 @@
 """Retention: old and surplus batches go, checked at intervals (`log.retention.check.interval.ms`)."""
 
-import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import structlog
 
-from headrace.broker.clock import Clock
+from headrace.broker.backoff import Backoff
+from headrace.broker.clock import Clock, pause
 from headrace.broker.cold import Archives, TopicArchive
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.partition import Partition
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import TopicTable
-from headrace.topics.errors import TopicError
+from headrace.topics.errors import StorageUnavailable, StorageUnwritten, TopicError
 
+_AGAIN_MS, _SELDOM_MS = 250, 2_000
+"""How soon a partition is tried again that could not be trimmed, at first and at last."""
+_PATIENCE_MS = 60_000
+"""For how long: longer than a failover takes, or one slot of resharding."""
 _log = structlog.get_logger("headrace.retention")
 
 
-async def enforce(topics: TopicTable, clock: Clock, producer_expiry_ms: int, archives: Archives | None = None) -> int:
-    """Trim every partition once; how many log starts moved. One that cannot be trimmed does not hold up the others.
+class Due(NamedTuple):
+    """A partition that is to be trimmed."""
 
-    Args:
-        topics: whose partitions.
-        clock: the time.
-        producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-        archives: what archived topics read from where; None: nothing of theirs goes.
-    """
-    moved = 0
-    for live in topics:
-        archive = None
-        if live.config.remote and archives is not None:
-            archive = await _looked_at(archives, live)
-        for partition in list(live.partitions):
-            if partition.deleted:
-                continue
-            partition.refusals.expire(producer_expiry_ms)
-            if partition.leader is not None:
-                continue
-            before = partition.log_start
-            try:
-                partition.expire_producers(clock.now_ms() - producer_expiry_ms)
-                if partition.log is not None and live.config.remote:
-                    await _enforce_local(live, partition.log, clock.now_ms(), archives, archive)
-                else:
-                    await _enforce(live, partition, clock.now_ms())
-            except TopicError as error:
-                _log.warning(
-                    "retention not enforced", topic=partition.topic, partition=partition.index, reason=str(error)
-                )
-            if partition.log_start > before:
-                moved += 1
-                _log.info(
-                    "log trimmed", topic=partition.topic, partition=partition.index, log_start=partition.log_start
-                )
-    return moved
+    live: LiveTopic
+    partition: Partition
+    archive: TopicArchive | None
+
+
+class Retention:
+    """Of all partitions of the topics."""
+
+    def __init__(self, topics: TopicTable, clock: Clock, producer_expiry_ms: int, archives: Archives | None) -> None:
+        """Prepare.
+
+        Args:
+            topics: whose partitions.
+            clock: the time.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            archives: what archived topics read from where; None: nothing of theirs goes.
+        """
+        self._topics = topics
+        self._clock = clock
+        self._producer_expiry_ms = producer_expiry_ms
+        self._archives = archives
+
+    async def enforce(self, patience_ms: int) -> None:
+        """Trim every partition once. One that cannot be trimmed does not hold up the others.
+
+        Of a slot that has moved (resharding), as of a primary that has been replaced, the first write of a quiet log
+        finds out. So what may pass is tried again, for so many milliseconds, and only then told of.
+        """
+        later = [each async for each in self._all() if not await self._trimmed(each, may_pass=patience_ms > 0)]
+        until_ms, again = self._clock.ticks_ms() + patience_ms, Backoff(self._clock, _AGAIN_MS, _SELDOM_MS)
+        while later:
+            await again.pause()
+            may_pass = self._clock.ticks_ms() < until_ms
+            later = [each for each in later if not await self._trimmed(each, may_pass=may_pass)]
+
+    async def _all(self) -> AsyncIterator[Due]:
+        for live in self._topics:
+            archive = None
+            if live.config.remote and self._archives is not None:
+                archive = await _looked_at(self._archives, live)
+            for partition in list(live.partitions):
+                if not partition.deleted:
+                    partition.refusals.expire(self._producer_expiry_ms)
+                yield Due(live, partition, archive)
+
+    async def _trimmed(self, due: Due, *, may_pass: bool) -> bool:
+        """Trim a partition; False: it is to be tried again."""
+        live, partition, archive = due
+        if partition.deleted or partition.leader is not None:
+            return True
+        before, now_ms = partition.log_start, self._clock.now_ms()
+        try:
+            partition.expire_producers(now_ms - self._producer_expiry_ms)
+            if partition.log is not None and live.config.remote:
+                await _enforce_local(live, partition.log, now_ms, self._archives, archive)
+            else:
+                await _enforce(live, partition, now_ms)
+        except TopicError as error:
+            if may_pass and isinstance(error, StorageUnavailable) and not isinstance(error, StorageUnwritten):
+                return False
+            _log.warning("retention not enforced", topic=partition.topic, partition=partition.index, reason=str(error))
+        if partition.log_start > before:
+            _log.info("log trimmed", topic=partition.topic, partition=partition.index, log_start=partition.log_start)
+        return True
 
 
 async def _looked_at(archives: Archives, live: LiveTopic) -> TopicArchive | None:
@@ -96,8 +132,8 @@ async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
 
 async def keep_enforcing(topics: TopicTable, clock: Clock, settings: BrokerSettings, archives: Archives | None) -> None:
     """Enforce at each interval (`log.retention.check.interval.ms`); runs until it is cancelled."""
+    retention = Retention(topics, clock, settings.producer_id_expiration_ms, archives)
+    interval_ms = settings.log_retention_check_interval_ms
     while True:
-        due = asyncio.Event()
-        clock.call_at(clock.ticks_ms() + settings.log_retention_check_interval_ms, due.set)
-        await due.wait()
-        await enforce(topics, clock, settings.producer_id_expiration_ms, archives)
+        await pause(clock, interval_ms)
+        await retention.enforce(min(interval_ms, _PATIENCE_MS))

@@ -42,7 +42,8 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
 }
-_MOVING = frozenset({"MOVED", "ASK", "TRYAGAIN"})
+_MOVING = "its slot is being moved to another shard"
+_MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
 _OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
 
 
@@ -58,8 +59,8 @@ def error_of_text(reply: str) -> TopicError | Stray:
     word, _, text = reply.partition(" ")
     if word in _OURS:
         return _KINDS[word](text)
-    if word in _MOVING:
-        return _KINDS[word](f"its slot is being moved to another shard, try again: Redis answered {reply}")
+    if word in _MOVES:
+        return _KINDS[word](f"{_MOVES[word]}, try again: Redis answered {reply}")
     return _KINDS.get(word, TopicError)(f"Redis answered: {reply}")
 
 
