@@ -123,7 +123,11 @@ async def _external(
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     if ahead := await opened.clock_difference():
-        _log.warning("the clocks of this machine and of Redis differ: run an NTP client on both", ahead_s=round(ahead))
+        _log.warning(
+            "the clocks of this machine and of Redis differ: run an NTP client on both",
+            node=settings.node_id,
+            this_machine=f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} Redis",
+        )
     if settings.authorizer_class_name and not has_password(url):
         _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
     return opened

@@ -1,6 +1,7 @@
 """Brokers whose clocks differ by a minute: nobody is missed for it, nothing is lost, and they ask each other."""
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Iterator
 from uuid import uuid4
@@ -40,8 +41,9 @@ def three() -> Iterator[Brokers]:
             # The last one joined that view; their line of it comes a moment after they go by it.
             servers[node].logged('"brokers": [1, 2, 3]')
         differ = "the clocks of this machine and of Redis differ"
-        for node in (1, 3):
+        for node, how in ((1, "behind"), (3, "ahead of")):
             servers[node].logged(differ)
+            assert re.search(rf'"node": {node}, "this_machine": "(59|60|61) s {how} Redis"', servers[node].log())
         assert differ not in servers[2].log()
         yield brokers
 

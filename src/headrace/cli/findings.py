@@ -121,7 +121,8 @@ def _external(url: str) -> Iterator[Finding]:
         return
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
     if ahead:
-        yield Finding("clock", State.CAREFUL, f"Redis' clock is {ahead:+.1f} s from ours", "run an NTP client on both")
+        differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"
+        yield Finding("clock", State.CAREFUL, differs, "run an NTP client on both")
 
 
 async def _examined(url: str) -> tuple[str, list[str], float]:
