@@ -4,6 +4,7 @@ They are carried as they came, under a seal that says on whose behalf. Where the
 carried once more, to the next one: a cursor says all that a read or a commit needs, so it may be asked twice.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -98,8 +99,13 @@ class Groups:
     async def _here(self, group: Resource, here: Callable[[], Awaitable[Done]]) -> Done:
         ownership = self._peers.ownership
         before = ownership.number
-        if not ownership.owns(self._key(group)) or self._in_doubt(group):
+        if not ownership.owns(self._key(group)):
             raise NotHere(f"broker {ownership.node_id} does not coordinate the group")
+        if self._in_doubt(group):
+            raise NotHere(
+                f"broker {ownership.node_id} does not know whether it still coordinates the group, since Redis has not "
+                "taken its heartbeats; try again"
+            )
         try:
             return await here()
         except OciError as error:
@@ -118,9 +124,17 @@ class Groups:
 def _taken(member: Member, answer: PeerAnswer) -> Done:
     """Another broker's answer as one of this server's. Raises NotHere; OciError: that one's error."""
     if answer.status == MISDIRECTED or ANSWERED not in answer.headers:
-        raise NotHere(f"broker {member.node_id} answers {answer.status}")
+        raise NotHere(_why_not(member, answer))
     headers = {name: value for name, value in answer.headers.items() if name not in _OWN_HEADERS}
     if answer.status >= 400:
         refused = msgspec.json.decode(answer.body, type=_Refused)
         raise OciError(answer.status, refused.message, refused.code, headers)
     return answer.status, Answer(answer.body or None, headers)
+
+
+def _why_not(member: Member, answer: PeerAnswer) -> str:
+    """What another broker says that does not do it, if anything."""
+    if answer.status == MISDIRECTED:
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(answer.body, type=_Refused).message
+    return f"broker {member.node_id} answers {answer.status}"
