@@ -12,6 +12,7 @@ from headrace.store.storage import RedisStorage
 from headrace.testing.inprocess import log_to_logging
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
+from tests.harness.forked import forked_servers  # noqa: E402
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
 from tests.harness.serving import broker, scratch  # noqa: E402, F401
 from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
@@ -81,6 +82,17 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+_THE_COMMAND_ITSELF = ("tests/test_", "tests/cli/test_serve.py", "tests/hostile/", "tests/packaging/", "tests/testing/")
+"""Where tests are about a server's start, its memory or its process: each has one that was started from nothing."""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fork the servers of tests that are about what servers do; its fixtures are set up in here, too."""
+    with contextlib.nullcontext() if item.nodeid.startswith(_THE_COMMAND_ITSELF) else forked_servers():
+        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Protocol, Self
 
 import msgspec
 import redis
@@ -60,6 +60,41 @@ class Addresses(msgspec.Struct, frozen=True):
         return msgspec.convert({**known, "listeners": more}, cls)
 
 
+class Process(Protocol):
+    """What a server asks of its process, as `subprocess.Popen` has it."""
+
+    pid: int
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Its status, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its status, once it has ended; subprocess.TimeoutExpired after so many seconds."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+class Launch(Protocol):
+    """How a process is started."""
+
+    def __call__(self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
+        """Start it, without input, its standard output a pipe, its standard error the log."""
+
+
+def started(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """See `Launch`."""
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment)
+
+
+launch: Launch = started
+"""How every server is started; whoever starts many may know of a faster way."""
+
+
 class Server:
     """`python -m headrace serve` as a subprocess. Stopping it never removes its data."""
 
@@ -77,7 +112,7 @@ class Server:
         """Arguments of `serve`; a change counts from the next start."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self._environment = inherited | dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._addresses: Addresses | None = None
         self._orphaned = False
         self._ports: list[int] = []
@@ -148,9 +183,7 @@ class Server:
             self._ports = [self._hold_port() for _ in range(2)]
         self.data.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
-            )
+            self._process = launch(self.command(), log, self._environment)
         try:
             self._addresses = Addresses.parse(self._first_line())
         except BaseException:
