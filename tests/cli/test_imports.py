@@ -22,6 +22,14 @@ def test_what_is_not_invited_is_not_found_meanwhile() -> None:
     assert "turtle" not in sys.modules
 
 
+def test_where_nothing_is_new_nothing_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("freeze", "get_freeze_count", "unfreeze"):
+        monkeypatch.delattr(gc, name)
+    with lean("turtle", "json"):
+        importlib.import_module("json")
+    assert gc.isenabled()
+
+
 def test_an_error_leaves_nothing_behind() -> None:
     with pytest.raises(ZeroDivisionError), lean("turtle"):
         raise ZeroDivisionError
