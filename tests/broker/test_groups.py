@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,7 @@ from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable
 
 PARTITION = TopicPartition("t", 0)
 
@@ -276,7 +278,85 @@ async def test_positions_that_are_still_to_be_shown_of_a_deleted_topic_hold_up_n
     while not shown.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns >= 1_000
+    assert turns >= 1_000 // 64
+
+
+class _Shown:
+    """A partition that is asked to show positions, and does when told."""
+
+    stream = "s"
+
+    def __init__(self) -> None:
+        self.may = asyncio.Event()
+        self.under_way = self.most = 0
+        self.shown: dict[str, int] = {}
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.may.wait()
+        self.under_way -= 1
+        self.shown[group] = offset
+
+
+def _mirror_of(shown: _Shown) -> Mirror:
+    return Mirror(lambda _: cast("LogPartition", shown))
+
+
+def _show_many(mirror: Mirror, count: int) -> None:
+    for number in range(count):
+        mirror.show(f"g{number}", {PARTITION: Position(offset=number)})
+
+
+async def test_positions_are_shown_many_in_a_round_trip_but_not_all() -> None:
+    partition = _Shown()
+    mirror = _mirror_of(partition)
+    _show_many(mirror, 200)
+    settling = asyncio.ensure_future(mirror.settle())
+    while not partition.under_way:
+        await asyncio.sleep(0)
+    mirror.show("g199", {PARTITION: Position(offset=1_000)})
+    partition.may.set()
+    await settling
+    assert partition.most == 64
+    assert partition.shown == {f"g{number}": number for number in range(199)} | {"g199": 1_000}
+
+
+async def test_a_stop_waits_for_positions_to_be_shown() -> None:
+    partition = _Shown()
+    mirror = _mirror_of(partition)
+    _show_many(mirror, 200)
+    partition.may.set()
+    with structlog.testing.capture_logs() as lines:
+        await mirror.stop()
+    assert len(partition.shown) == 200
+    assert not lines
+
+
+async def test_a_stop_does_not_wait_for_ever_for_positions_to_be_shown() -> None:
+    partition = _Shown()
+    mirror = _mirror_of(partition)
+    _show_many(mirror, 200)
+    with structlog.testing.capture_logs() as lines:
+        await mirror.stop(within_s=0.01)
+        _show_many(mirror, 1)
+    partition.may.set()
+    await mirror.settle()
+    assert not partition.shown
+    [line] = lines
+    assert line["positions"] == 200
+
+
+async def test_positions_that_cannot_be_shown_are_one_line_for_many() -> None:
+    class Away(_Shown):
+        async def mirror_position(self, group: str, offset: int) -> None:
+            raise StorageUnavailable("away")
+
+    mirror = _mirror_of(Away())
+    _show_many(mirror, 100)
+    with structlog.testing.capture_logs() as lines:
+        await mirror.settle()
+    assert [line["positions"] for line in lines] == [64, 36]
 
 
 async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(

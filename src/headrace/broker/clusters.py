@@ -181,8 +181,8 @@ class Clusters:
         """Stop all of them."""
         self.decompression.close()
         self.leaders.stop()
-        for broker in self._brokers.values():
-            await broker.stop()
+        # Each may wait for Redis for some seconds: not one after the other.
+        await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
         if self._archives is not None:
             await self._archives.stop()
 

@@ -275,4 +275,4 @@ class GroupTable:
             self._loading_all.cancel()
         for runner in self._runners.values():
             runner.stop()
-        await self.mirror.settle()
+        await self.mirror.stop()
