@@ -18,8 +18,8 @@ from headrace.oci.settings import OciSettings
 from headrace.settings import SettingsError, load
 from headrace.several import decode_task, encode, tasks
 from headrace.testing import Server, server
-from tests.harness.brokers import wait_for
 from tests.harness.ledger import Ledger
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
 PARTITIONS = 6

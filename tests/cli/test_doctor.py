@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import redis
-from tests.harness.brokers import wait_for
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_for
 
 from headrace.addresses import Address
 from headrace.cli import findings, main

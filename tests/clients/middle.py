@@ -1,7 +1,8 @@
 """A program's flow with a broker killed in the middle of it: some values before, some as it dies, some afterwards."""
 
-from tests.harness.brokers import Brokers, wait_for
+from tests.harness.brokers import Brokers
 from tests.harness.fed import Fed
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
 BEFORE, DURING, AFTER = 20, 60, 40

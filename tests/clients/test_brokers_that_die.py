@@ -17,9 +17,10 @@ import pytest
 from oci.streaming.models import CreateGroupCursorDetails, PutMessagesDetails, PutMessagesDetailsEntry
 from tests.clients.conftest import ADAPTERS, FROM_DEBIAN
 from tests.clients.oci.test_command_line import CommandLine
-from tests.harness.brokers import Brokers, brokers_at, wait_for
+from tests.harness.brokers import Brokers, brokers_at
 from tests.harness.clients import Member, Record
 from tests.harness.redis_cluster import RedisCluster
+from tests.harness.waiting import wait_for
 
 from headrace.cli import main
 from headrace.testing.oci import OciClients, text_of

@@ -20,7 +20,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from tests.cluster.site import Site
 from tests.harness.brokers import Brokers
 from tests.harness.redis import RedisServer
-from tests.harness.redis_cluster import NODE_TIMEOUT_MS, Node, RedisCluster, wait_for
+from tests.harness.redis_cluster import NODE_TIMEOUT_MS, Node, RedisCluster
+from tests.harness.waiting import wait_for
 
 from headrace.testing import ServerFailed
 

@@ -32,9 +32,10 @@ from tests.cluster.accidents import Accidents, AnyOf, AtOnce, OfACluster, OfBrok
 from tests.cluster.history import History, Log
 from tests.cluster.members import KafkaGroup, OciGroup, OciReader, OciWriter
 from tests.cluster.site import site
-from tests.harness.brokers import Brokers, brokers, brokers_at, wait_for
+from tests.harness.brokers import Brokers, brokers, brokers_at
 from tests.harness.ledger import Ledger, placed
 from tests.harness.redis_cluster import RedisCluster
+from tests.harness.waiting import wait_for
 
 from headrace.redis_clients import blocking
 from headrace.spark.log import LogReader

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import Brokers, brokers
+from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER

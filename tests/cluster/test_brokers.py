@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.harness.brokers import Brokers, OverOneRedis, brokers, wait_for
+from tests.harness.brokers import Brokers, OverOneRedis, brokers
 from tests.harness.ledger import Ledger
 from tests.harness.member import Member
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
 
 from headrace.kafka.codec.messages import HeartbeatRequest

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import Brokers, brokers
+from tests.harness.waiting import wait_for
 
 from headrace.kafka.codec.messages import OffsetCommitRequest
 from headrace.kafka.errors import Code

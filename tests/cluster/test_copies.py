@@ -17,8 +17,9 @@ from oci.streaming.models import CreateCursorDetails
 from tests.harness.brokers import Brokers, brokers_at
 from tests.harness.ledger import Ledger
 from tests.harness.redis import debian_redis_program
-from tests.harness.redis_cluster import NODE_TIMEOUT_MS, RedisCluster, wait_for
+from tests.harness.redis_cluster import NODE_TIMEOUT_MS, RedisCluster
 from tests.harness.replicated import Replicated
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import ProduceResponse

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.site import Site, site
 from tests.cluster.test_redis_cluster import healthy, stream_of
 from tests.harness.ledger import Ledger
-from tests.harness.redis_cluster import CALM_MS, Node, wait_for
+from tests.harness.redis_cluster import CALM_MS, Node
+from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
 PARTITIONS = 6

@@ -18,7 +18,8 @@ from oci.streaming.models import (
     PutMessagesDetailsEntry,
     UpdateGroupDetails,
 )
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import Brokers, brokers
+from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
 
 from headrace.testing.oci import OciClients

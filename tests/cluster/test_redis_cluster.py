@@ -24,7 +24,8 @@ from tests.cluster.test_oci import Balanced, encoded, values
 from tests.harness.brokers import Brokers, brokers_at
 from tests.harness.ledger import Ledger, placed
 from tests.harness.redis import debian_redis_program
-from tests.harness.redis_cluster import PORT, RedisCluster, wait_for
+from tests.harness.redis_cluster import PORT, RedisCluster
+from tests.harness.waiting import wait_for
 
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription

@@ -9,8 +9,9 @@ from tests.cluster.test_redis_cluster import PARTITIONS, created
 from tests.harness.brokers import brokers_at
 from tests.harness.ledger import Ledger, placed
 from tests.harness.redis import debian_redis_program
-from tests.harness.redis_cluster import RedisCluster, wait_for
+from tests.harness.redis_cluster import RedisCluster
 from tests.harness.redis_tls import PASSWORD
+from tests.harness.waiting import wait_for
 
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription

@@ -22,8 +22,9 @@ from confluent_kafka.admin import (
 from oci.exceptions import ServiceError
 from oci.streaming.models import CreateCursorDetails, CreateGroupCursorDetails, PutMessagesDetails
 from oci.streaming.models import PutMessagesDetailsEntry as Entry
-from tests.harness.brokers import KEPT, wait_for
+from tests.harness.brokers import KEPT
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_for
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.cli import main

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.ledger import Ledger
 from tests.harness.ports import loopback_network
 from tests.harness.redis import debian_redis_program, valkey_program
-from tests.harness.redis_cluster import wait_for
 from tests.harness.redis_tls import PASSWORD, SENTINEL_PASSWORD, RedisTls
 from tests.harness.replicated import PORT, SENTINEL_PORT, Process
+from tests.harness.waiting import wait_for
 
 from headrace.redis_clients import asynchronous, blocking
 from headrace.spark.log import LogReader

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from confluent_kafka import Consumer, TopicPartition
 from structlog.testing import capture_logs
 from tests.console.visiting import Answer, ask, commit, create, produce, safe
-from tests.harness.brokers import wait_for
 from tests.harness.raw import RawClient
+from tests.harness.waiting import wait_for
 
 from headrace.console import links
 from headrace.groups.subscriptions import assignment, partitions_of

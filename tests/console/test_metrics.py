@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 import redis
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
 from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from tests.harness.brokers import wait_for
 from tests.harness.ledger import Ledger
+from tests.harness.waiting import wait_for
 
 from headrace.testing import Server, ServerFailed
 

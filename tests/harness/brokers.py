@@ -1,7 +1,6 @@
 """Several brokers over one Redis or a Redis Cluster, each a process of its own."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
 from tests.harness.redis_cluster import RedisCluster
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
 KEPT = {"appendonly": "yes", "appendfsync": "no", "maxmemory-policy": "noeviction"}
-_PATIENCE_S = 150.0
 
 
 class Brokers:
@@ -96,14 +95,6 @@ class OverOneRedis(Brokers):
     def __init__(self, redis: RedisServer, servers: dict[int, Server]) -> None:
         super().__init__(servers)
         self.redis = redis
-
-
-def wait_for(happened: Callable[[], bool], what: str) -> None:
-    """Look until something has happened; fails after two and a half minutes."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

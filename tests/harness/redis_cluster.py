@@ -24,13 +24,13 @@ from tests.harness.network import Host
 from tests.harness.ports import loopback_network
 from tests.harness.redis import RedisProcess, valkey_program
 from tests.harness.redis_tls import RedisTls
+from tests.harness.waiting import wait_for
 
 PORT = 6379
 NODE_TIMEOUT_MS = 2_000
 """After so long a silence a primary is replaced."""
 CALM_MS = 30_000
 """The same in a calm cluster: more than a busy machine keeps a process waiting."""
-_PATIENCE_S = 150.0  # a Sentinel whose clock jumps, say, decides nothing for 30 s
 _ASK_AGAIN_S = 6.0
 _OPTIONS = {
     # Redis 7.0 takes no loopback address for one but 127.0.0.1.
@@ -348,11 +348,3 @@ def _followed(node: Node, primary: Node) -> bool:
 def _synced(node: Node) -> bool:
     role = node.ask("ROLE")
     return bool(role[0] == "slave" and role[3] == "connected")
-
-
-def wait_for(happened: Callable[[], bool], what: str) -> None:
-    """Look until something has happened; fails after two and a half minutes."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.02)

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from tests.harness.ports import loopback_network
 from tests.harness.redis import valkey_program
-from tests.harness.redis_cluster import wait_for
+from tests.harness.waiting import wait_for
 
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
 from headrace.blocking import ConnectionEnded

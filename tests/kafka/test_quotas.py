@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, ThrottleEvent
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, fetch_request, produce_request
 
 from headrace.kafka.codec.messages import (

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 from tests.logins.going_on import goes_on_when_a_login_ends
 
 from headrace.cli.main import run

@@ -19,8 +19,8 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
-from tests.harness.brokers import wait_for
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
+from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 from tests.logins.going_on import goes_on_when_a_login_ends
 

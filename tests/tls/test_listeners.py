@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 
 from headrace.broker.audit import MOST_LINES, WINDOW_MS
 from headrace.kafka.connection import Connection

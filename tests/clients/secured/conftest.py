@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.clients.secured.interface import CERTIFICATE, Login
-from tests.harness.brokers import wait_for
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
+from tests.harness.waiting import wait_for
 
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.testing import InProcessServer

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.clients.middle import VALUES, feed_while_a_broker_dies, stored
 from tests.clients.secured.programs import FranzGo, Java
-from tests.harness.brokers import STORAGES, brokers_over, wait_for
+from tests.harness.brokers import STORAGES, brokers_over
 from tests.harness.fed import Fed
+from tests.harness.waiting import wait_for
 
 PARTITIONS = 12
 

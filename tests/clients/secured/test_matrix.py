@@ -15,7 +15,7 @@ from tests.clients.secured.conftest import Secured
 from tests.clients.secured.interface import CERTIFICATE, MECHANISMS, Login, Refused, SecuredClient
 from tests.clients.secured.programs import FranzGo, Java, KafkaTools, Kcat
 from tests.clients.secured.python_clients import AioKafka, Confluent, KafkaPython
-from tests.harness.brokers import wait_for
+from tests.harness.waiting import wait_for
 
 from headrace.broker.audit import WINDOW_MS
 
