@@ -1,5 +1,7 @@
 """The view, heartbeats and changes: what the scripts keep, and what they refuse."""
 
+import asyncio
+import contextlib
 from operator import attrgetter
 from typing import Any, cast
 from uuid import UUID
@@ -139,6 +141,37 @@ async def test_a_connection_closed_while_it_is_sent_by_is_no_fault_of_ours(asked
     beside = RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0))
     with pytest.raises(told):
         await beside.beat(member(1), 1, None)
+
+
+def test_a_transport_closed_while_it_is_written_to_is_no_fault_of_ours() -> None:
+    """A Redis that dies: uvloop's transports refuse with a RuntimeError, which redis-py hands on."""
+    uvloop = pytest.importorskip("uvloop")
+
+    class Closing:
+        async def evalsha(self, *_: Any) -> None:
+            listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+            async with listener:
+                _reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+                writer.writelines([b"EVALSHA"])
+
+    async def beat() -> None:
+        with pytest.raises(StorageUnavailable, match="closed meanwhile"):
+            await RedisMembership(cast("redis.asyncio.Redis", Closing()), Fence(0)).beat(member(1), 1, None)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(beat())
+
+
+async def test_any_other_runtime_error_is_a_fault() -> None:
+    class Broken:
+        async def evalsha(self, *_: Any) -> None:
+            raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        await RedisMembership(cast("redis.asyncio.Redis", Broken()), Fence(0)).beat(member(1), 1, None)
 
 
 async def test_a_change_that_is_lost_or_dropped_is_not_there(beside: RedisMembership, client: Any) -> None:

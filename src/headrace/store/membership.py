@@ -21,6 +21,8 @@ _NOTHING = "0-0"
 """The id before all changes."""
 _SENDING = frozenset({"writelines", "drain"})
 """What redis-py asks of nothing where it closes a connection while another task sends by it."""
+_CLOSED = "the handler is closed"
+"""What uvloop's RuntimeError says where something is written to a connection that was closed meanwhile."""
 T = TypeVar("T")
 
 
@@ -118,10 +120,17 @@ class RedisMembership:
             return await ask()
         except ERRORS as error:
             raise StorageUnavailable(f"Redis does not answer: {error}") from error
-        except AttributeError as error:
-            if error.obj is not None or error.name not in _SENDING:
+        except (AttributeError, RuntimeError) as error:
+            if not _closed_meanwhile(error):
                 raise
             raise StorageUnavailable("Redis does not answer: the connection was closed meanwhile") from error
+
+
+def _closed_meanwhile(error: AttributeError | RuntimeError) -> bool:
+    """Whether all that went wrong is that a connection was closed; redis-py hands that on as it comes."""
+    if isinstance(error, AttributeError):
+        return error.obj is None and error.name in _SENDING
+    return _CLOSED in str(error)
 
 
 async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:
