@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from tests.broker.test_log import batch, sent
 from tests.harness.memory import MemoryStorage
 
@@ -308,3 +309,22 @@ async def test_a_snapshot_that_fails_in_an_unknown_way_is_tried_again() -> None:
     await snapshots.save()
     await snapshots.save()
     assert failing.tried == 2
+
+
+async def test_a_server_that_ends_does_not_wait_for_ever_for_producers_to_be_written_down(
+    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Redis that is silent; what is not written down is in the newest batches."""
+
+    async def silent(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(storage.logs, "save_producers", silent)
+    snapshots = Snapshots()
+    partition.append(sent(0, producer=1), lambda _: None)
+    storage.logs.answer()
+    snapshots.add(partition)
+    with structlog.testing.capture_logs() as lines:
+        await snapshots.save_last(within_s=0.01)
+    [line] = lines
+    assert "producers were not written down" in line["event"]

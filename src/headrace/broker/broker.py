@@ -34,6 +34,7 @@ from headrace.broker.unopened import Unopened
 from headrace.broker.users import Users
 from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
+from headrace.tasks import end
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.names import check_name
@@ -155,7 +156,7 @@ class Broker:
 
     async def hand_over(self) -> None:
         """Write down what the next owners would have to find out."""
-        await self._snapshots.save()
+        await self._snapshots.save_last()
 
     def _topic_id(self, name: str) -> UUID | None:
         return self.topics.get(name).topic.id if self.topics.has(name) else None
@@ -167,11 +168,9 @@ class Broker:
     async def stop(self) -> None:
         """Stop timers and background work."""
         self.topics.leading.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(end, self._tasks))
         await self.groups.stop()
-        await self._snapshots.save()
+        await self._snapshots.save_last()
 
     def _committed(self, group: str) -> Mapping[TopicPartition, Position]:
         return self.groups.positions(group)

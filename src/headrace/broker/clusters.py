@@ -153,8 +153,7 @@ class Clusters:
 
     async def hand_over(self) -> None:
         """Write down what the next owners would have to find out."""
-        for _, broker in self:
-            await broker.hand_over()
+        await asyncio.gather(*(broker.hand_over() for _, broker in self))
 
     def learn_leaders(self, told: Mapping[str, Leader]) -> None:
         """Brokers have opened logs: clients are told so from now on.

@@ -23,6 +23,8 @@ from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
 
+_STOP_S = 3.0
+"""How long a server that ends waits for deleted topics' archives to be forgotten."""
 _THREADS = 4
 """Tables that are read at a time: one whose object store does not answer does not hold up all others."""
 _WORKING_BYTES = 24 << 20
@@ -298,7 +300,9 @@ class Archives:
 
     async def stop(self) -> None:
         """Wait until deleted topics' archives are forgotten, then end the threads; queued reads are dropped."""
-        await asyncio.gather(*self._forgetting)
+        if self._forgetting:
+            # Those that Redis does not answer end with its connection.
+            await asyncio.wait(tuple(self._forgetting), timeout=_STOP_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -10,6 +10,8 @@ from headrace.topics.errors import TopicError
 
 INTERVAL_MS = 1_000
 _AT_ONCE = 64
+_STOP_S = 3.0
+"""How long a server that ends waits for all of them to be written down."""
 _log = structlog.get_logger("headrace.log")
 
 
@@ -33,6 +35,17 @@ class Snapshots:
     def discard(self, partition: Saved) -> None:
         """Save nothing of a partition that is deleted, or led elsewhere."""
         self._due.pop(partition, None)
+
+    async def save_last(self, within_s: float = _STOP_S) -> None:
+        """Write all of them down before the server ends, unless that takes too long.
+
+        What is not written down is in the log's newest batches, which whoever opens it next goes through anyway.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self.save()
+        except TimeoutError:
+            _log.warning("producers were not written down: Redis takes too long; the next opening reads more batches")
 
     async def save(self) -> None:
         """Write all of them down; one that cannot be is tried again the next time."""

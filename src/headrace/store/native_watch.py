@@ -28,6 +28,8 @@ _ENTRIES = 2
 """Entries that wake: they come with all that is in them, which nobody looks at. One alone is known to be the last."""
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
+_LAST_UNBLOCK_S = 1.0
+"""How long a server that ends waits for Redis to be told that nobody waits any more."""
 _SHORT_BLOCK_MS = 100
 _TURN_S = 0.02
 _NO_STREAM_S = 1.0
@@ -277,8 +279,9 @@ class StreamWatcher:
                     await task
         if self._task is not None:
             if self._client_id is not None:
-                with contextlib.suppress(StorageUnavailable):
-                    await self._other.call("CLIENT", "UNBLOCK", self._client_id)
+                with contextlib.suppress(StorageUnavailable, TimeoutError):
+                    async with asyncio.timeout(_LAST_UNBLOCK_S):
+                        await self._other.call("CLIENT", "UNBLOCK", self._client_id)
             await self._connection.close()
 
 
