@@ -305,12 +305,12 @@ def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None
 
 
 def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
-    words = ("records", "produce", "given-up", "--timeout", "1")
+    words = ("records", "produce", "given-up", "--timeout", "5")
     with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
         producing.write_line("first")
         assert "created topic given-up" in producing.err.readline()
         own.stop()
-        assert f"{own.kafka} does not answer any more; a record is tried for 1 s" in producing.err.readline()
+        assert f"{own.kafka} does not answer any more; a record is tried for 5 s" in producing.err.readline()
         producing.write_line("second", last=True)
         # The first one may not have left either.
         assert re.fullmatch(
@@ -321,7 +321,7 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_bad_line_behind_a_record_that_nobody_took_ends_as_that_does(tmp_path: Path) -> None:
-    words = ("records", "produce", "half", "--timeout", "1", "--json")
+    words = ("records", "produce", "half", "--timeout", "5", "--json")
     with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
         producing.write_line('{"value": "first"}')
         assert "created topic half" in producing.err.readline()

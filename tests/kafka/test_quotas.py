@@ -193,24 +193,24 @@ def created(wire: Wire, name: str, version: int) -> tuple[int, int]:
 
 
 def test_partitions_are_created_and_deleted_at_a_rate(limited: InProcessServer, admin: Admin) -> None:
-    admin.limit({"client-id": "changing"}, controller_mutation_rate=0.1)
+    admin.limit({"client-id": "changing"}, controller_mutation_rate=0.01)
     with Wire(limited.kafka, client_id="changing") as wire:
-        # 1.1 partitions may be changed at once, and the last change may be larger.
+        # 0.11 partitions may be changed at once, and the last change may be larger. Time goes by meanwhile, too.
         assert created(wire, "changed-1", 7) == (0, 0)
         code, wait_ms = created(wire, "changed-2", 7)
         assert code == Code.THROTTLING_QUOTA_EXCEEDED
-        assert 15_000 < wait_ms <= 19_000
+        assert 200_000 < wait_ms <= 289_000
         limited.clock.advance(seconds=wait_ms / 1000)
         # Clients from before KIP-599 are not refused: they wait behind it.
         code, wait_ms = created(wire, "changed-2", 5)
         assert code == 0
-        assert 25_000 < wait_ms <= 30_000
+        assert 200_000 < wait_ms <= 300_000
         limited.clock.advance(seconds=wait_ms / 1000)
         wire.delete("changed-1")
         asked = [MetadataRequest.MetadataRequestTopic(name="changed-by-itself")]
         metadata = wire.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
         assert metadata.topics[0].error_code == 0
-        assert metadata.throttle_time_ms > 15_000
+        assert metadata.throttle_time_ms > 200_000
 
 
 def test_connections_from_an_address_are_made_at_a_rate(limited: InProcessServer, admin: Admin) -> None:
