@@ -1,7 +1,7 @@
 """Servers forked from a process that has imported all of `headrace serve`: imports are most of what a start takes.
 
 What runs is what `python -m headrace serve` runs, from the reading of its arguments to its exit status. Where more than
-the arguments and Headrace's own variables differs from what that process was started with (other variables, limits,
+the arguments and Headrace's own variables differs from what the tests were started with (other variables, limits,
 namespaces, cores), the command itself is run.
 """
 
@@ -24,7 +24,8 @@ from tests.harness.forking import ANSWER_BYTES, REQUEST_BYTES
 
 _SERVE = [sys.executable, "-m", "headrace", "serve"]
 _NAMESPACES = ("mnt", "net", "pid", "user", "uts")
-_NOT_ASKED = ("HEADRACE_", "PYTEST_CURRENT_TEST")
+_OF_NO_ACCOUNT = ("HEADRACE_", "PYTEST_CURRENT_TEST", "JAVA_HOME", "PYSPARK_", "SPARK_")
+"""What these variables begin with, a server reads when it runs, if at all; a session of Spark sets the last ones."""
 
 
 class Forked:
@@ -74,7 +75,6 @@ class _Nursery:
     """The process that servers are forked from: started with the first of them, ended with this process."""
 
     def __init__(self, log: IO[bytes], environment: Mapping[str, str]) -> None:
-        self.circumstances = _circumstances(environment)
         self._one_at_a_time = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
@@ -104,7 +104,7 @@ class _Nursery:
 
 def _circumstances(environment: Mapping[str, str]) -> list[object]:
     """What a process inherits beside its arguments and Headrace's variables."""
-    variables = {name: value for name, value in environment.items() if not name.startswith(_NOT_ASKED)}
+    variables = {name: value for name, value in environment.items() if not name.startswith(_OF_NO_ACCOUNT)}
     spaces = [Path("/proc/thread-self/ns", name).readlink() for name in _NAMESPACES]
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
     return [variables, spaces, limits, os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
@@ -114,16 +114,17 @@ class _Launch:
     """See `headrace.testing.process.Launch`."""
 
     def __init__(self) -> None:
+        self._usual = _circumstances(os.environ)
         self._nursery: _Nursery | None = None
         self._making = threading.Lock()
 
     def __call__(self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> process.Process:
+        if list(command[: len(_SERVE)]) != _SERVE or _circumstances(environment) != self._usual:
+            return process.started(command, log, environment)
         with self._making:
             if self._nursery is None:
                 self._nursery = _Nursery(log, environment)
-        if list(command[: len(_SERVE)]) == _SERVE and self._nursery.circumstances == _circumstances(environment):
-            return self._nursery.fork(command, log, environment)
-        return process.started(command, log, environment)
+        return self._nursery.fork(command, log, environment)
 
 
 _launch = _Launch()

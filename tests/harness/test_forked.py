@@ -47,8 +47,11 @@ def test_it_has_the_variables_that_it_is_given(tmp_path: Path) -> None:
 
 
 def test_under_other_circumstances_it_is_the_command() -> None:
-    with forked_servers(), server(environment={"TZ": "Asia/Tokyo"}) as started:
-        assert parent(started.pid) == os.getpid()
+    with forked_servers():
+        with server(environment={"TZ": "Asia/Tokyo"}) as started:
+            assert parent(started.pid) == os.getpid()
+        with server(environment={"SPARK_LOCAL_IP": "127.0.0.1"}) as started:
+            assert parent(started.pid) != os.getpid()
 
 
 def test_no_package_is_imported_that_the_command_does_not() -> None:
