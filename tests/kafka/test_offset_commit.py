@@ -29,7 +29,7 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
     broker = SimpleNamespace(
         topics=SimpleNamespace(get=get, partition=lambda *_: None), groups=SimpleNamespace(request=take)
     )
-    exchange: Any = SimpleNamespace(broker=broker, pace=Lane().pace)
+    exchange: Any = SimpleNamespace(broker=broker, pace=Lane().pace, done=False)
     partitions = [
         Partition(partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=None)
         for index in range(2)

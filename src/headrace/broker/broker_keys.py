@@ -19,6 +19,10 @@ def _as_topic(name: str, topic_name: str) -> ConfigKey:
 
 _PRODUCERS_KEPT = "How long the sequences of an idle producer are remembered."
 _UNTIL_COPIED = "How long acks=all waits for replicas at most, where min.insync.replicas is above 1."
+_UNTIL_STORED = (
+    "How long a request of a group, or for a producer id, is waited for where Redis does not answer; then it is to be "
+    "sent again."
+)
 BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="node.id",
@@ -229,6 +233,13 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         default="600000",
         minimum=1,
         doc="How often expired positions are looked for.",
+    ),
+    ConfigKey(
+        name="offsets.commit.timeout.ms",
+        type=ConfigType.INT,
+        default="5000",
+        minimum=1,
+        doc=_UNTIL_STORED,
     ),
     ConfigKey(
         name="offset.metadata.max.bytes",

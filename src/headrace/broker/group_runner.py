@@ -77,6 +77,7 @@ class Runner:
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
         self._timers = GroupTimers(table, lambda key: self.post(TimerFired(key)))
         self._writing: asyncio.Task[None] | None = None
+        self._began_ms = 0  # the write that is under way (ticks)
         self._rewrite = False
         self._dropping = Dropping()
         self._again: Timer | None = None
@@ -126,6 +127,7 @@ class Runner:
             if isinstance(effect, Persist):
                 # In a context of its own: what is done after the write, and told, is not all of who asked for it.
                 writing = self._write(effect, effects[index + 1 :])
+                self._began_ms = self._table.clock.ticks_ms()
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
                 break
             if index < AT_ONCE:
@@ -211,6 +213,11 @@ class Runner:
                 future.set_result(refusal(request, self._why_closed))
         self._waiting.clear()
         self._queue.clear()
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """When the write that is under way began (ticks); None: there is none."""
+        return None if self._writing is None else self._began_ms
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:

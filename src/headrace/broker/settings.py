@@ -56,6 +56,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_broker_partitions: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
+    offsets_commit_timeout_ms: int
     offset_metadata_max_bytes: int
     producer_id_expiration_ms: int
     replica_lag_time_max_ms: int

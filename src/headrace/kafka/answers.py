@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.budget import ReadBudget
-from headrace.kafka.order import Order
+from headrace.kafka.order import PRODUCE, Order
 from headrace.kafka.telling import tell_answered
 from headrace.kafka.writing import write
 from headrace.metrics.counters import TICKS
@@ -79,13 +79,20 @@ class Answers:
             reads.release(held)
 
     def drop(self, reads: ReadBudget) -> None:
-        """The client is gone: nothing leaves any more, and nobody waits for what is under way."""
+        """The client is gone: nothing leaves any more, and nobody waits for what is under way.
+
+        What storage was given keeps its memory: else clients that come again and again would fill it with that.
+        """
         held, self.held = self.held, 0
-        for exchange in self._order.waiting:
+        order = self._order
+        for exchange in order.waiting:
             held += exchange.held
             if exchange.cancel is not None:
                 exchange.cancel()
-        self._order.waiting.clear()
+            elif not exchange.done and exchange.api_key == PRODUCE:
+                exchange.done = True
+                order.keep(exchange)
+        order.waiting.clear()
         reads.release(held)
-        self._listener.memory.free(self._order.waiting_bytes)
-        self._order.waiting_bytes = 0
+        free, order.waiting_bytes = order.waiting_bytes - order.kept_bytes, order.kept_bytes
+        self._listener.memory.free(free)

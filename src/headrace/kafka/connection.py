@@ -16,6 +16,7 @@ from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted
 from headrace.kafka.account import counted
 from headrace.kafka.answers import UNWRITTEN, Answers
+from headrace.kafka.bounds import LEAST_MS
 from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.frames import Framing
@@ -23,6 +24,7 @@ from headrace.kafka.gate import may, serve
 from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
+from headrace.kafka.overdue import Overdue
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
 from headrace.tasks import close_with
@@ -248,6 +250,8 @@ class Connection(Framing):
             self._listener.refuse_api_versions(exchange)
             return
         exchange.owned = owned
+        if api.bound is not None:
+            exchange.late = Overdue(api, api.bound, request)
         self._begin(exchange)
         try:
             grants = self._grants
@@ -265,6 +269,7 @@ class Connection(Framing):
         """A bug of ours: say where, and give the connection up."""
         name = APIS[exchange.api_key].name
         self.close(f"{name} version {exchange.version} failed")
+        exchange.done = True  # nothing of it is under way any more
         _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
 
     def _admit(self, frame: memoryview) -> bool:
@@ -299,7 +304,7 @@ class Connection(Framing):
 
     def is_busy(self, beside: Exchange) -> bool:
         """Whether another exchange than this one is without an answer."""
-        return any(not each.done for each in self._waiting if each is not beside)
+        return self._order.kept > 0 or any(not each.done for each in self._waiting if each is not beside)
 
     def _begin(self, exchange: Exchange) -> None:
         self.requests += 1
@@ -340,10 +345,37 @@ class Connection(Framing):
         account = exchange.account
         try:
             response = await (later if account is None else counted(later, account))
-            if not self._closed and response is not None:
+            if not self._closed and response is not None and not exchange.done:
                 await exchange.answer_in_pieces(response)
         except Exception:
             self._failed(exchange)
+        finally:
+            self.ended(exchange)
+
+    def answer_overdue(self, now_ms: int) -> None:
+        """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on."""
+        for exchange in reversed(self._waiting):
+            if exchange.seen_ms >= 0:
+                break
+            exchange.seen_ms = now_ms
+        overdue = []
+        for exchange in self._waiting:
+            if now_ms - exchange.seen_ms < LEAST_MS:
+                break
+            if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
+                overdue.append(exchange)
+        for exchange in overdue:
+            self._order.keep(exchange)
+            exchange.give_up()
+        if self._order.kept > PAUSE_REQUESTS:
+            self._pause_reading()
+
+    def ended(self, exchange: Exchange) -> None:
+        """What an exchange asked for is through: it is not counted any longer, if it was beyond its answer."""
+        freed = self._order.let_go(exchange)
+        if freed:
+            self._memory.free(freed)
+            self._read_on()
 
     # Answers out
 
@@ -398,8 +430,9 @@ class Connection(Framing):
         self._read_on()
 
     def _may_read(self) -> bool:
-        few = len(self._waiting) <= PAUSE_REQUESTS // 2 and self._order.waiting_bytes <= _PAUSE_BYTES // 2
-        return few and not self._order.put_off
+        order = self._order
+        few = len(self._waiting) + order.kept <= PAUSE_REQUESTS // 2 and order.waiting_bytes <= _PAUSE_BYTES // 2
+        return few and not order.put_off
 
     def _pause_reading(self) -> None:
         if not self._read_paused and not self._closed:

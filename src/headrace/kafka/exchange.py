@@ -1,8 +1,8 @@
 """One request and its answer: what a handler needs to know of both."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SIZE = Struct(">i")
 _WORTH_COUNTING = 256 << 10
+T = TypeVar("T")
 
 
 class Outlet(Protocol):
@@ -43,6 +44,9 @@ class Outlet(Protocol):
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""
 
+    def ended(self, exchange: "Exchange") -> None:
+        """What an exchange asked for is through, after its answer or after its client."""
+
     def enter(self, admitted: Admitted, by: str) -> None:
         """Somebody logged in, by a mechanism."""
 
@@ -59,8 +63,21 @@ class Outlet(Protocol):
         """Drop the connection, with a line in the log; one for who looks closely where that is `expected`."""
 
 
+class Late(Protocol):
+    """What becomes of a request whose answer takes too long."""
+
+    def due_ms(self, exchange: "Exchange") -> int | None:
+        """When it is answered at the latest (ticks); None: it waits for something else than storage."""
+
+    def answer(self, exchange: "Exchange") -> None:
+        """Answer that it takes too long."""
+
+
 class Exchange(msgspec.Struct, eq=False):
-    """A request under way. It is answered exactly once, in any order; the outlet sends in request order."""
+    """A request under way. It is answered exactly once, in any order; the outlet sends in request order.
+
+    The answer may be that it takes too long (`give_up`): what it asked for goes on, and is counted until it is through.
+    """
 
     outlet: Outlet
     api_key: int
@@ -89,6 +106,12 @@ class Exchange(msgspec.Struct, eq=False):
     """Parts of the request that its handler does not see: they are refused."""
     amend: Callable[[Any], Iterator[None]] | None = None
     """Makes the answer, step by step, what its principal may see, with what was refused."""
+    late: Late | None = None
+    """None: it waits however long it takes, unless its class says otherwise."""
+    seen_ms: int = -1
+    """When it was first seen to wait (ticks); -1: it was not."""
+    kept: int = 0
+    """Bytes that are counted until what it asked for is through, whatever has become of its answer."""
 
     @property
     def broker(self) -> "Broker":
@@ -130,6 +153,22 @@ class Exchange(msgspec.Struct, eq=False):
         """Takes turns with other requests, for work that may be long."""
         return self.outlet.broker.lane.pace()
 
+    async def parts(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """As `pace().each`, until the request is given up: its client may have asked for something else since."""
+        async for item in self.pace().each(items):
+            if self.done:
+                break
+            yield item
+
+    def due_ms(self) -> int | None:
+        """As `Late.due_ms`."""
+        return None if self.late is None else self.late.due_ms(self)
+
+    def give_up(self) -> None:
+        """Answer that it takes too long."""
+        if self.late is not None:
+            self.late.answer(self)
+
     @property
     def principal(self) -> Principal:
         """The principal that sent the request."""
@@ -167,6 +206,9 @@ class Exchange(msgspec.Struct, eq=False):
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        if self.done:
+            self.outlet.ended(self)
+            return
         if self.account is not None:
             self._throttle(self.account, response)
         if self.amend is not None:
@@ -212,6 +254,9 @@ class Exchange(msgspec.Struct, eq=False):
 
     def finish(self, chunks: list[Any]) -> None:
         """The answer as it leaves, in pieces: a whole frame with its size."""
+        if self.done:  # it was given up
+            self.outlet.ended(self)
+            return
         self.chunks = chunks
         self.done = True
         self.cancel = None

@@ -14,6 +14,7 @@ from headrace.broker.logins import Admitted, Logins
 from headrace.broker.telling import tells_requests
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
+from headrace.kafka.bounds import SWEEP_MS
 from headrace.kafka.connection import Connection
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import RequestMemory
@@ -108,9 +109,11 @@ class KafkaListener:
         self._acceptor: TlsAcceptor | None = None
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
+        self._overdue: asyncio.TimerHandle | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
+        self._look_for_overdue()
         if self._max_idle_ms >= 0:
             self._sweep_later()
         if self._tls is None:
@@ -138,6 +141,17 @@ class KafkaListener:
         for connection in tuple(self.connections):
             connection.close_if_idle(oldest)
         self._sweep_later()
+
+    def _look_for_overdue(self) -> None:
+        """Answer the requests that storage has left waiting for too long, and come again.
+
+        One look for all of them: a timer for each request would cost more than many a request. It comes by the event
+        loop's time: a clock that is moved on by days would have it run for each quarter of their seconds.
+        """
+        now_ms = self.broker.clock.ticks_ms()
+        for connection in tuple(self.connections):
+            connection.answer_overdue(now_ms)
+        self._overdue = asyncio.get_running_loop().call_later(SWEEP_MS / 1000, self._look_for_overdue)
 
     def clients(self) -> dict[str, tuple[int, int]]:
         """Who is connected: address -> connections, and requests on these so far."""
@@ -222,8 +236,9 @@ class KafkaListener:
         """Stop accepting and close every connection."""
         if self._look is not None:
             self._look.cancel()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._overdue):
+            if timer is not None:
+                timer.cancel()
         if self._server is not None:
             self._server.close()
         if self._acceptor is not None:

@@ -35,15 +35,19 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "crowded", "due_bytes", "fetches", "muted", "others", "produces", "put_off",
-                 "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_until", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted", "others",
+                 "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
         self.waiting: deque[Exchange] = deque()
         """Those under way and those answered and not written, in the order they came."""
         self.waiting_bytes = 0
-        """Of their requests."""
+        """Of their requests, and of those that are kept."""
+        self.kept = 0
+        """Requests that were given up, and of which what they asked for is still under way."""
+        self.kept_bytes = 0
+        """Their bytes."""
         self.put_off: deque[memoryview] = deque()
         """Requests that wait for their turn; their memory is their own."""
         self.produces = 0
@@ -95,6 +99,21 @@ class Order:
             self._joins -= 1
         else:
             self.others -= 1
+
+    def keep(self, exchange: Exchange) -> None:
+        """Count a request until what it asked for is through: it is given up."""
+        exchange.kept, exchange.size = exchange.size, 0
+        self.kept += 1
+        self.kept_bytes += exchange.kept
+
+    def let_go(self, exchange: Exchange) -> int:
+        """That is through; how many bytes are counted no longer. Does nothing where none were."""
+        kept, exchange.kept = exchange.kept, 0
+        if kept:
+            self.kept -= 1
+            self.kept_bytes -= kept
+            self.waiting_bytes -= kept
+        return kept
 
     def mute(self) -> None:
         """Put everything off."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headrace.access.needs import Resource, Rule
+from headrace.kafka.bounds import Bound
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.needs import KafkaRule
 from headrace.kafka.refusing import Refusal, Refused, Steps, TakeOut, by_error_code
@@ -57,6 +58,8 @@ class Api(msgspec.Struct, frozen=True):
     after all. None: requests last."""
     most_bytes: int
     """The largest request; `socket.request.max.bytes` bounds it too."""
+    bound: Bound | None
+    """How long it is waited for; None: however long it takes, or its handler sees to it."""
 
     def needed(self, request: Any, exchange: Exchange) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `exchange.principal`: each rule with each resource that the request names."""
@@ -102,6 +105,7 @@ def register(
     keep: Callable[[Any, Exchange], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
+    bound: Bound | None = None,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of an API.
 
@@ -114,6 +118,7 @@ def register(
         keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
         most_bytes: a larger request closes its connection before its bytes are taken.
+        bound: how long it is waited for, as `kafka.bounds` makes them.
 
     Raises:
         ValueError: the API is registered already, the codec does not know all the versions, or what it needs could not
@@ -129,7 +134,7 @@ def register(
         if not known_oldest <= max(oldest, refused_below) <= newest <= known_newest:
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
         how = _refusal(key, name, needs, refusal)
-        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes)
+        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes, bound)
         return handler
 
     return add

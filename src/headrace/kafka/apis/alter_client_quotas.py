@@ -14,6 +14,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.broker.clusters import DEFAULT
 from headrace.broker.quotas import LONGEST_NAME, TooManyQuotas
+from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -32,11 +33,11 @@ def _no(request: AlterClientQuotasRequest, _: Exchange, no: No) -> AlterClientQu
     return AlterClientQuotasResponse(entries=[_result(asked, no.code, no.message) for asked in request.entries])
 
 
-@register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no))
+@register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no), bound=UNSAID)
 async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> AlterClientQuotasResponse:
     """Set and take away quotas."""
     results = []
-    async for asked in exchange.pace().each(request.entries):
+    async for asked in exchange.parts(request.entries):
         try:
             await _alter(asked, exchange, validate_only=request.validate_only)
         except (RequestError, TopicError) as error:

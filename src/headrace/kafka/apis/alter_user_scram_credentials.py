@@ -11,6 +11,7 @@ Behavior
 from headrace.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
 from headrace.access.needs import Operation
 from headrace.broker.users import LONGEST_NAME, MOST_USERS, Key, TooManyUsers, Users
+from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -33,7 +34,7 @@ def _no(request: AlterUserScramCredentialsRequest, _: Exchange, no: No) -> Alter
     )
 
 
-@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
+@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no), bound=UNSAID)
 async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) -> AlterUserScramCredentialsResponse:
     """Keep and drop credentials."""
     users = exchange.broker.users
@@ -43,7 +44,7 @@ async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) 
     for upsertion in request.upsertions:
         asked.setdefault(upsertion.name, []).append(upsertion)
     results = []
-    async for name in exchange.pace().each(asked):
+    async for name in exchange.parts(asked):
         try:
             if users is None:
                 raise RequestError(

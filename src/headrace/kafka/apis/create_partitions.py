@@ -13,6 +13,7 @@ from collections import Counter
 
 from headrace.access.needs import Operation
 from headrace.kafka.apis.create_topics import Allowance, check_assigned
+from headrace.kafka.bounds import BY_ITSELF
 from headrace.kafka.codec.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -36,13 +37,14 @@ def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: Exchang
     3,
     needs=(topics(Operation.ALTER, each_topic),),
     refusal=parts("topics", topic_named, _no, "results"),
+    bound=BY_ITSELF,
 )
 async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)
     allowance = Allowance()
     results = []
-    async for topic in exchange.pace().each(request.topics):
+    async for topic in exchange.parts(request.topics):
         try:
             if named[topic.name] > 1:
                 raise RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")

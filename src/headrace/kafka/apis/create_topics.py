@@ -6,6 +6,7 @@ Behavior
   of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
 - With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
 - Manual replica assignments are taken when they name this broker and nothing else.
+- What takes longer than `timeout_ms` is answered REQUEST_TIMED_OUT, and created all the same; what is behind it is not.
 - 10 000 partitions at most in one request, and `max.broker.partitions` in all: POLICY_VIOLATION.
 
 Version notes
@@ -22,6 +23,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.positions import GroupPositions
 from headrace.kafka.apis.describe_configs import SOURCES
+from headrace.kafka.bounds import BY_ITSELF
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -80,13 +82,13 @@ _STRICT_FROM = 6
 REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics"), hide=_hide)
 
 
-@register(CreateTopicsRequest, 2, 7, needs=NEEDS, refusal=REFUSAL)
+@register(CreateTopicsRequest, 2, 7, needs=NEEDS, refusal=REFUSAL, bound=BY_ITSELF)
 async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
     """Create topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)
     allowance = Allowance()
     results = []
-    async for topic in exchange.pace().each(request.topics):
+    async for topic in exchange.parts(request.topics):
         if named[topic.name] > 1:
             error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
             results.append(_refused(topic.name, error))

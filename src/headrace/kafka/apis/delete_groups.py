@@ -13,6 +13,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
+from headrace.kafka.bounds import OF_GROUPS
 from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -35,12 +36,13 @@ def _no(name: str, no: No, _: Exchange) -> DeleteGroupsResponse.DeletableGroupRe
     2,
     needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),),
     refusal=parts("groups_names", _places, _no, "results"),
+    bound=OF_GROUPS,
 )
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete groups."""
     groups = exchange.broker.groups
     results = []
-    async for index, name in exchange.pace().each(enumerate(request.groups_names)):
+    async for index, name in exchange.parts(enumerate(request.groups_names)):
         error = await groups.ready(name)
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND

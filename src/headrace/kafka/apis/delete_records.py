@@ -9,6 +9,7 @@ Version notes
 """
 
 from headrace.access.needs import Operation
+from headrace.kafka.bounds import BY_ITSELF
 from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -36,17 +37,19 @@ def _no(topic: DeleteRecordsRequest.DeleteRecordsTopic, no: No, _: Exchange) -> 
     2,
     needs=(topics(Operation.DELETE, each_topic),),
     refusal=parts("topics", topic_named, _no, "topics"),
+    bound=BY_ITSELF,
 )
 async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
     """Move log starts up."""
-    pace = exchange.pace()
     return DeleteRecordsResponse(
         topics=[
             Topic(
                 name=topic.name,
-                partitions=[await _delete(exchange, topic.name, asked) async for asked in pace.each(topic.partitions)],
+                partitions=[
+                    await _delete(exchange, topic.name, asked) async for asked in exchange.parts(topic.partitions)
+                ],
             )
-            async for topic in pace.each(request.topics)
+            async for topic in exchange.parts(request.topics)
         ]
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from headrace.access.needs import Operation, ResourceType
+from headrace.kafka.bounds import BY_ITSELF
 from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -31,9 +32,9 @@ def _places(topic: DeleteTopicsRequest.DeleteTopicState, _: DeleteTopicsRequest,
 
 def _no(topic: DeleteTopicsRequest.DeleteTopicState, no: No, _: Exchange) -> Result:
     # Who knows an id only is not told its name, nor that there is such a topic.
-    code = Code.UNKNOWN_TOPIC_ID if topic.name is None else no.code
-    message = f"no topic with id {topic.topic_id}" if topic.name is None else no.message
-    return Result(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+    if topic.name is None and no.code is Code.TOPIC_AUTHORIZATION_FAILED:
+        no = No(Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic.topic_id}")
+    return Result(name=topic.name, topic_id=topic.topic_id, error_code=no.code, error_message=no.message)
 
 
 def _places_named(name: str, _: DeleteTopicsRequest, __: Exchange) -> Iterator[Place]:
@@ -52,14 +53,14 @@ def _take_out(request: DeleteTopicsRequest, exchange: Exchange, refused: Refused
     return (_BY_STATE if exchange.version >= 6 else _BY_NAME)(request, exchange, refused)
 
 
-@register(DeleteTopicsRequest, 1, 6, needs=(topics(Operation.DELETE, _names),), refusal=_take_out)
+@register(DeleteTopicsRequest, 1, 6, needs=(topics(Operation.DELETE, _names),), refusal=_take_out, bound=BY_ITSELF)
 async def handle(request: DeleteTopicsRequest, exchange: Exchange) -> DeleteTopicsResponse:
     """Delete topics with their records."""
     if exchange.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         asked = [(name, UUID(int=0)) for name in request.topic_names]
-    results = [await _delete(exchange, name, topic_id) async for name, topic_id in exchange.pace().each(asked)]
+    results = [await _delete(exchange, name, topic_id) async for name, topic_id in exchange.parts(asked)]
     return DeleteTopicsResponse(responses=results)
 
 

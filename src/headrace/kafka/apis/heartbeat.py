@@ -7,6 +7,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.effects import HeartbeatResult
 from headrace.groups.events import Heartbeat
+from headrace.kafka.bounds import OF_MEMBERS
 from headrace.kafka.codec.messages import HeartbeatRequest, HeartbeatResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -14,7 +15,7 @@ from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),))
+@register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
 async def handle(request: HeartbeatRequest, exchange: Exchange) -> HeartbeatResponse:
     """Keep a member alive."""
     result = await exchange.broker.groups.request(

@@ -10,6 +10,7 @@ Version notes
 """
 
 from headrace.access.needs import Operation, ResourceType
+from headrace.kafka.bounds import OF_PRODUCER_IDS
 from headrace.kafka.codec.messages import InitProducerIdRequest, InitProducerIdResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -33,7 +34,7 @@ def _no(_: InitProducerIdRequest, __: Exchange, no: No) -> InitProducerIdRespons
     return InitProducerIdResponse(error_code=no.code, producer_id=-1, producer_epoch=-1)
 
 
-@register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no))
+@register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no), bound=OF_PRODUCER_IDS)
 async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
     """Give out a producer id."""
     if request.transactional_id is not None:

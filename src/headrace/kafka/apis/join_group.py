@@ -11,6 +11,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.effects import JoinResult
 from headrace.groups.events import Join
+from headrace.kafka.bounds import OF_MEMBERS
 from headrace.kafka.codec.messages import JoinGroupRequest, JoinGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -34,7 +35,7 @@ def _no(request: JoinGroupRequest, exchange: Exchange, no: No) -> JoinGroupRespo
     )
 
 
-@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),), refusal=whole(_no))
+@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),), refusal=whole(_no), bound=OF_MEMBERS)
 async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
     """Join a group's next generation."""
     # It is kept for each member, and begins its id.

@@ -7,6 +7,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.effects import LeaveResult
 from headrace.groups.events import Leave, Leaving
+from headrace.kafka.bounds import OF_MEMBERS
 from headrace.kafka.codec.messages import LeaveGroupRequest, LeaveGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -14,7 +15,7 @@ from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),))
+@register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Take members out of a group."""
     if exchange.version < 3:

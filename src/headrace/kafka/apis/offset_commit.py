@@ -14,6 +14,7 @@ from headrace.access.needs import Operation
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
 from headrace.groups.model import Position
+from headrace.kafka.bounds import COMMIT
 from headrace.kafka.codec.messages import OffsetCommitRequest, OffsetCommitResponse
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import each_topic, groups, its_group, topics
@@ -39,6 +40,7 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id:
     8,
     needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)),
     refusal=parts("topics", group_and_topic, _ANSWERS.refused, "topics"),
+    bound=COMMIT,
 )
 async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
     """Commit positions of a group."""
@@ -56,6 +58,8 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
             ),
         )
         assert isinstance(result, CommitResult)
+        if exchange.done:
+            return OffsetCommitResponse(topics=[])  # it was given up: the rest may be older than what came since
         errors.update(result.partitions)
         if pace.over:
             await pace.rest()

@@ -9,6 +9,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
+from headrace.kafka.bounds import OF_GROUPS
 from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -34,6 +35,7 @@ def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused
     0,
     needs=(groups(Operation.DELETE, its_group), topics(Operation.READ, each_topic)),
     refusal=_take_out,
+    bound=OF_GROUPS,
 )
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Delete positions of a group."""
@@ -50,7 +52,7 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
             request.group_id, DeletePositions(token=(exchange, number), partitions=tuple(some))
         )
         assert isinstance(result, DeletePositionsResult)
-        if result.error is not None:
+        if result.error is not None or exchange.done:
             return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
         errors.update(result.partitions)
         if pace.over:

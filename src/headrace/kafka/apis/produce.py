@@ -3,6 +3,8 @@
 Behavior
 - One record batch per partition, stored byte for byte; only its header and CRC are read.
 - Answered when Redis has answered. acks=0 gets no answer, and an error closes the connection, as in Kafka.
+- Where Redis does not answer: REQUEST_TIMED_OUT after the request's time-out (acks=all), or 25 s. The batch is stored
+  all the same; sent again by an idempotent producer, it is answered with its offset.
 - acks=all waits for as many replicas of Redis as min.insync.replicas asks for, for the request's time-out at most;
   where it asks for none beyond the primary, which is the default, acks=1 and acks=all are the same.
 - One batch for one partition, which is what nearly every client sends, takes a shortcut around the codec's structures.
@@ -20,6 +22,7 @@ from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
+from headrace.kafka.bounds import LEAST_MS, MESSAGE, UNSAID_MS, timeout_of
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -66,9 +69,12 @@ _MOST_LINES = 10
 
 
 class _Pending:
-    """A Produce request whose partitions are on their way to Redis."""
+    """A Produce request whose partitions are on their way to Redis.
 
-    __slots__ = ("_exchange", "_failed", "_left", "_response", "_settled", "_silent", "_told")
+    Until a partition has its result, its answer is that it takes too long.
+    """
+
+    __slots__ = ("_exchange", "_failed", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
     def __init__(
         self,
@@ -77,9 +83,10 @@ class _Pending:
         left: int,
         *,
         silent: bool,
+        wait_ms: int,
         settled: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """`settled`: told when the answer is complete, in place of sending it."""
+        """`wait_ms`: how long it is waited for. `settled`: told when the answer is complete, in place of sending it."""
         self._exchange = exchange
         self._response = response
         self._left = left
@@ -87,10 +94,23 @@ class _Pending:
         self._failed = ""
         self._told = 0
         self._settled = settled
+        self._wait_ms = wait_ms
+
+    def due_ms(self, exchange: Exchange) -> int:
+        """As `Late.due_ms`."""
+        return exchange.seen_ms + self._wait_ms
+
+    def answer(self, exchange: Exchange) -> None:
+        """As `Late.answer`: for the partitions that have no result yet."""
+        if self._silent:
+            exchange.say_nothing()
+        else:
+            exchange.answer(self._response)
 
     def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
         """One partition has its result; the last one sends the answer."""
         if type(result) is Appended:
+            answer.error_code, answer.error_message = 0, None
             answer.base_offset = result.base_offset
             answer.log_append_time_ms = log_append_ms
         else:
@@ -156,7 +176,18 @@ class _OneBatch(Served, eq=False):
         except TopicError as error:
             self._settle(error)
 
+    def due_ms(self) -> int:
+        return self.seen_ms + max(self.wait_ms or UNSAID_MS, LEAST_MS)
+
+    def give_up(self) -> None:
+        answer = _unsettled(self.index)
+        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
+        self.answer(ProduceResponse(responses=[topic]))
+
     def _settle(self, result: Appended | Exception) -> None:
+        if self.done:  # it was given up
+            self.outlet.ended(self)
+            return
         if type(result) is Appended and (self.account is None or not self.account.settle()):
             frame = accepted(
                 self.version,
@@ -215,6 +246,23 @@ def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> N
         audit.batch_refused(str(exchange.principal), client, topic, partition, error)
 
 
+def _wait_ms(request: ProduceRequest) -> int:
+    """How long it is waited for: as Kafka's, a request's time-out is about acks=all."""
+    return timeout_of(request) if request.acks == -1 else UNSAID_MS
+
+
+def _unsettled(partition: int) -> Answer:
+    """The answer for a partition that has no result yet."""
+    return Answer(
+        index=partition,
+        error_code=Code.REQUEST_TIMED_OUT,
+        error_message=MESSAGE,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+    )
+
+
 def refuse(answer: Answer, error: Exception) -> None:
     """Fill in the answer for a partition that took nothing."""
     answer.error_code = code_of(error)
@@ -265,7 +313,7 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
     response = ProduceResponse(responses=[])
     work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
     for topic in request.topic_data:
-        answers = [Answer(index=data.index) for data in topic.partition_data]
+        answers = [_unsettled(data.index) for data in topic.partition_data]
         work += zip(repeat(topic.name), topic.partition_data, answers)
         response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
     if not work and request.acks == 0:
@@ -273,7 +321,8 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
     elif not work:
         exchange.answer(response)
     else:
-        pending = _Pending(exchange, response, len(work), silent=request.acks == 0)
+        pending = _Pending(exchange, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
+        exchange.late = pending
         now_ms = exchange.broker.clock.now_ms()
         for name, data, answer in work:
             _append_or_refuse(request, name, data, answer, now_ms, exchange, pending)
@@ -296,16 +345,19 @@ async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceRe
     response = ProduceResponse(responses=[])
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     # One more, which is settled when all have been given.
-    pending = _Pending(exchange, response, 1, silent=request.acks == 0, settled=settled)
+    silent, wait_ms = request.acks == 0, _wait_ms(request)
+    pending = _Pending(exchange, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
     now_ms = exchange.broker.clock.now_ms()
     async for topic in pace.each(request.topic_data):
         answers: list[Answer] = []
         response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
         async for data in pace.each(topic.partition_data):
-            answer = Answer(index=data.index)
+            answer = _unsettled(data.index)
             answers.append(answer)
             pending.expect()
             _append_or_refuse(request, topic.name, data, answer, now_ms, exchange, pending)
+    # Not before: what was sent behind it could come in between.
+    exchange.late = pending
     pending.given()
     await settled
     return None if request.acks == 0 else response

@@ -10,6 +10,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.effects import SyncResult
 from headrace.groups.events import Sync
+from headrace.kafka.bounds import OF_MEMBERS
 from headrace.kafka.codec.messages import SyncGroupRequest, SyncGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -17,7 +18,7 @@ from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),))
+@register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
 async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
     """Exchange assignments."""
     result = await exchange.broker.groups.request(

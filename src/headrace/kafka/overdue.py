@@ -1,0 +1,60 @@
+"""Answers that a request takes too long, in the form in which its API refuses."""
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any
+
+from headrace.kafka.bounds import MESSAGE, Bound
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.refusing import No, Place, Refused, Rest, Steps
+from headrace.kafka.registry import Api
+
+
+class _Everything(Refused):
+    """Whatever a request names is refused for one reason."""
+
+    def __init__(self, no: No) -> None:
+        super().__init__()
+        self._no = no
+
+    def first(self, places: Iterable[Place]) -> No | None:
+        return self._no
+
+    def get(self, place: Place, default: Any = None) -> No:
+        return self._no
+
+    def values(self) -> Any:
+        return [self._no]
+
+
+class Overdue:
+    """What becomes of a request of one API that is waited for no longer."""
+
+    __slots__ = ("_api", "_bound", "_request")
+
+    def __init__(self, api: Api, bound: Bound, request: Any) -> None:
+        """As `Late`, for a request of `api`, which has this bound."""
+        self._api = api
+        self._bound = bound
+        self._request = request
+
+    def due_ms(self, exchange: Exchange) -> int | None:
+        """As `Late.due_ms`."""
+        return self._bound.due_ms(self._request, exchange)
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer that it takes too long."""
+        # Its handler goes on with the request: what is taken out is a copy's.
+        refused = _Everything(No(self._bound.code, MESSAGE))
+        rest = _through(self._api.take_out(copy(self._request), exchange, refused))
+        assert rest.answer is not None
+        exchange.answer(rest.answer)
+
+
+def _through(steps: Steps) -> Rest:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            rest: Rest = end.value
+            return rest
