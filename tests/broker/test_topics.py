@@ -7,6 +7,7 @@ import pytest
 from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.refreshing import refresh
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.topics import TopicTable
 from headrace.testing.clock import ManualClock
@@ -185,6 +186,19 @@ async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicT
     assert (gone, storage.topics.stored, table.names()) == (["a", "b"], {}, [])
     with pytest.raises(UnknownTopic, match="was deleted"):
         await table.create("a", 1, {})
+
+
+async def test_only_who_deletes_a_topic_tidies_up_behind_it(table: TopicTable, storage: MemoryStorage) -> None:
+    told: list[tuple[str, str]] = []
+    table.deleted.append(lambda live: told.append(("deleted", live.topic.name)))
+    table.removed.append(lambda live: told.append(("removed", live.topic.name)))
+    for name in ("a", "b"):
+        await table.create(name, 1, {})
+    await table.delete("a")
+    # Another broker has deleted it, or moved it to another virtual cluster.
+    del storage.topics.stored["b"]
+    await refresh(table, "b")
+    assert told == [("deleted", "a"), ("removed", "a"), ("removed", "b")]
 
 
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:

@@ -124,7 +124,8 @@ class Broker:
         """Have the other parts told of topics that come and go."""
         topics = self.topics
         if self._archives is not None:
-            topics.removed.append(self._archives.forget)
+            topics.removed.append(self._archives.dismiss)
+            topics.deleted.append(self._archives.forget)
         topics.reread = lambda name: refresh(topics, name)
         topics.added.append(self.native.topic_added)
         topics.adopted.append(self.native.topic_added)

@@ -32,7 +32,8 @@ from headrace.membership.leader import Leader
 from headrace.topics.model import Topic
 
 DEFAULT = "default"
-_CLUSTERS = "clusters"
+KIND = "clusters"
+"""The kind of the documents: name -> its settings."""
 """The kind of documents: cluster -> its settings."""
 
 ClusterStreamName = Callable[[str, str, int, str], str]
@@ -104,7 +105,9 @@ class Clusters:
         self.topic_added: list[TopicListener] = []
         """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
         self.topic_removed: list[TopicListener] = []
-        """Called with each topic that was deleted."""
+        """Called with each topic that is nowhere any more, as far as this broker knows."""
+        self.topic_deleted: list[TopicListener] = []
+        """Called before that with each topic that this broker itself has deleted."""
         self.removed: list[Callable[[str], None]] = []
         """Called with the name of each cluster that was deleted."""
         self.default = self._open(DEFAULT, storage, cluster_id)
@@ -114,7 +117,7 @@ class Clusters:
         await self.access.load()
         await self.quotas.load()
         self._moved = await moved.load(self._storage.documents)
-        stored = await self._storage.documents.load(_CLUSTERS)
+        stored = await self._storage.documents.load(KIND)
         self._own = {name: _settings.decode(text) for name, text in stored.items()}
         self.default.configure(self._settings_of(DEFAULT))
         await self.default.start(progress)
@@ -126,7 +129,7 @@ class Clusters:
         """Take over which clusters there are, and their settings, from what another broker has stored."""
         async with self._changes:
             self._moved = await moved.load(self._storage.documents)
-            stored = await self._storage.documents.load(_CLUSTERS)
+            stored = await self._storage.documents.load(KIND)
             self._own = {name: _settings.decode(text) for name, text in stored.items()}
             for name in tuple(self._brokers):
                 if name != DEFAULT and name not in self._own:
@@ -209,6 +212,7 @@ class Clusters:
             broker.advertised = self.default.advertised
         broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
         broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        broker.topics.deleted.append(lambda live: self._tell(self.topic_deleted, broker, live))
         broker.topics.removed.append(lambda live: self.leaders.forget(live.topic.streams))
         broker.topics.partitions_elsewhere = lambda: sum(
             each.topics.partitions for other, each in self._brokers.items() if other != name
@@ -221,7 +225,7 @@ class Clusters:
         return broker
 
     async def _has_moved(self, topic: str, stream: str) -> bool:
-        for name in (DEFAULT, *await self._storage.documents.load(_CLUSTERS)):
+        for name in (DEFAULT, *await self._storage.documents.load(KIND)):
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
             found = await storage.topics.find(topic)
             if found is not None and stream in found.streams:
@@ -282,7 +286,7 @@ class Clusters:
         async with self._changes:
             BrokerSettings.of(own)
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
-            await self._storage.documents.save({(_CLUSTERS, name): msgspec.json.encode(own, order="sorted")})
+            await self._storage.documents.save({(KIND, name): msgspec.json.encode(own, order="sorted")})
             self._own[name] = own
             broker = self._brokers.get(name)
             if broker is not None:
@@ -317,7 +321,7 @@ class Clusters:
             await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
             gone = {entry for entry in self._moved if entry.startswith(moved.entry(name, ""))}
-            await self._storage.documents.save({(_CLUSTERS, name): None, **{(moved.KIND, each): None for each in gone}})
+            await self._storage.documents.save({(KIND, name): None, **{(moved.KIND, each): None for each in gone}})
             self._moved -= gone
             del self._brokers[name]
             self._own.pop(name, None)

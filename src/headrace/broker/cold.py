@@ -277,10 +277,13 @@ class Archives:
         finally:
             self._reads.release(_WORKING_BYTES)
 
+    def dismiss(self, live: LiveTopic) -> None:
+        """A topic is not here any more."""
+        self._topics.pop(str(live.topic.id), None)
+
     def forget(self, live: LiveTopic) -> None:
         """A topic was deleted: one of its name that is created later has nothing to do with its archive."""
         topic_id = str(live.topic.id)
-        self._topics.pop(topic_id, None)
         task = asyncio.get_running_loop().create_task(self._forget(topic_id, len(live.partitions)))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)

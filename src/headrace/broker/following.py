@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from headrace.broker import clusters as virtual
 from headrace.broker import moved
 from headrace.broker.clusters import Clusters, UnknownCluster
 from headrace.broker.ports import Change, MembershipStorage
@@ -189,7 +190,7 @@ class Follower:
             elif change.kind == "leaders":
                 told.append(leaders(change.name))
                 self._clusters.learn_leaders(told[-1])
-        if kinds & {"clusters", moved.KIND}:
+        if kinds & {virtual.KIND, moved.KIND}:
             await self._clusters.refresh_clusters()
         for cluster, name in topics:
             try:

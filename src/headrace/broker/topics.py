@@ -106,7 +106,9 @@ class TopicTable:
         self.added: list[Callable[[LiveTopic], None]] = []
         """Called with each topic that is there from now on: loaded, created or moved here."""
         self.removed: list[Callable[[LiveTopic], None]] = []
-        """Called with each topic that was deleted; not with one that has moved."""
+        """Called with each topic that was deleted, or that another broker has deleted or moved."""
+        self.deleted: list[Callable[[LiveTopic], None]] = []
+        """Called before that with each topic that this broker itself has deleted: what is kept of it elsewhere goes."""
         self.elsewhere: Callable[[], Iterable[LiveTopic]] = tuple
         """Tells the topics of other virtual clusters, whose streams are theirs."""
         self.adopted: list[Callable[[LiveTopic], None]] = []
@@ -396,12 +398,14 @@ class TopicTable:
         except StorageUnavailable:
             if await self._still_stored(live.topic):
                 raise
+        for listener in self.deleted:
+            listener(live)
         self.dismiss(live)
         await self.forgotten(live.topic)
         _log.info("topic deleted", topic=live.topic.name)
 
     def dismiss(self, live: LiveTopic) -> None:
-        """A topic has been deleted."""
+        """A topic is not here any more."""
         for partition in live.partitions:
             partition.close()
         self._remove(live)

@@ -182,12 +182,23 @@ async def test_a_stream_deleted_through_kafka_is_a_deleted_stream(world: World) 
     await world.stream("t")
 
 
+async def test_a_topic_that_is_there_is_kept_whatever_its_document_says(world: World) -> None:
+    record = await world.stream("t")
+    # As older servers wrote it of a stream that another one had moved to another pool.
+    documents = world.catalog.documents
+    await documents.exclusively(documents.save({(documents.streams, record.id): documents.changed(record, "DELETING")}))
+    for _ in range(2):
+        await world.restart()
+        assert [each.topic.name for each in world.default.topics] == ["t"]
+        assert world.state(record) == "ACTIVE"
+
+
 async def test_a_deletion_through_kafka_is_written_down_when_storage_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await world.stream("t")
 
-    async def away(_: object) -> None:
+    async def away(*_: object) -> None:
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:
@@ -209,7 +220,7 @@ async def test_what_was_deleted_behind_our_back_is_deleted(world: World) -> None
 
 
 async def test_a_stream_that_cannot_be_written_down_is_not_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(_: object) -> None:
+    async def away(*_: object) -> None:
         raise StorageUnavailable("away")
 
     with monkeypatch.context() as patch:

@@ -59,7 +59,8 @@ class Streams:
             for _, broker in self._clusters:
                 await refresh_all(broker.topics)
         self._clusters.topic_added.append(self._added)
-        self._clusters.topic_removed.append(self._removed)
+        self._clusters.topic_removed.append(lambda _, topic: self._forget(topic.topic.id.hex))
+        self._clusters.topic_deleted.append(self._deleted)
         for _, broker in self._clusters:
             for topic in broker.topics:
                 self._added(broker, topic)
@@ -70,11 +71,11 @@ class Streams:
             if stream.id not in self._live and not lifecycle.is_deleted(stream)
         ]
         await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
-        for stream in list(table.values.values()):
-            # A deletion that a crash cut short; storage has it that way round only if two servers wrote.
-            if lifecycle.is_deleted(stream) and stream.id in self._live:
-                broker, topic = self._live[stream.id]
-                await broker.topics.delete(topic.topic.name)
+        # Written so by older servers of which one moved a stream to another pool, and the others took it for deleted.
+        wrong = [stream for stream in table.values.values() if lifecycle.is_deleted(stream) and stream.id in self._live]
+        for each in wrong:
+            _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
+        await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
 
     # What comes and goes
 
@@ -85,11 +86,10 @@ class Streams:
         if stored is None or lifecycle.state_of(stored, self._documents.clock.now_ms()) != "CREATING":
             self._open[self.ocid(unique)] = (broker, topic)
 
-    def _removed(self, broker: Broker, topic: LiveTopic) -> None:
+    def _deleted(self, _: Broker, topic: LiveTopic) -> None:
         """A topic was deleted. One that was made through Kafka, and deleted so, leaves nothing behind."""
         unique = topic.topic.id.hex
         record = self._record(unique)
-        self._forget(unique)
         recorded = unique in self._documents.streams.values or unique in self._asked
         if record is not None and recorded and unique not in self._unwanted:
             self._lost[unique] = self._documents.changed(record, "DELETING")
