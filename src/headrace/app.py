@@ -163,6 +163,7 @@ async def _answering(
         http.pressed = lambda: clusters.reads.short
         if brokers is not None:
             await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
+            service.catalog.documents.catch_up = brokers.catch_up
         kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
         stack.callback(DelayWatch(counters.loop_delays).stop)
         clusters.removed.append(kafka.close_cluster)

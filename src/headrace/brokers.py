@@ -88,6 +88,10 @@ class Brokers:
         self._clusters.view_changed()
         self._neighbours.go_by(view)
 
+    async def catch_up(self) -> None:
+        """Take over all that other brokers have changed by now, or as much as a few seconds allow."""
+        await self.catching_up()()
+
     def catching_up(self) -> Callable[[], Awaitable[bool]]:
         """What takes over, later, all that other brokers have changed by then; see `oci.asgi.CatchingUp`."""
         if self._follower is None:

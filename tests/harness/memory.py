@@ -1,10 +1,12 @@
 """A storage in memory: `broker.ports` without Redis. `tests/store/test_contract.py` holds it to the real one."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
+from headrace.membership.lock import ALONE, Lock
 from headrace.records.batch import peek
 from headrace.store.native import RedisNative
 from headrace.topics.answers import Lost, PlaceDone
@@ -280,13 +282,20 @@ class MemoryDocuments:
         self._shared.check()
         return self.stored.setdefault((kind, name), document)
 
-    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+    async def save(
+        self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
+    ) -> Mapping[str, int]:
         self._shared.check()
         for key, value in changes.items():
             if value is None:
                 self.stored.pop(key, None)
             else:
                 self.stored[key] = value
+        return {}
+
+    @asynccontextmanager
+    async def locked(self, name: str) -> AsyncIterator[Lock]:
+        yield ALONE
 
 
 class MemoryStorage:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
 
 import pytest
@@ -20,6 +21,7 @@ from headrace.broker.logins import Admitted, Answer, LoginRefused
 from headrace.broker.users import TooManyLogins, TooManyUsers, Users
 from headrace.logins.plain import Plain
 from headrace.logins.scram import Scram
+from headrace.membership.lock import ALONE, Lock
 
 BROKER = cast("Broker", object())
 BOTH = list(Mechanism)
@@ -37,11 +39,17 @@ class Documents:
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
         return self.kept.setdefault((kind, name), document)
 
-    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+    def locked(self, name: str) -> AbstractAsyncContextManager[Lock]:
+        return nullcontext(ALONE)
+
+    async def save(
+        self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
+    ) -> Mapping[str, int]:
         self.kept |= {key: value for key, value in changes.items() if value is not None}
         for key, value in changes.items():
             if value is None:
                 self.kept.pop(key, None)
+        return {}
 
 
 @pytest.fixture

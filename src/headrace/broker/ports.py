@@ -4,10 +4,12 @@ All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavai
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.membership.leader import Leader
+from headrace.membership.lock import Lock
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.topics.answers import AppendDone, Lost, PlaceDone
@@ -287,11 +289,29 @@ class DocumentStorage(Protocol):
     async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id. A kind is a word of letters, digits, `.`, `_` and `-`."""
 
-    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+    async def save(
+        self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None
+    ) -> Mapping[str, int]:
         """Apply all changes atomically, over several kinds too; durable when this returns.
 
         Args:
             changes: (kind, id) -> the document from now on; None removes it.
+            lock: what is held while they are decided, from `locked`; None: nothing.
+
+        Returns:
+            The revisions of these kinds from now on; empty where nobody else changes any.
+
+        Raises:
+            LockLost: the lock is not held any more, and nothing was written; StorageUnavailable, StorageFull, Fenced.
+        """
+
+    def locked(self, name: str) -> AbstractAsyncContextManager[Lock]:
+        """Within, no other broker is in what has this name, a word like a kind. One that is alone waits for nobody.
+
+        Who holds it and dies has lost it after a few seconds.
+
+        Raises:
+            LockLost: others held it for too long; StorageUnavailable.
         """
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:

@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from headrace.addresses import holder, plain
+from headrace.broker.changing import Changing
 from headrace.broker.clock import Clock
 from headrace.broker.meters import Maker, Meters
 from headrace.broker.ports import DocumentStorage
@@ -251,7 +252,7 @@ class ClusterQuotas:
         """Set and take away quotas, which counts when this returns.
 
         Raises:
-            TooManyQuotas, and as `DocumentStorage.save`.
+            TooManyQuotas, LockLost, and as `DocumentStorage.save`.
         """
         await to_the_end(self._quotas.save(self, self._cluster, changes))
 
@@ -307,7 +308,8 @@ class Quotas:
             else Meter(rate, self.windows, self.throttled[Key.CONNECTIONS], clock.ticks_ms())
         )
         self._documents = documents
-        self._changing = asyncio.Lock()
+        self._changing = Changing(documents, KIND, frozenset({KIND}), self.reload)
+        self._taking = asyncio.Lock()
         self._clusters: dict[str, ClusterQuotas] = {}
 
     def of(self, cluster: str) -> ClusterQuotas:
@@ -330,7 +332,7 @@ class Quotas:
 
     async def load(self) -> None:
         """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
-        async with self._changing:
+        async with self._taking:
             found: dict[str, dict[Entity, dict[Key, float]]] = {name: {} for name in self._clusters}
             for name, text in (await self._documents.load(KIND)).items():
                 cluster, _, entity = name.partition("/")
@@ -345,18 +347,18 @@ class Quotas:
 
     async def save(self, of: ClusterQuotas, cluster: str, changes: Changes) -> None:
         """See `ClusterQuotas.alter`."""
-        async with self._changing:
+        async with self._changing.alone(), self._taking:
             after = of.altered(changes)
-            await self._documents.save(
+            await self._changing.save(
                 {(KIND, _place(cluster, entity)): _encode(keys) if keys else None for entity, keys in after.items()}
             )
             of.take_some(after)
 
     async def forget(self, cluster: str) -> None:
         """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
-        async with self._changing:
+        async with self._changing.alone(), self._taking:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
-            await self._documents.save({(KIND, name): None for name in stored})
+            await self._changing.save({(KIND, name): None for name in stored})
             self._clusters.pop(cluster, None)
 
 

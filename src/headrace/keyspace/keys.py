@@ -128,6 +128,16 @@ class Keyspace(msgspec.Struct, frozen=True):
         _check(kind)
         return self._meta(f"documents:{kind}")
 
+    @property
+    def revisions(self) -> str:
+        """Hash: kind of documents -> how often some of them were changed; where there is a view."""
+        return self._meta("revisions")
+
+    def lock(self, name: str) -> str:
+        """String, for a few seconds: the token of who changes what has this name; where there is a view."""
+        _check(name)
+        return self._meta(f"lock:{name}")
+
     def group(self, name: str) -> str:
         """Hash: a group's header, balanced sections and fencing epoch."""
         return f"{self.prefix}:group:{{{self.cluster}/{name}}}"

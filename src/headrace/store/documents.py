@@ -1,9 +1,12 @@
 """Documents in Redis: `broker.ports.DocumentStorage`."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from headrace.keyspace.keys import Keyspace
+from headrace.membership.lock import ALONE, Lock
 from headrace.store.fence import Fence
+from headrace.store.locks import Locks
 from headrace.store.replies import checked
 from headrace.store.scripts import Scripts
 
@@ -15,6 +18,7 @@ class RedisDocuments:
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
+        self._locks = Locks(scripts, keyspace)
 
     async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id, in id order."""
@@ -30,14 +34,29 @@ class RedisDocuments:
         kept: bytes = checked(await connection.call("HGET", key, name))
         return kept
 
-    async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+    @asynccontextmanager
+    async def locked(self, name: str) -> AsyncIterator[Lock]:
+        """See `broker.ports.DocumentStorage.locked`."""
+        if not self._fence.shared:
+            yield ALONE
+            return
+        async with self._locks.held(name) as lock:
+            yield lock
+
+    async def save(self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
         """Apply all changes atomically; see `broker.ports.DocumentStorage.save`."""
         if not changes:
-            return
+            return {}
+        held = lock or ALONE
         kinds = {kind: place for place, kind in enumerate(sorted({kind for kind, _ in changes}), 1)}
         keyspace = self._keyspace
-        keys = [keyspace.epoch, keyspace.view, keyspace.changes, *(keyspace.documents(kind) for kind in kinds)]
-        arguments: list[str | bytes | int] = [" ".join(kinds)]
+        # Without a lock any key of the same slot will do.
+        keys = [keyspace.epoch, keyspace.view, keyspace.changes, keyspace.revisions, held.key or keyspace.epoch]
+        keys += [keyspace.documents(kind) for kind in kinds]
+        arguments: list[str | bytes | int] = [held.token, " ".join(kinds)]
         for (kind, name), value in changes.items():
             arguments += ["D", kinds[kind], name] if value is None else ["S", kinds[kind], name, value]
-        await self._fence.write(lambda number: self._scripts.run("save_documents", keys, number, *arguments))
+        revisions: list[int] = await self._fence.write(
+            lambda number: self._scripts.run("save_documents", keys, number, *arguments)
+        )
+        return dict(zip(kinds, revisions, strict=False))

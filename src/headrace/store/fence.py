@@ -33,6 +33,11 @@ class Fence:
         self._number = number
         self._risen.set()
 
+    @property
+    def shared(self) -> bool:
+        """Whether there is a view: others may write under the same number."""
+        return self.hurry is not None
+
     def give_up(self) -> None:
         """A write that may have been sent had no answer."""
         self.given_up += 1

@@ -8,6 +8,7 @@ from headrace.store.errors import Stray
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
+    LockLost,
     OutOfOrderSequence,
     StorageFull,
     StorageMoving,
@@ -20,6 +21,7 @@ from headrace.topics.errors import (
 _KINDS: dict[str, type[TopicError | Stray]] = {
     # What our scripts say
     "FENCED": Fenced,
+    "LOCK": LockLost,
     "GONE": UnknownTopic,
     "SEQUENCE": OutOfOrderSequence,
     "EPOCH": InvalidProducerEpoch,
@@ -44,7 +46,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
 }
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
-_OURS = frozenset({"FENCED", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
+_OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
 
 
 def error_of(reply: Exception) -> Exception:

@@ -93,6 +93,10 @@ class StorageUnwritten(StorageUnavailable):
     """Redis takes no writes, since it cannot write its own files; it can be read."""
 
 
+class LockLost(StorageUnavailable):
+    """Another broker changes such things, and this one waited in vain, or stood still: nothing was written."""
+
+
 class NotEnoughReplicas(TopicError):
     """Fewer servers have the log than `min.insync.replicas` asks for; nothing was appended."""
 

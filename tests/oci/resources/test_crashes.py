@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import Keyspace
+from headrace.membership.lock import Lock
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord
@@ -48,9 +49,9 @@ class Fuse:
 class DyingDocuments(RedisDocuments):
     fuse: Fuse
 
-    async def save(self, changes: Any) -> None:
+    async def save(self, changes: Any, lock: Lock | None = None) -> dict[str, int]:
         self.fuse.burn()
-        await super().save(changes)
+        return await super().save(changes, lock)
 
 
 class DyingTopics(RedisTopics):

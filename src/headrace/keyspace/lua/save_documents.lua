@@ -1,22 +1,29 @@
 #!lua flags=allow-oom
 -- Apply changes to documents of several kinds, all of them, in their order.
--- KEYS: epoch, view, changes, then each kind's documents
--- ARGV: fencing epoch, the kinds (separated by spaces), then changes:
+-- KEYS: epoch, view, changes, revisions, lock, then each kind's documents
+-- ARGV: fencing epoch, token of the lock under which this was decided ('': none), the kinds (separated by spaces), then changes:
 --       'S' which of the kinds, id, document | 'D' which of the kinds, id
--- Answer: OK. Error: FENCED.
+-- Answer: where there is a view, each kind's revision from now on. Error: FENCED, LOCK.
 --
--- Where there is a view, other brokers are told.
+-- Where there is a view, other brokers are told, and revisions say which kinds have changed.
 -- allow-oom: deleting a stream writes down that it is gone, and is what makes room again.
 local epoch = redis.call('GET', KEYS[1])
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
   return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  redis.call('XADD', KEYS[3], 'MAXLEN', '~', '10000', '*', 'k', 'documents', 'n', ARGV[2])
+if ARGV[2] ~= '' and redis.call('GET', KEYS[5]) ~= ARGV[2] then
+  return redis.error_reply('LOCK another broker may have made changes meanwhile: nothing was written, try again')
 end
-local place = 3
+local revisions = {}
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', '10000', '*', 'k', 'documents', 'n', ARGV[3])
+  for kind in string.gmatch(ARGV[3], '%S+') do
+    table.insert(revisions, redis.call('HINCRBY', KEYS[4], kind, 1))
+  end
+end
+local place = 4
 while place <= #ARGV do
-  local key = KEYS[3 + tonumber(ARGV[place + 1])]
+  local key = KEYS[5 + tonumber(ARGV[place + 1])]
   if ARGV[place] == 'S' then
     redis.call('HSET', key, ARGV[place + 2], ARGV[place + 3])
     place = place + 4
@@ -25,4 +32,4 @@ while place <= #ARGV do
     place = place + 3
   end
 end
-return 'OK'
+return revisions

@@ -35,7 +35,9 @@ class Catalog:
     def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
         self.settings = settings
         self.clock = clusters.clock
-        self.documents = Documents(clusters.default.storage.documents, settings, clusters.clock)
+        self.documents = Documents(
+            clusters.default.storage.documents, settings, clusters.clock, clusters.refresh_clusters
+        )
         self.pools = Pools(self.documents, clusters)
         self.streams = Streams(self.documents, clusters, self.pools)
         self.harnesses = Harnesses(self.documents)
@@ -43,13 +45,17 @@ class Catalog:
 
     async def start(self) -> None:
         """Load what is stored, and finish what a crash has cut short."""
-        await self.documents.load()
-        await self.pools.start()
-        await self.streams.start()
+
+        async def start() -> None:
+            await self.documents.load()
+            await self.pools.start()
+            await self.streams.start()
+
+        await self._change(start())
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
-        await self._change(self.documents.reload(kinds))
+        await self.documents.reload(kinds)
 
     async def stop(self) -> None:
         """Stop writing in the background."""
@@ -192,6 +198,7 @@ class Catalog:
 
         async def delete() -> WorkRequestRecord:
             pool = self.pools.deletable(pool_id, if_match)
+            await self.pools.refresh(pool)
             kafka = dict(self._clusters.settings_of(pool.cluster))
             streams = [each.id for each in self.streams.in_pool(pool)]
             # Its streams write down themselves that they are gone. If this stops half-way, the pool is still there.

@@ -1,12 +1,14 @@
 """What is kept of all resources, in memory and in the storage's documents: read from the one, changed in both."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 import msgspec
 
+from headrace.broker import clusters, moved
+from headrace.broker.changing import Changing
 from headrace.broker.clock import Clock
 from headrace.broker.ports import DocumentStorage
 from headrace.oci.resources import lifecycle
@@ -28,6 +30,8 @@ V = TypeVar("V", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
+CLUSTERS = frozenset({clusters.KIND, moved.KIND})
+"""Kinds of documents that tell of virtual clusters."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,9 +58,23 @@ Changes = Mapping[tuple[Table[Any], str], msgspec.Struct | None]
 
 
 class Documents:
-    """Every table, and the order of their changes: one at a time."""
+    """Every table, and the order of their changes: one at a time, among all brokers."""
 
-    def __init__(self, storage: DocumentStorage, settings: OciSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        storage: DocumentStorage,
+        settings: OciSettings,
+        clock: Clock,
+        refresh_clusters: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            storage: where documents are kept.
+            settings: the API's.
+            clock: the time.
+            refresh_clusters: takes over which virtual clusters another broker has made, changed or deleted.
+        """
         self.settings = settings
         self.clock = clock
         self.streams = Table("oci.streams", StreamRecord)
@@ -65,27 +83,49 @@ class Documents:
         self.requests = Table("oci.requests", WorkRequestRecord)
         self.tokens = Table("oci.tokens", RetryToken)
         self._storage = storage
-        self._changes = asyncio.Lock()
+        self._tables: tuple[Table[Any], ...] = (self.streams, self.pools, self.harnesses, self.requests, self.tokens)
+        self._refresh_clusters = refresh_clusters
+        self.catch_up: Callable[[], Awaitable[object]] | None = None
+        """Takes over what other brokers have changed, topics too; None: there are none, or they are not followed."""
+        kinds = frozenset(table.kind for table in self._tables)
+        self._changing = Changing(storage, "oci", kinds | CLUSTERS, self._refresh)
+        self._values = asyncio.Lock()
         self._purge_ms = 0
 
     async def load(self) -> None:
-        """Read everything."""
-        for table in (self.streams, self.pools, self.harnesses, self.requests, self.tokens):
+        """Read everything. Only within `exclusively`. Raises StorageUnavailable."""
+        for table in self._tables:
             await table.load(self._storage)
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Read what another broker has stored of these kinds anew; of all kinds for none."""
-        for table in (self.streams, self.pools, self.harnesses, self.requests, self.tokens):
-            if not kinds or table.kind in kinds:
-                await table.load(self._storage)
+        """Read what another broker has stored of these kinds anew; of all kinds for none. Raises StorageUnavailable."""
+        async with self._values:
+            for table in self._tables:
+                if not kinds or table.kind in kinds:
+                    await table.load(self._storage)
+
+    async def _refresh(self, kinds: frozenset[str]) -> None:
+        if self.catch_up is not None:
+            await self.catch_up()
+        # First: what a pool's document names has to be there.
+        if kinds & CLUSTERS and self._refresh_clusters is not None:
+            await self._refresh_clusters()
+        if kinds - CLUSTERS:
+            await self.reload(kinds)
 
     # Changes
 
     async def exclusively(self, change: Coroutine[Any, Any, T]) -> T:
-        """Make a change while nobody else makes one, to its end also where the one who asked has gone."""
+        """Make a change while nobody else makes one, to its end also where the one who asked has gone.
+
+        What it goes by is what is stored: changes of other brokers are taken over before it begins.
+
+        Raises:
+            LockLost: other brokers were making changes for too long; StorageUnavailable.
+        """
 
         async def run() -> T:
-            async with self._changes:
+            async with self._changing.alone(), self._values:
                 return await change
 
         making = asyncio.ensure_future(run())
@@ -93,9 +133,12 @@ class Documents:
         return await asyncio.shield(making)
 
     async def save(self, changes: Changes) -> None:
-        """Store all changes at once, then make them in memory. Nothing has changed there when it raises."""
+        """Store all changes at once, then make them in memory. Nothing has changed there when it raises.
+
+        Only within `exclusively`.
+        """
         everything = {**self._forgotten(), **changes}
-        await self._storage.save(
+        await self._changing.save(
             {
                 (table.kind, name): None if value is None else _encode(value)
                 for (table, name), value in everything.items()
@@ -109,8 +152,7 @@ class Documents:
 
     async def forget_all(self) -> None:
         """Delete every value of every table. Raises what `save` raises."""
-        tables: list[Table[Any]] = [self.streams, self.pools, self.harnesses, self.requests, self.tokens]
-        await self.save({(table, name): None for table in tables for name in table.values})
+        await self.save({(table, name): None for table in self._tables for name in table.values})
 
     def _forgotten(self) -> Changes:
         """What has been kept for long enough; looked for once an hour."""

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.broker.refreshing import refresh_all
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
@@ -82,6 +83,9 @@ class Pools:
             raise OciError(404, f"Unknown stream pool {pool_id}")
         if state not in {"ACTIVE", "UPDATING"}:
             raise OciError(409, f"The stream pool is {state}", "IncorrectState")
+        if self.broker_of(pool) is None:
+            # Whoever deletes it was cut short, and has to ask again.
+            raise OciError(409, "The stream pool is being deleted", "IncorrectState")
         return pool
 
     def of_broker(self, broker: Broker) -> PoolRecord:
@@ -130,6 +134,12 @@ class Pools:
         return pool
 
     # Changes
+
+    async def refresh(self, pool: PoolRecord) -> None:
+        """Take over the topics that other brokers have made in a pool. Raises StorageUnavailable."""
+        broker = self.broker_of(pool)
+        if broker is not None and self._clusters.ownership.shared:
+            await refresh_all(broker.topics)
 
     def _new(self, name: str, compartment: str, **fields: Any) -> PoolRecord:
         unique = uuid4().hex

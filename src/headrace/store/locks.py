@@ -1,0 +1,80 @@
+"""Locks in Redis, for changes that take a broker several steps: `broker.ports.DocumentStorage.locked`.
+
+As Redis' page "Distributed Locks with Redis" has it for one server: a key with a token and a time to live. That alone
+would not be safe, since who stands still for long enough has lost the lock and does not know: so the script that writes
+looks at the token, too.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import random
+
+from headrace.keyspace.keys import Keyspace
+from headrace.membership.lock import Lock
+from headrace.store.scripts import Scripts
+from headrace.tasks import end
+from headrace.topics.errors import LockLost, TopicError
+
+LEASE_MS = 5_000
+"""After how long a lock is free that nobody has kept."""
+_KEPT_S = LEASE_MS / 4000
+_PATIENCE_S = 4 * LEASE_MS / 1000
+"""How long to wait for others: longer than it takes to see that one of them has died."""
+_AGAIN_S = 0.01
+"""Between two tries. Who gave a lock back leaves it alone for longer, so that somebody else gets it."""
+
+
+class Locks:
+    """The locks of one keyspace."""
+
+    def __init__(self, scripts: Scripts, keyspace: Keyspace) -> None:
+        self._scripts = scripts
+        self._keyspace = keyspace
+        self._free_again = 0.0
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[Lock]:
+        """See `broker.ports.DocumentStorage.locked`."""
+        key, token = self._keyspace.lock(name), secrets.token_hex(8)
+        lock = Lock(key, token, await self._wait(key, token))
+        keeping = asyncio.get_running_loop().create_task(self._keep(key, token))
+        try:
+            yield lock
+        finally:
+            await end(keeping)
+            self._free_again = asyncio.get_running_loop().time() + 3 * _AGAIN_S
+            # Who cannot say so any more has lost it in a few seconds.
+            with contextlib.suppress(TopicError):
+                await self._scripts.run("leave_lock", [key], token)
+
+    async def _wait(self, key: str, token: str) -> dict[str, int]:
+        """Wait until it is ours; the revisions then."""
+        now = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, self._free_again - now()))
+        until = now() + _PATIENCE_S
+        while True:
+            revisions = await self._take(key, token)
+            if revisions is not None:
+                return revisions
+            if now() >= until:
+                raise LockLost(
+                    f"other brokers have been making changes for {_PATIENCE_S:.0f} s: nothing was changed, try again"
+                )
+            await asyncio.sleep(_AGAIN_S * (0.5 + random()))
+
+    async def _take(self, key: str, token: str) -> dict[str, int] | None:
+        taken, *found = await self._scripts.run("take_lock", [key, self._keyspace.revisions], token, LEASE_MS)
+        if not taken:
+            return None
+        return {kind.decode(): int(number) for kind, number in zip(found[::2], found[1::2], strict=True)}
+
+    async def _keep(self, key: str, token: str) -> None:
+        """Hold it for as long as it takes. What cannot be kept is lost, and whoever writes is told."""
+        while True:
+            await asyncio.sleep(_KEPT_S)
+            with contextlib.suppress(TopicError):
+                if await self._take(key, token) is None:
+                    return
