@@ -1,12 +1,12 @@
 """How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.group_runner import Runner
+from headrace.broker.pace import Pace
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.lag import native_to_come, to_come
@@ -16,7 +16,7 @@ from headrace.groups.subscriptions import partitions_of
 from headrace.topics.native import GroupLag, NotAStream
 
 _AT_ONCE = 500
-"""Partitions that are looked up before others have the event loop for a moment."""
+"""Partitions of one member that are read before others may have the event loop."""
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -41,29 +41,21 @@ class Standing(msgspec.Struct, frozen=True):
     member: str | None
 
 
-def shares(found: GroupDescription) -> list[Share]:
-    """The members of a group, in the order of their ids."""
-    return sorted(
-        (
-            Share(
-                each.member_id,
-                each.client_id,
-                each.client_host.lstrip("/"),
-                tuple(
-                    TopicPartition(topic, index)
-                    for topic, indexes in sorted((partitions_of(each.assignment) or {}).items())
-                    for index in sorted(indexes)
-                ),
-            )
-            for each in found.members
-        ),
-        key=lambda share: share.member,
-    )
-
-
-def topics_of(positions: Iterable[TopicPartition], present: Iterable[Share]) -> set[str]:
-    """The topics that a group has positions or members in."""
-    return {place.topic for place in positions} | {place.topic for share in present for place in share.partitions}
+async def shares(found: GroupDescription, pace: Pace) -> list[Share]:
+    """The members of a group, in the order of their ids; others go first meanwhile, for there may be thousands."""
+    present = []
+    for each in found.members:
+        places: list[TopicPartition] = []
+        for topic, indexes in sorted((partitions_of(each.assignment) or {}).items()):
+            indexes.sort()
+            for start in range(0, len(indexes), _AT_ONCE):
+                if pace.over:
+                    await pace.rest()
+                places += [TopicPartition(topic, index) for index in indexes[start : start + _AT_ONCE]]
+        present.append(Share(each.member_id, each.client_id, each.client_host.lstrip("/"), tuple(places)))
+        if pace.over:
+            await pace.rest()
+    return sorted(present, key=lambda share: share.member)
 
 
 async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[Standing]:
@@ -73,22 +65,31 @@ async def standings(broker: Broker, group: str, present: Iterable[Share]) -> lis
         StorageUnavailable: it reads native topics, and Redis does not answer.
     """
     positions = await broker.positions(group, None)
-    owners = {place: share.member for share in present for place in share.partitions}
-    places = set(positions) | set(owners)
-    for topic in {place.topic for place in places}:
+    pace = broker.lane.pace()
+    owners: dict[TopicPartition, str] = {}
+    places: dict[str, set[int]] = {}
+    async for place, member in pace.each(_held(list(positions), present)):
+        places.setdefault(place.topic, set()).add(place.partition)
+        if member is not None:
+            owners[place] = member
+    for topic, indexes in places.items():
         if broker.topics.has(topic):
-            places.update(TopicPartition(topic, index) for index in range(len(broker.topics.get(topic).partitions)))
-    natives = {
-        place: lag
-        for topic in {place.topic for place in places}
-        for place, lag in (await _native_lags(broker, topic, group)).items()
-    }
-    found = []
-    for number, place in enumerate(sorted(places), 1):
-        found.append(_standing(broker, place, positions.get(place), owners.get(place), natives))
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return found
+            indexes.update(range(len(broker.topics.get(topic).partitions)))
+    natives = {place: lag for topic in places for place, lag in (await _native_lags(broker, topic, group)).items()}
+    in_order = (TopicPartition(topic, index) for topic in sorted(places) for index in sorted(places[topic]))
+    return [
+        _standing(broker, place, positions.get(place), owners.get(place), natives)
+        async for place in pace.each(in_order)
+    ]
+
+
+def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iterator[tuple[TopicPartition, str | None]]:
+    """Every partition that a group has a position in, and each that a member has, with the member."""
+    for place in positions:
+        yield place, None
+    for share in present:
+        for place in share.partitions:
+            yield place, share.member
 
 
 def _standing(

@@ -66,7 +66,7 @@ async def _view(ask: Ask, refused: str = "") -> View:
     runner = broker.groups.runner(name)
     if described is None or runner is None:
         raise NotThere(f"There is no group {text.name(name)}.")
-    present = standings.shares(described)
+    present = await standings.shares(described, broker.lane.pace())
     everything = await standings.standings(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))

@@ -5,6 +5,7 @@ from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
+from headrace.broker.group_runner import Runner
 from headrace.broker.live import LiveTopic
 from headrace.broker.standings import lag_of, topics_read
 from headrace.console import links, needs, text
@@ -97,6 +98,14 @@ def live_topic(ask: Ask) -> LiveTopic:
     return ask.broker.topics.get(name)
 
 
+async def _reads(broker: Broker, runner: Runner, topic: str) -> bool:
+    """Whether a group has positions or members in a topic: of thousands of members each has an assignment to read."""
+    async for each in broker.lane.pace().each(topics_read(broker, runner)):
+        if each == topic:
+            return True
+    return False
+
+
 async def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
     """Groups that have positions or members in the topic: name, state, lag in it."""
     found = []
@@ -104,7 +113,7 @@ async def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
     for runner in list(broker.groups.runners()):
         if not ask.sees(ResourceType.GROUP, runner.name):
             continue
-        if any(each == topic for each in topics_read(broker, runner)):
+        if await _reads(broker, runner, topic):
             lag = lag_of(broker, runner.positions, [topic])
             found.append((runner.name, in_words(runner.machine.state.value), lag))
             if len(found) == _MOST_READERS:

@@ -1,0 +1,70 @@
+"""Who has what in a group: told in pieces, since a group may have thousands of members."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.broker.pace import Lane
+from headrace.broker.standings import Share, shares
+from headrace.groups.description import GroupDescription, MemberDescription
+from headrace.groups.model import TopicPartition
+from headrace.groups.states import GroupState
+from headrace.groups.subscriptions import assignment
+
+
+def described(assignments: Iterator[bytes]) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            member_id=f"m{number:05}",
+            instance_id=None,
+            client_id="c",
+            client_host="/127.0.0.1",
+            metadata=b"",
+            assignment=assigned,
+        )
+        for number, assigned in enumerate(assignments)
+    )
+    return GroupDescription(
+        name="g",
+        state=GroupState.STABLE,
+        generation=1,
+        protocol_type="consumer",
+        protocol="range",
+        leader=None,
+        members=members[::-1],
+    )
+
+
+async def turns_while(work: "asyncio.Future[list[Share]]") -> int:
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+async def test_members_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 000 members with a hundred partitions each held everybody up for a quarter of a second."""
+    monkeypatch.setattr("headrace.broker.pace.SLICE_S", 0)
+    found = described(assignment({"u": [number], "t": [3, 1]}) for number in range(300))
+    reading = asyncio.ensure_future(shares(found, Lane().pace()))
+    assert await turns_while(reading) >= 300
+    told = reading.result()
+    assert [each.member for each in told] == [f"m{number:05}" for number in range(300)]
+    assert told[7].partitions == (TopicPartition("t", 1), TopicPartition("t", 3), TopicPartition("u", 7))
+    assert told[7].host == "127.0.0.1"
+
+
+async def test_one_member_with_very_many_partitions_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.pace.SLICE_S", 0)
+    found = described(iter([assignment({"t": range(100_000)})]))
+    reading = asyncio.ensure_future(shares(found, Lane().pace()))
+    assert await turns_while(reading) >= 200
+    [share] = reading.result()
+    assert len(share.partitions) == 100_000
+
+
+async def test_what_is_no_assignment_is_no_partitions() -> None:
+    [share] = await shares(described(iter([b"no assignment"])), Lane().pace())
+    assert share.partitions == ()
