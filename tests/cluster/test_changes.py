@@ -16,7 +16,8 @@ from oci.streaming.models import (
     UpdateStreamDetails,
     UpdateStreamPoolDetails,
 )
-from tests.harness.brokers import Brokers, brokers, wait_for
+from tests.harness.brokers import Brokers, brokers
+from tests.harness.waiting import wait_for
 
 from headrace.testing.oci import OciClients
 
