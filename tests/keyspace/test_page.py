@@ -25,7 +25,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "keyspace.md").read_text()
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json").read_text())
 
 
-SHARED = (Keyspace().view, Keyspace().heartbeats, Keyspace().changes, Keyspace().leaders)
+SHARED = (
+    *(Keyspace().view, Keyspace().heartbeats, Keyspace().changes, Keyspace().leaders, Keyspace().revisions),
+    *(Keyspace().lock("oci"), Keyspace().wanted("oci")),
+)
 """What only an external Redis has, whose servers may be several; `tests/keyspace/test_membership.py` has examples."""
 BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
 """What is beside a log for a while."""
@@ -49,6 +52,7 @@ def test_every_key_is_on_the_page_and_no_other() -> None:
             .replace("<partition>", r"\d+")
             .replace("<group>", ".+")
             .replace("<kind>", "[^:]+")
+            .replace("<name>", "[^:]+")
         )
         for name in column("key | type")
     }

@@ -125,3 +125,22 @@ async def test_locks_and_documents_while_redis_is_full(open_storage: OpenStorage
             await first.documents.save({("a", "1"): b"one"}, lock)
     finally:
         raw.config_set("maxmemory", 0)
+
+
+async def test_who_gives_back_what_others_want_waits_until_they_have_it(
+    open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    first, second = await two(open_storage, raw)
+    seen = []
+
+    async def late() -> None:
+        async with second.documents.locked("name"):
+            seen.append("second")
+
+    async with first.documents.locked("name"):
+        waiting = asyncio.create_task(late())
+        await until(lambda: raw.exists(f"{KEY}:wanted"))
+    async with first.documents.locked("name"):
+        seen.append("first")
+    await waiting
+    assert seen == ["second", "first"]

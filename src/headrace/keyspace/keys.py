@@ -138,6 +138,11 @@ class Keyspace(msgspec.Struct, frozen=True):
         _check(name)
         return self._meta(f"lock:{name}")
 
+    def wanted(self, name: str) -> str:
+        """String, for a moment: somebody waits for the lock of this name."""
+        _check(name)
+        return self._meta(f"lock:{name}:wanted")
+
     def group(self, name: str) -> str:
         """Hash: a group's header, balanced sections and fencing epoch."""
         return f"{self.prefix}:group:{{{self.cluster}/{name}}}"

@@ -24,7 +24,7 @@ _KEPT_S = LEASE_MS / 4000
 _PATIENCE_S = 4 * LEASE_MS / 1000
 """How long to wait for others: longer than it takes to see that one of them has died."""
 _AGAIN_S = 0.01
-"""Between two tries. Who gave a lock back leaves it alone for longer, so that somebody else gets it."""
+"""Between two tries. Who gave a lock back that others want leaves it alone for longer, so that they get it."""
 
 
 class Locks:
@@ -39,24 +39,26 @@ class Locks:
     async def held(self, name: str) -> AsyncIterator[Lock]:
         """See `broker.ports.DocumentStorage.locked`."""
         key, token = self._keyspace.lock(name), secrets.token_hex(8)
-        lock = Lock(key, token, await self._wait(key, token))
-        keeping = asyncio.get_running_loop().create_task(self._keep(key, token))
+        wanted = self._keyspace.wanted(name)
+        keys = [key, self._keyspace.revisions, wanted]
+        lock = Lock(key, token, await self._wait(keys, token))
+        keeping = asyncio.get_running_loop().create_task(self._keep(keys, token))
         try:
             yield lock
         finally:
             await end(keeping)
-            self._free_again = asyncio.get_running_loop().time() + 3 * _AGAIN_S
             # Who cannot say so any more has lost it in a few seconds.
             with contextlib.suppress(TopicError):
-                await self._scripts.run("leave_lock", [key], token)
+                if await self._scripts.run("leave_lock", [key, wanted], token):
+                    self._free_again = asyncio.get_running_loop().time() + 3 * _AGAIN_S
 
-    async def _wait(self, key: str, token: str) -> dict[str, int]:
+    async def _wait(self, keys: list[str], token: str) -> dict[str, int]:
         """Wait until it is ours; the revisions then."""
         now = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, self._free_again - now()))
         until = now() + _PATIENCE_S
         while True:
-            revisions = await self._take(key, token)
+            revisions = await self._take(keys, token)
             if revisions is not None:
                 return revisions
             if now() >= until:
@@ -65,16 +67,16 @@ class Locks:
                 )
             await asyncio.sleep(_AGAIN_S * (0.5 + random()))
 
-    async def _take(self, key: str, token: str) -> dict[str, int] | None:
-        taken, *found = await self._scripts.run("take_lock", [key, self._keyspace.revisions], token, LEASE_MS)
+    async def _take(self, keys: list[str], token: str) -> dict[str, int] | None:
+        taken, *found = await self._scripts.run("take_lock", keys, token, LEASE_MS)
         if not taken:
             return None
         return {kind.decode(): int(number) for kind, number in zip(found[::2], found[1::2], strict=True)}
 
-    async def _keep(self, key: str, token: str) -> None:
+    async def _keep(self, keys: list[str], token: str) -> None:
         """Hold it for as long as it takes. What cannot be kept is lost, and whoever writes is told."""
         while True:
             await asyncio.sleep(_KEPT_S)
             with contextlib.suppress(TopicError):
-                if await self._take(key, token) is None:
+                if await self._take(keys, token) is None:
                     return
