@@ -6,7 +6,7 @@ form, every failure an error body with a code, and nothing that a client sends e
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from headrace.oci.reading import BodyReader, header_map, headers_of, query_of
 from headrace.oci.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.routing import BASE, Match, Router
 from headrace.oci.service import OciService
+from headrace.oci.unanswered import Unanswered
 from headrace.peers.seal import HEADER
 from headrace.topics.errors import TopicError, UnknownTopic
 
@@ -118,6 +119,7 @@ class OciApp:
         operations.load()
         self._service = service
         self._authenticator = authenticator
+        self._unanswered = Unanswered()
         self.groups: Groups | None = None
         """Where requests about groups are answered; None: here, all of them."""
         self.catching_up: CatchingUp | None = None
@@ -276,7 +278,7 @@ class OciApp:
             # What another broker carries here under its seal was asked about there, where its client is known.
             admit(operation, call)
         group = None if self.groups is None else group_of(operation, call)
-        doing: Callable[[], Awaitable[Done]] = partial(self._operate, match, call)
+        doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, match, call)
         if self.groups is not None and group is not None:
             if carried:
                 return await self.groups.carried(group, doing)
@@ -296,7 +298,7 @@ class OciApp:
             await self._service.sleep(injected.delay_ms)
         if injected.error is not None:
             raise injected.error
-        done = await doing()
+        done = await self._unanswered.wait(doing(), len(content))
         if injected.lost:
             await _drop(scope, receive)
         return done
