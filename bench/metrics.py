@@ -51,7 +51,8 @@ class _Full:
 
     def __init__(self, topics: int) -> None:
         partition = [
-            SimpleNamespace(index=number, leader=None, log_start=0, log_end=1_000) for number in range(_PARTITIONS)
+            SimpleNamespace(index=number, leader=None, log_start=0, log_end=1_000, log=SimpleNamespace(doubt=None))
+            for number in range(_PARTITIONS)
         ]
         self.topics = [
             SimpleNamespace(
