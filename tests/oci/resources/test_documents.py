@@ -2,12 +2,19 @@
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
 from tests.harness.memory import MemoryStorage
+from tests.oci.resources.conftest import World
 
+from headrace.membership.lock import Lock
+from headrace.oci.resources.catalog import Catalog
 from headrace.oci.resources.documents import Documents
 from headrace.oci.settings import OciSettings
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import LockLost
 
 
 async def test_a_change_whose_turn_never_comes_is_closed() -> None:
@@ -28,3 +35,23 @@ async def test_a_change_whose_turn_never_comes_is_closed() -> None:
     await asyncio.wait(asking)
     await asyncio.sleep(0)
     assert [inspect.getcoroutinestate(each) for each in (first, second)] == [inspect.CORO_CLOSED] * 2
+
+
+async def test_a_start_waits_for_another_brokers_long_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = await world.stream("t")
+    tries: list[str] = []
+    free = world.storage.documents.locked
+
+    @asynccontextmanager
+    async def held(name: str) -> AsyncIterator[Lock]:
+        tries.append(name)
+        if len(tries) < 3:
+            raise LockLost("other brokers have been making changes")
+        async with free(name) as lock:
+            yield lock
+
+    monkeypatch.setattr(world.storage.documents, "locked", held)
+    catalog = Catalog(world.clusters, OciSettings.of({}))
+    await catalog.start()
+    assert tries == ["oci"] * 3
+    assert [each.id for each in catalog.streams.all()] == [record.id]

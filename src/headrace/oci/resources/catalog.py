@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
 from headrace.broker.clusters import Clusters
 from headrace.oci import ocids
@@ -24,9 +25,11 @@ from headrace.oci.resources.records import (
 )
 from headrace.oci.resources.streams import Streams
 from headrace.oci.settings import OciSettings
+from headrace.topics.errors import LockLost
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
+_log = structlog.get_logger("headrace.oci")
 
 
 class Catalog:
@@ -51,7 +54,12 @@ class Catalog:
             await self.pools.start()
             await self.streams.start()
 
-        await self._change(start())
+        while True:
+            try:
+                return await self._change(start())
+            except LockLost as error:
+                # Another broker deletes a large pool, say: nobody else answers for this server meanwhile.
+                _log.warning("the start waits for another broker's change", reason=str(error))
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
