@@ -144,3 +144,19 @@ async def test_who_gives_back_what_others_want_waits_until_they_have_it(
         seen.append("first")
     await waiting
     assert seen == ["second", "first"]
+
+
+async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
+    open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_KEPT_S", 0.001)
+    first, second = await two(open_storage, raw)
+    async with first.documents.locked("name") as lost:
+        # As if the first one had stood still, and another had begun and ended its change meanwhile.
+        raw.delete(KEY)
+        commands = raw.info("commandstats")["cmdstat_evalsha"]["calls"]
+        await until(lambda: raw.info("commandstats")["cmdstat_evalsha"]["calls"] > commands)
+        assert not raw.exists(KEY)
+        with pytest.raises(LockLost, match="nothing was written"):
+            await first.documents.save({("a", "1"): b"old"}, lost)
+    assert await second.documents.load("a") == {}

@@ -42,7 +42,7 @@ class Locks:
         wanted = self._keyspace.wanted(name)
         keys = [key, self._keyspace.revisions, wanted]
         lock = Lock(key, token, await self._wait(keys, token))
-        keeping = asyncio.get_running_loop().create_task(self._keep(keys, token))
+        keeping = asyncio.get_running_loop().create_task(self._keep(key, token))
         try:
             yield lock
         finally:
@@ -73,10 +73,10 @@ class Locks:
             return None
         return {kind.decode(): int(number) for kind, number in zip(found[::2], found[1::2], strict=True)}
 
-    async def _keep(self, keys: list[str], token: str) -> None:
+    async def _keep(self, key: str, token: str) -> None:
         """Hold it for as long as it takes. What cannot be kept is lost, and whoever writes is told."""
         while True:
             await asyncio.sleep(_KEPT_S)
             with contextlib.suppress(TopicError):
-                if await self._take(keys, token) is None:
+                if not await self._scripts.run("keep_lock", [key], token, LEASE_MS):
                     return

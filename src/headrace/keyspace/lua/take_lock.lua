@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Take a lock, or keep it for longer. It is free again by itself after a while: who holds it may die.
+-- Take a lock. It is free again by itself after a while: who holds it may die.
 -- KEYS: lock, revisions of documents, what says that somebody waits for the lock
 -- ARGV: token of who asks, ms until it is free
 -- Answer: whether it is theirs now (1 or 0), then, if so, kinds of documents and their revisions in turn.
