@@ -201,6 +201,22 @@ async def test_only_who_deletes_a_topic_tidies_up_behind_it(table: TopicTable, s
     assert told == [("deleted", "a"), ("removed", "a"), ("removed", "b")]
 
 
+async def test_what_another_broker_has_moved_is_not_deleted(table: TopicTable, storage: MemoryStorage) -> None:
+    told: list[tuple[str, str]] = []
+    table.deleted.append(lambda live: told.append(("deleted", live.topic.name)))
+    table.removed.append(lambda live: told.append(("removed", live.topic.name)))
+    for name in ("a", "b", "c"):
+        await table.create(name, 1, {})
+    # Of the moves nobody has told yet.
+    del storage.topics.stored["a"], storage.topics.stored["b"]
+    with pytest.raises(UnknownTopic):
+        await table.delete("a")
+    assert not table.has("a")
+    await table.delete_all()
+    assert table.names() == []
+    assert told == [("removed", "a"), ("removed", "b"), ("deleted", "c"), ("removed", "c")]
+
+
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:
     async def refuse(topic: Topic) -> None:
         raise StorageUnavailable("away")

@@ -231,6 +231,9 @@ class MemoryTopics:
 
     async def delete(self, topic: Topic) -> None:
         self._shared.check()
+        stored = self.stored.get(topic.name)
+        if stored is None or stored.id != topic.id:
+            raise UnknownTopic(f"topic {topic.name!r} is not there any more")
         del self.stored[topic.name]
         await self.drop_streams(topic)
 

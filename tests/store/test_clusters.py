@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
 
+import msgspec
 import pytest
 import redis
 from tests.harness.logs import appended, opened
@@ -71,6 +72,33 @@ async def test_a_topic_moves_with_its_records(open_storage: OpenStorage) -> None
     assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(1)]
     assert (await storage.topics.load(), await blue.topics.load()) == ([], [FLIGHTS])
     assert len(await blue.logs.read(FLIGHTS.streams[0], 0, 10)) == 2
+
+
+async def test_who_has_not_heard_of_a_move_deletes_nothing(open_storage: OpenStorage) -> None:
+    storage = await open_storage()
+    await storage.topics.create(FLIGHTS)
+    log = await opened(storage, FLIGHTS.streams[0])
+    assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(0)]
+    await storage.move_topic(FLIGHTS, "default", "blue")
+    with pytest.raises(UnknownTopic):
+        await storage.topics.delete(FLIGHTS)
+    blue = storage.in_cluster("blue")
+    assert await blue.topics.load() == [FLIGHTS]
+    assert len(await blue.logs.read(FLIGHTS.streams[0], 0, 10)) == 1
+
+
+async def test_partitions_that_another_broker_has_added_go_with_the_topic(
+    open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    storage = await open_storage()
+    await storage.topics.create(FLIGHTS)
+    grown = msgspec.structs.replace(FLIGHTS, streams=(*FLIGHTS.streams, "headrace:flights:1"))
+    await storage.topics.replace(grown, FLIGHTS)
+    log = await opened(storage, grown.streams[1])
+    assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(0)]
+    assert raw.exists(grown.streams[1])
+    await storage.topics.delete(FLIGHTS)
+    assert raw.keys("headrace:*flights*") == []
 
 
 async def test_moves_that_cannot_be(open_storage: OpenStorage, raw: "redis.Redis") -> None:

@@ -44,7 +44,11 @@ class TopicStorage(Protocol):
         """
 
     async def delete(self, topic: Topic) -> None:
-        """Remove the registry entry first, then the streams and side keys."""
+        """Remove the registry entry first, then the streams and side keys.
+
+        Raises UnknownTopic, having removed nothing, where the registry has not this topic: another broker has deleted
+        it, or moved it to another virtual cluster.
+        """
 
     async def drop_streams(self, topic: Topic) -> None:
         """Remove a topic's streams and what is kept beside them; adopted ones stay, and so does the registry."""

@@ -1,6 +1,7 @@
 """The topics of the running server: found by name or id, created, changed, deleted."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID, uuid4
@@ -395,6 +396,11 @@ class TopicTable:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
         try:
             await self.storage.topics.delete(live.topic)
+        except UnknownTopic:
+            # Another broker was faster. It may also have moved it, and then its records are another cluster's.
+            self.dismiss(live)
+            await self.forgotten(live.topic)
+            raise
         except StorageUnavailable:
             if await self._still_stored(live.topic):
                 raise
@@ -430,7 +436,8 @@ class TopicTable:
     async def _delete_all(self) -> None:
         async with self.changing:
             for live in self:
-                await self._delete_live(live)
+                with contextlib.suppress(UnknownTopic):
+                    await self._delete_live(live)
             self._closed = True
 
     def set_defaults(self, defaults: TopicDefaults) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from headrace.keyspace import native, registry
 from headrace.keyspace.keys import Keyspace, producers_of, state_of
@@ -84,20 +85,24 @@ class RedisTopics:
         the next start.
 
         Raises:
+            UnknownTopic: it is not there any more: deleted, or moved to another virtual cluster with its records.
             StorageUnavailable: whether it is still there has to be asked (`find`).
         """
-        await self._remove("begin", topic)
+        stored = await self._remove("begin", topic)
+        if stored is None:
+            raise UnknownTopic(f"topic {topic.name!r} is not there any more")
         try:
-            await self.drop_streams(topic)
+            # With the partitions that another broker has added.
+            await self.drop_streams(registry.topic(stored))
             await self._remove("end", topic)
         except StorageUnavailable:
             return
 
-    async def _remove(self, what: str, topic: Topic) -> None:
+    async def _remove(self, what: str, topic: Topic) -> Any:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
         place = [str(topic.id), keyspace.cluster, topic.name]
-        await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
+        return await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
 
     async def _finish_deletions(self) -> None:
         deleted = await self._in(self._keyspace.deleted)

@@ -2,7 +2,8 @@
 -- Take a topic out of the registry and note that its records are still to go; or strike that note out.
 -- KEYS: topics, epoch, deleted, view, changes
 -- ARGV: fencing epoch, 'begin' | 'end', topic id, ['begin': virtual cluster, name]
--- Answer: 1, or 0 when there was nothing to do. Error: FENCED.
+-- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
+-- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
 --
 -- Where there is a view, other brokers are told. A topic of that name with another id is another one, and stays.
 -- allow-oom: deleting a topic is what makes room again.
@@ -15,11 +16,12 @@ if ARGV[2] == 'end' then
 end
 local topic = redis.call('HGET', KEYS[1], ARGV[5])
 if not topic or not string.find(topic, '"id":"' .. ARGV[3] .. '"', 1, true) then
-  return 0
+  return redis.call('HGET', KEYS[3], ARGV[3])
 end
 -- Records without a topic would never be found again, should the server die between the two.
 redis.call('HSET', KEYS[3], ARGV[3], topic)
 if redis.call('EXISTS', KEYS[4]) == 1 then
   redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'k', 'topics', 'c', ARGV[4], 'n', ARGV[5])
 end
-return redis.call('HDEL', KEYS[1], ARGV[5])
+redis.call('HDEL', KEYS[1], ARGV[5])
+return topic
