@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from headrace.broker.refreshing import refresh_all
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.records import StreamRecord
@@ -191,6 +192,20 @@ async def test_a_topic_that_is_there_is_kept_whatever_its_document_says(world: W
         await world.restart()
         assert [each.topic.name for each in world.default.topics] == ["t"]
         assert world.state(record) == "ACTIVE"
+
+
+@pytest.mark.parametrize("first", ["source", "target"])
+async def test_a_move_by_another_broker_is_taken_over_from_either_end(world: World, first: str) -> None:
+    pool = await world.pool()
+    record = await world.stream("t", pool_id=world.pool_id(pool))
+    source = world.clusters.get(pool.cluster).topics
+    await world.storage.move_topic(source.get("t").topic, pool.cluster, "default")
+    # Where everything is loaded anew, in the order of the virtual clusters.
+    tables = [source, world.default.topics]
+    for table in tables if first == "source" else reversed(tables):
+        await refresh_all(table)
+    broker, live = world.catalog.streams.find(world.stream_id(record))
+    assert (broker, live) == (world.default, world.default.topics.get("t"))
 
 
 async def test_a_deletion_through_kafka_is_written_down_when_storage_is_back(

@@ -59,7 +59,7 @@ class Streams:
             for _, broker in self._clusters:
                 await refresh_all(broker.topics)
         self._clusters.topic_added.append(self._added)
-        self._clusters.topic_removed.append(lambda _, topic: self._forget(topic.topic.id.hex))
+        self._clusters.topic_removed.append(self._removed)
         self._clusters.topic_deleted.append(self._deleted)
         for _, broker in self._clusters:
             for topic in broker.topics:
@@ -96,9 +96,13 @@ class Streams:
             if self._writing is None:
                 self._writing = asyncio.get_running_loop().create_task(self._write_lost())
 
-    def _forget(self, unique: str) -> None:
-        self._live.pop(unique, None)
-        self._open.pop(self.ocid(unique), None)
+    def _removed(self, _: Broker, topic: LiveTopic) -> None:
+        """A topic is not there any more, or was moved, and it may have been heard of first where it is now."""
+        unique = topic.topic.id.hex
+        place = self._live.get(unique)
+        if place is not None and place[1] is topic:
+            del self._live[unique]
+            self._open.pop(self.ocid(unique), None)
 
     async def _write_lost(self) -> None:
         """Write down what was deleted; a start finds what a crash has left to do."""
