@@ -50,7 +50,6 @@ def at_once(admins: Sequence[StreamAdminClient], *asked: Asked) -> list[Any]:
         try:
             return what(admin).data
         except ServiceError as error:
-            print("REFUSED", error.message, error.headers if 0 else "")
             return error.status
 
     with ThreadPoolExecutor(len(asked)) as threads:

@@ -56,6 +56,7 @@ class Changing:
 
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store changes that were decided within `alone`. Raises as `DocumentStorage.save`."""
+        assert self._held is not None, "only within `alone`"
         for kind, revision in (await self._documents.save(changes, self._held)).items():
             # Behind another number there is a change that somebody made without the lock.
             if revision == self._known.get(kind, -1) + 1:

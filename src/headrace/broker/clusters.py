@@ -33,7 +33,6 @@ from headrace.topics.model import Topic
 
 DEFAULT = "default"
 KIND = "clusters"
-"""The kind of the documents: name -> its settings."""
 """The kind of documents: cluster -> its settings."""
 
 ClusterStreamName = Callable[[str, str, int, str], str]

@@ -1,7 +1,7 @@
-"""How long an operation is waited for where Redis gives no answer.
+"""How long an operation is waited for where Redis gives no answer, or others' changes take long.
 
-A Redis that is stopped neither answers nor closes its connections. The operation goes on; its client is told to try
-again, as the SDKs do by themselves where they retry 503.
+A Redis that is stopped neither answers nor closes its connections, and changes come one after the other. The operation
+goes on; its client is told to try again, as the SDKs do by themselves where they retry 503.
 """
 
 import asyncio
@@ -57,4 +57,5 @@ class Unanswered:
 
 
 def _no_answer(so: str) -> OciError:
-    return OciError(503, f"Redis has not answered for {MOST_S:.0f} s: {so}", "ServiceUnavailable")
+    why = f"Redis, or changes that come before this one, have taken more than {MOST_S:.0f} s"
+    return OciError(503, f"{why}: {so}", "ServiceUnavailable")
