@@ -32,6 +32,7 @@ from headrace.kafka.codec.messages import (
 from headrace.kafka.errors import Code
 from headrace.testing.inprocess import InProcessServer
 
+LEAST_MS = 1_000
 TIMEOUT_MS = 3_000
 STORED_MS = 5_000
 UNSAID_MS = 25_000
@@ -102,6 +103,13 @@ def produce(topic: str, acks: int = -1) -> ProduceRequest:
     request = produce_request(topic, batch(BIG), acks=acks)
     request.timeout_ms = TIMEOUT_MS
     return request
+
+
+def produce_at_once(topic: str) -> ProduceRequest:
+    """Two batches and no time, which is not read by the shortcut."""
+    parts = [ProduceRequest.PartitionProduceData(index=0, records=batch(BIG)) for _ in range(2)]
+    named = [ProduceRequest.TopicProduceData(name=topic, partition_data=parts)]
+    return ProduceRequest(acks=-1, timeout_ms=0, topic_data=named)
 
 
 def creation(*names: str) -> CreateTopicsRequest:
@@ -185,6 +193,7 @@ Asking = Callable[[Wire, str], tuple[Any, int]]
 ASKED: dict[str, tuple[Asking, int, Code]] = {
     "Produce": (lambda _, topic: (produce(topic), 9), TIMEOUT_MS, Code.REQUEST_TIMED_OUT),
     "Produce, acks=1": (lambda _, topic: (produce(topic, 1), 9), UNSAID_MS, Code.REQUEST_TIMED_OUT),
+    "Produce, no time": (lambda _, topic: (produce_at_once(topic), 9), LEAST_MS, Code.REQUEST_TIMED_OUT),
     "CreateTopics": (lambda _, topic: (creation(topic + "-new"), 7), TIMEOUT_MS, Code.REQUEST_TIMED_OUT),
     "CreatePartitions": (lambda _, topic: (growth(topic), 3), TIMEOUT_MS, Code.REQUEST_TIMED_OUT),
     "DeleteTopics": (lambda c, topic: (deletion(c, topic, by_id=False), 6), TIMEOUT_MS, Code.REQUEST_TIMED_OUT),
@@ -358,6 +367,24 @@ def test_what_is_still_under_way_is_counted_until_it_is_through(tmp_path: Path) 
         assert first.produce("t", batch(BIG)).base_offset >= taken
         with Wire(server.kafka) as client:
             assert [client.produce("t", batch(BIG)).error_code for _ in range(2 * most)] == [0] * (2 * most)
+
+
+def test_so_is_a_request_that_names_many_partitions(tmp_path: Path) -> None:
+    many = produce("t")
+    nowhere = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"")) for index in range(1, 102)]
+    many.topic_data[0].partition_data += nowhere
+    room = 2 * len(BIG)
+    with Stoppable(tmp_path / "data", queued_max_request_bytes=room) as server, Wire(server.kafka) as first:
+        first.create("t")
+        with server.stopped():
+            for _ in range(3):
+                with Wire(server.kafka) as client:
+                    client.send(many, 9)
+                    assert client.is_silent(SEEN_S)
+            with Wire(server.kafka) as client:
+                assert given_up(server, client, 2) == 1
+        with Wire(server.kafka) as client:
+            assert [client.produce("t", batch(BIG)).error_code for _ in range(6)] == [0] * 6
 
 
 def given_up(server: Stoppable, client: Wire, most: int) -> int:

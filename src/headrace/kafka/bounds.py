@@ -33,15 +33,9 @@ class Bound(msgspec.Struct, frozen=True):
     """What clients take for a reason to try again."""
 
 
-def timeout_of(request: Any) -> int:
-    """The time that a request names; the usual one where it names none."""
-    timeout_ms: int = request.timeout_ms
-    return max(timeout_ms, LEAST_MS) if timeout_ms > 0 else UNSAID_MS
-
-
 def _by_itself(request: Any, exchange: Exchange) -> int | None:
     # librdkafka sends 0 unless it is told otherwise, and takes REQUEST_TIMED_OUT for success then.
-    return exchange.seen_ms + timeout_of(request) if request.timeout_ms > 0 else None
+    return exchange.seen_ms + max(request.timeout_ms, LEAST_MS) if request.timeout_ms > 0 else None
 
 
 def _unsaid(_: Any, exchange: Exchange) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.kafka.bounds import LEAST_MS, MESSAGE, UNSAID_MS, timeout_of
+from headrace.kafka.bounds import LEAST_MS, MESSAGE, UNSAID_MS
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -74,7 +74,7 @@ class _Pending:
     Until a partition has its result, its answer is that it takes too long.
     """
 
-    __slots__ = ("_exchange", "_failed", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
+    __slots__ = ("_exchange", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
     def __init__(
         self,
@@ -86,7 +86,16 @@ class _Pending:
         wait_ms: int,
         settled: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """`wait_ms`: how long it is waited for. `settled`: told when the answer is complete, in place of sending it."""
+        """Begin.
+
+        Args:
+            exchange: the request.
+            response: its answer, as far as it is known.
+            left: how many partitions have no result.
+            silent: whether there is no answer (acks=0).
+            wait_ms: how long it waits for replicas; 0: for none.
+            settled: told when the answer is complete, in place of sending it.
+        """
         self._exchange = exchange
         self._response = response
         self._left = left
@@ -95,10 +104,11 @@ class _Pending:
         self._told = 0
         self._settled = settled
         self._wait_ms = wait_ms
+        self._kept = 0  # bytes of the request, of which nobody but this will tell that it is through
 
     def due_ms(self, exchange: Exchange) -> int:
         """As `Late.due_ms`."""
-        return exchange.seen_ms + self._wait_ms
+        return exchange.seen_ms + _most_ms(self._wait_ms)
 
     def answer(self, exchange: Exchange) -> None:
         """As `Late.answer`: for the partitions that have no result yet."""
@@ -125,11 +135,19 @@ class _Pending:
         """There is one partition more."""
         self._left += 1
 
+    def abandon(self) -> None:
+        """Nobody waits any more: the request is counted until those that are under way are through."""
+        if self._left:
+            self._kept, self._exchange.kept = self._exchange.kept, 0
+
     def given(self) -> None:
         """One of those expected is through."""
         self._left -= 1
         if self._left:
             return
+        if self._kept:
+            self._exchange.kept = self._kept
+            self._exchange.outlet.ended(self._exchange)
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
         if not self._silent:
@@ -177,7 +195,7 @@ class _OneBatch(Served, eq=False):
             self._settle(error)
 
     def due_ms(self) -> int:
-        return self.seen_ms + max(self.wait_ms or UNSAID_MS, LEAST_MS)
+        return self.seen_ms + _most_ms(self.wait_ms)
 
     def give_up(self) -> None:
         answer = _unsettled(self.index)
@@ -247,8 +265,13 @@ def _tell(exchange: Exchange, topic: str, partition: int, error: Exception) -> N
 
 
 def _wait_ms(request: ProduceRequest) -> int:
-    """How long it is waited for: as Kafka's, a request's time-out is about acks=all."""
-    return timeout_of(request) if request.acks == -1 else UNSAID_MS
+    """How long it waits for replicas: as Kafka's, a request's time-out is about acks=all. 0: for none."""
+    return max(1, request.timeout_ms) if request.acks == -1 else 0
+
+
+def _most_ms(wait_ms: int) -> int:
+    """How long a request is waited for that waits so long for replicas."""
+    return max(wait_ms or UNSAID_MS, LEAST_MS)
 
 
 def _unsettled(partition: int) -> Answer:
@@ -348,18 +371,25 @@ async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceRe
     silent, wait_ms = request.acks == 0, _wait_ms(request)
     pending = _Pending(exchange, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
     now_ms = exchange.broker.clock.now_ms()
-    async for topic in pace.each(request.topic_data):
-        answers: list[Answer] = []
-        response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
-        async for data in pace.each(topic.partition_data):
-            answer = _unsettled(data.index)
-            answers.append(answer)
-            pending.expect()
-            _append_or_refuse(request, topic.name, data, answer, now_ms, exchange, pending)
-    # Not before: what was sent behind it could come in between.
-    exchange.late = pending
-    pending.given()
-    await settled
+    try:
+        try:
+            async for topic in pace.each(request.topic_data):
+                answers: list[Answer] = []
+                named = ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers)
+                response.responses.append(named)
+                async for data in pace.each(topic.partition_data):
+                    answer = _unsettled(data.index)
+                    answers.append(answer)
+                    pending.expect()
+                    _append_or_refuse(request, topic.name, data, answer, now_ms, exchange, pending)
+            # Not before: what was sent behind it could come in between.
+            exchange.late = pending
+        finally:
+            pending.given()
+        await settled
+    except asyncio.CancelledError:
+        pending.abandon()
+        raise
     return None if request.acks == 0 else response
 
 
@@ -387,8 +417,7 @@ def _append_or_refuse(
         error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1")
         pending.settle(name, answer, -1, error)
         return
-    wait_ms = max(1, request.timeout_ms) if acks == -1 else 0
-    _append(exchange.broker, wait_ms, name, data, answer, now_ms, exchange, pending)
+    _append(exchange.broker, _wait_ms(request), name, data, answer, now_ms, exchange, pending)
 
 
 def _append(
