@@ -12,6 +12,9 @@ import redis
 from tests.harness.wire import Wire, batch, opened, produce_request
 from tests.kafka.conftest import MAX_REQUEST
 
+from headrace.blocking import ConnectionEnded
+from headrace.broker import pace
+from headrace.broker.pace import Lane
 from headrace.kafka.codec.messages import (
     AlterClientQuotasRequest,
     AlterUserScramCredentialsRequest,
@@ -29,7 +32,10 @@ from headrace.kafka.codec.messages import (
     ProduceRequest,
     SyncGroupRequest,
 )
+from headrace.kafka.connection import Connection
 from headrace.kafka.errors import Code
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.overdue import Overdue
 from headrace.testing.inprocess import InProcessServer
 
 LEAST_MS = 1_000
@@ -385,6 +391,60 @@ def test_so_is_a_request_that_names_many_partitions(tmp_path: Path) -> None:
                 assert given_up(server, client, 2) == 1
         with Wire(server.kafka) as client:
             assert [client.produce("t", batch(BIG)).error_code for _ in range(6)] == [0] * 6
+
+
+def test_an_answer_that_fails_ends_its_connection_alone(
+    stoppable: Stoppable, client: Wire, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic)
+    answer = Overdue.answer
+
+    def fail(overdue: Overdue, exchange: Exchange) -> None:
+        if exchange.api_key == HeartbeatRequest.API_KEY:
+            raise ValueError("a bug")
+        answer(overdue, exchange)
+
+    monkeypatch.setattr(Overdue, "answer", fail)
+    with stoppable.stopped(), Wire(stoppable.kafka) as other:
+        client.send(commit(topic, topic, 1), 8)
+        assert client.is_silent(SEEN_S)
+        other.send(HeartbeatRequest(group_id=topic, generation_id=1, member_id="m"), 4)
+        assert other.is_silent(SEEN_S)
+        stoppable.clock.advance(STORED_MS / 1000)
+        assert codes(client.receive()) == {Code.REQUEST_TIMED_OUT}
+        with pytest.raises(ConnectionEnded):
+            other.receive()
+        assert codes(answered_at(stoppable, client, produce(topic), 9, TIMEOUT_MS)) == {Code.REQUEST_TIMED_OUT}
+
+
+def test_others_go_first_while_many_are_answered(
+    stoppable: Stoppable, client: Wire, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(topic)
+    turns = 0
+    given: list[int] = []
+    turn, finished = Lane.turn, Connection.finished
+
+    async def take_turn(lane: Lane) -> None:
+        nonlocal turns
+        turns += 1
+        await turn(lane)
+
+    def note(connection: Connection, exchange: Exchange) -> None:
+        given.append(turns)
+        finished(connection, exchange)
+
+    with stoppable.stopped():
+        for _ in range(3):
+            client.send(produce(topic), 9)
+        assert client.is_silent(SEEN_S)
+        monkeypatch.setattr(pace, "SLICE_S", 0.0)
+        monkeypatch.setattr(Lane, "turn", take_turn)
+        monkeypatch.setattr(Connection, "finished", note)
+        stoppable.clock.advance(TIMEOUT_MS / 1000)
+        for _ in range(3):
+            assert codes(client.receive()) == {Code.REQUEST_TIMED_OUT}
+    assert len(set(given[:3])) == 3
 
 
 def given_up(server: Stoppable, client: Wire, most: int) -> int:

@@ -5,7 +5,7 @@ all connections share: see docs/limits.md.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -352,8 +352,11 @@ class Connection(Framing):
         finally:
             self.ended(exchange)
 
-    def answer_overdue(self, now_ms: int) -> None:
-        """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on."""
+    def answer_overdue(self, now_ms: int) -> Iterator[None]:
+        """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on.
+
+        There may be thousands: one at each step.
+        """
         for exchange in reversed(self._waiting):
             if exchange.seen_ms >= 0:
                 break
@@ -365,8 +368,14 @@ class Connection(Framing):
             if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
                 overdue.append(exchange)
         for exchange in overdue:
+            yield
+            if exchange.done or self._closed:
+                continue
             self._order.keep(exchange)
-            exchange.give_up()
+            try:
+                exchange.give_up()
+            except Exception:
+                self._failed(exchange)
         if self._order.kept > PAUSE_REQUESTS:
             self._pause_reading()
 

@@ -109,11 +109,11 @@ class KafkaListener:
         self._acceptor: TlsAcceptor | None = None
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
-        self._overdue: asyncio.TimerHandle | None = None
+        self._overdue: asyncio.Task[None] | None = None
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
-        self._look_for_overdue()
+        self._overdue = asyncio.get_running_loop().create_task(self._look_for_overdue(), name="overdue")
         if self._max_idle_ms >= 0:
             self._sweep_later()
         if self._tls is None:
@@ -142,16 +142,17 @@ class KafkaListener:
             connection.close_if_idle(oldest)
         self._sweep_later()
 
-    def _look_for_overdue(self) -> None:
-        """Answer the requests that storage has left waiting for too long, and come again.
+    async def _look_for_overdue(self) -> None:
+        """Answer the requests that storage has left waiting for too long, from time to time until it is cancelled.
 
         One look for all of them: a timer for each request would cost more than many a request. It comes by the event
         loop's time: a clock that is moved on by days would have it run for each quarter of their seconds.
         """
-        now_ms = self.broker.clock.ticks_ms()
-        for connection in tuple(self.connections):
-            connection.answer_overdue(now_ms)
-        self._overdue = asyncio.get_running_loop().call_later(SWEEP_MS / 1000, self._look_for_overdue)
+        while True:
+            pace = self.broker.lane.pace()
+            async for connection in pace.each(tuple(self.connections)):
+                await pace.drain(connection.answer_overdue(self.broker.clock.ticks_ms()))
+            await asyncio.sleep(SWEEP_MS / 1000)
 
     def clients(self) -> dict[str, tuple[int, int]]:
         """Who is connected: address -> connections, and requests on these so far."""
