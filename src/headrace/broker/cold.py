@@ -290,8 +290,11 @@ class Archives:
 
     async def _forget(self, topic_id: str, partitions: int) -> None:
         names = [start_id(topic_id, index) for index in range(partitions)]
+        for name in names:
+            self._starts.pop(name, None)
         gone: dict[tuple[str, str], bytes | None] = {(self.lake.kind, topic_id): None}
-        gone.update({(STARTS, name): None for name in names if self._starts.pop(name, None) is not None})
+        # Those too that only another broker knows, which has led the partition.
+        gone.update({(STARTS, name): None for name in names})
         try:
             await self._documents.save(gone)
         except TopicError as error:
