@@ -5,10 +5,18 @@ from typing import Any
 from uuid import UUID
 
 from tests.harness.memory import MemoryStorage
+from tests.harness.waiting import until
 
 from headrace.broker.budget import ReadBudget
+from headrace.broker.clusters import Clusters
 from headrace.broker.cold import Archives
+from headrace.broker.ownership import Ownership
+from headrace.broker.settings import BrokerSettings
+from headrace.membership.rendezvous import Rendezvous
+from headrace.membership.view import Member, View
+from headrace.testing.clock import ManualClock
 from headrace.topics.archive import STARTS, start_id
+from headrace.topics.model import Topic
 
 
 async def test_who_deletes_a_topic_forgets_what_other_brokers_have_written_down_of_its_archive(
@@ -26,3 +34,41 @@ async def test_who_deletes_a_topic_forgets_what_other_brokers_have_written_down_
     await leader.stop()
     assert list(await storage.documents.load("archive")) == [str(kept)]
     assert list(await storage.documents.load(STARTS)) == [start_id(str(kept), 1)]
+
+
+async def test_who_takes_a_log_over_reads_the_archive_from_where_it_begins_by_then() -> None:
+    """Until the next check of retention the archive was not read, or deleted records of it were."""
+
+    def view(number: int, *nodes: int) -> View:
+        members = (Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes)
+        return View(number, tuple(members))
+
+    stream = next(name for name in map(str, range(100)) if Rendezvous((1, 2)).choose(name) == 2)
+    storage: Any = MemoryStorage()
+    config = {"remote.storage.enable": "true"}
+    topic = Topic(name="archived", id=UUID(int=1), streams=(stream,), config=config, created_ms=0)
+    await storage.topics.create(topic)
+    ownership = Ownership(1)
+    ownership.adopt(view(1, 1, 2), inside=True)
+    lake: Any = SimpleNamespace(kind="archive")
+    clusters = Clusters(
+        storage,
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda *_: stream,
+        lake=lake,
+        ownership=ownership,
+    )
+    await clusters.start()
+    log = clusters.default.topics.partition("archived", 0).log
+    assert log is not None
+    assert (log.is_led, log.cold) == (False, None)
+    # By the one that leads it: records below have been deleted.
+    await storage.documents.save({(STARTS, start_id(str(topic.id), 0)): b"50"})
+    ownership.adopt(view(2, 1), inside=True)
+    clusters.view_changed()
+    await until(lambda: log.is_led)
+    assert log.cold is not None
+    assert log.cold.start == 50
+    await clusters.stop()

@@ -18,6 +18,7 @@ from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
+from headrace.broker.log import LogPartition
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset, Searcher
 from headrace.broker.ownership import Ownership
@@ -36,7 +37,9 @@ from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
 from headrace.tasks import end
 from headrace.topics.answers import AppendDone
+from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
+from headrace.topics.model import Topic
 from headrace.topics.names import check_name
 
 
@@ -126,6 +129,7 @@ class Broker:
         if self._archives is not None:
             topics.removed.append(self._archives.dismiss)
             topics.deleted.append(self._archives.forget)
+            topics.leading.before_opening = self._attach
         topics.reread = lambda name: refresh(topics, name)
         topics.added.append(self.native.topic_added)
         topics.adopted.append(self.native.topic_added)
@@ -136,13 +140,19 @@ class Broker:
         """Load topics and groups, then keep retention going."""
         await self.topics.load(progress)
         if self._archives is not None:
-            await self._archives.attach(self.topics)
+            await self._attach({log: live.topic for live in self.topics for log in _logs(live)})
         await self.groups.load()
         loop = asyncio.get_running_loop()
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self._archives)
         self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
+
+    async def _attach(self, logs: Mapping[LogPartition, Topic]) -> None:
+        """Let logs of archived topics read from there. Raises StorageUnavailable."""
+        assert self._archives is not None
+        defaults = self.topics.defaults
+        await self._archives.attach({log: each for log, each in logs.items() if resolve(each.config, defaults).remote})
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
@@ -278,7 +288,7 @@ class Broker:
         live = self.topics.get(partition.topic)
         if self._archives is not None and live.config.remote and not log.is_led:
             # The archive may have begun after the topic was loaded here.
-            await self._archives.attach([live])
+            await self._archives.attach(dict.fromkeys(_logs(live), live.topic))
         return await FollowedLog.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
@@ -311,3 +321,7 @@ class Broker:
                 check_name(name)
                 raise
             return await self.topics.create_if_missing(name, self.settings.num_partitions)
+
+
+def _logs(live: LiveTopic) -> list[LogPartition]:
+    return [partition.log for partition in live.partitions if partition.log is not None]

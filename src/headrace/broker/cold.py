@@ -7,7 +7,7 @@ still knows where the log starts.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeVar
@@ -21,7 +21,7 @@ from headrace.broker.ports import DocumentStorage
 from headrace.tasks import in_thread
 from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
-from headrace.topics.model import StoredBatch
+from headrace.topics.model import StoredBatch, Topic
 
 _STOP_S = 3.0
 """How long a server that ends waits for deleted topics' archives to be forgotten."""
@@ -192,29 +192,27 @@ class Archives:
         self._starts: dict[str, int] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
 
-    async def attach(self, topics: Iterable[LiveTopic]) -> None:
-        """Let archived topics read what is in their tables, as far as that is written down; no table is opened."""
-        archived = [live for live in topics if live.config.remote]
-        if not archived:
+    async def attach(self, logs: Mapping[LogPartition, Topic]) -> None:
+        """Let logs read what is in their topics' tables, as far as that is written down; no table is opened."""
+        if not logs:
             return
         stored = await self._documents.load(STARTS)
         self._starts |= {name: int(text) for name, text in stored.items() if text.isdigit()}
-        for live in archived:
-            for partition in _logs(live):
-                start = self._starts.get(start_id(str(live.topic.id), partition.index))
-                if start is not None:
-                    partition.cold = ColdPartition(self._archive_of(live), partition.index, start)
+        for log, topic in logs.items():
+            start = self._starts.get(start_id(str(topic.id), log.index))
+            if start is not None:
+                log.cold = ColdPartition(self._archive_of(topic), log.index, start)
 
-    def _archive_of(self, live: LiveTopic) -> TopicArchive:
-        topic_id = str(live.topic.id)
+    def _archive_of(self, topic: Topic) -> TopicArchive:
+        topic_id = str(topic.id)
         archive = self._topics.get(topic_id)
         if archive is None:
-            archive = self._topics[topic_id] = TopicArchive(self, topic_id, live.topic.name)
+            archive = self._topics[topic_id] = TopicArchive(self, topic_id, topic.name)
         return archive
 
     async def refresh(self, live: LiveTopic) -> TopicArchive | None:
         """Look at a topic's archive and its table as they are now; None: it has none, or it cannot be read."""
-        archive = self._archive_of(live)
+        archive = self._archive_of(live.topic)
         try:
             await self.look(archive)
             if archive.archive is None:
@@ -310,7 +308,3 @@ class Archives:
             # Those that Redis does not answer end with its connection.
             await asyncio.wait(tuple(self._forgetting), timeout=_STOP_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _logs(live: LiveTopic) -> list[LogPartition]:
-    return [partition.log for partition in live.partitions if partition.log is not None]

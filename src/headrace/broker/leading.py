@@ -106,6 +106,8 @@ class Leading:
         """
         self.has_moved: Callable[[str, str], Awaitable[bool]] = _never
         """Tells whether a topic of this name is in another virtual cluster by now, and has this stream."""
+        self.before_opening: Callable[[Mapping[LogPartition, Topic]], Awaitable[None]] | None = None
+        """Called with logs that are opened next, for what has to be known before they are read here."""
         self._ownership = ownership
         self._leaders = leaders
         self._registry = registry
@@ -235,7 +237,7 @@ class Leading:
         try:
             while self._due:
                 some = [(log, self._due.pop(log)) for log in list(self._due)[:_AT_ONCE]]
-                again = await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
+                again = await self._open_some(some)
                 if any(again):
                     await asyncio.sleep(_AGAIN_S)
                 for (log, topic), wanted in zip(some, again, strict=True):
@@ -243,6 +245,15 @@ class Leading:
                         self._due.setdefault(log, topic)
         finally:
             self._opening = None
+
+    async def _open_some(self, some: list[tuple[LogPartition, Topic | None]]) -> list[bool]:
+        """Open logs; which of them have to be tried again."""
+        if self.before_opening is not None:
+            try:
+                await self.before_opening({log: topic for log, topic in some if topic is not None})
+            except StorageUnavailable:
+                return [True] * len(some)
+        return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
     async def _open_one(self, log: LogPartition, topic: Topic | None) -> bool:
         """Open a log; whether it has to be tried again."""
