@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -222,11 +222,10 @@ async def test_a_commit_in_a_topic_that_goes_while_the_group_is_loaded_is_refuse
     assert all(each.offset == 5 for each in (await site.groups.load_one("g", 1)).positions.values())
 
 
-async def _commit(site: Site) -> CommitResult:
-    result = await site.table.request(
-        "g",
-        Commit(token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=8)}),
-    )
+async def _commit(site: Site, offset: int = 8, given_up: Callable[[], bool] = lambda: False) -> CommitResult:
+    positions = {PLACE: Position(offset=offset)}
+    commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=positions)
+    result = await site.table.request("g", commit, given_up)
     assert isinstance(result, CommitResult)
     return result
 
@@ -236,6 +235,33 @@ async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
     await _commit(site)
     kept = (await site.groups.load_one("g", 1)).positions[PLACE]
     assert (kept.offset, kept.topic_id) == (8, NEW)
+
+
+async def test_a_commit_that_was_given_up_before_the_group_is_loaded_does_not_come_behind_a_newer_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load, load_one = asyncio.Event(), site.groups.load_one
+
+    async def late(name: str, view: int) -> StoredGroup:
+        await may_load.wait()
+        return await load_one(name, view)
+
+    monkeypatch.setattr(site.groups, "load_one", late)
+    site.known = NEW
+    site.may_find.set()
+    given_up = False
+    older = asyncio.ensure_future(_commit(site, 7, lambda: given_up))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    given_up = True
+    may_load.set()
+    while not site.table.exists("g"):
+        await asyncio.sleep(0)
+    newer = asyncio.ensure_future(_commit(site, 8))
+    assert (await newer).partitions == {PLACE: None}
+    told = await older
+    assert site.table.positions("g")[PLACE].offset == 8
+    assert told.partitions == {PLACE: GroupError.COORDINATOR_NOT_AVAILABLE}
 
 
 async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:

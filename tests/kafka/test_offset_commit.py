@@ -22,7 +22,7 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
     def get(_: str) -> Any:
         return SimpleNamespace(topic=SimpleNamespace(id=next(ids)), partition=lambda _: None)
 
-    async def take(_: str, commit: Commit) -> CommitResult:
+    async def take(_: str, commit: Commit, _given_up: object) -> CommitResult:
         taken.append(commit)
         return CommitResult(partitions=dict.fromkeys(commit.positions))
 

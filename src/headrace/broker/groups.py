@@ -1,7 +1,7 @@
 """Consumer groups in the running server: which of them are here, and what is asked of them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from uuid import uuid4
 
 import structlog
@@ -189,8 +189,15 @@ class GroupTable:
             runner = self._runners[name] = Runner(empty, self)
         return runner
 
-    async def request(self, group: str, event: Request) -> Result:
-        """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again."""
+    async def request(self, group: str, event: Request, given_up: Callable[[], bool] = lambda: False) -> Result:
+        """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again.
+
+        Args:
+            group: its name.
+            event: the request.
+            given_up: asked once the group is loaded: whether nobody wants it any more. What was asked for since then
+                may have come to the group before it.
+        """
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
         if isinstance(event, Commit):
@@ -198,6 +205,8 @@ class GroupTable:
             event = self.coordination.stamped(event)
         if self.coordination.shared:
             refused = await self.ready(group)
+            if refused is None and given_up():
+                refused = GroupError.COORDINATOR_NOT_AVAILABLE
             if refused is not None:
                 return refusal(event, refused)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):

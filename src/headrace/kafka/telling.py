@@ -30,6 +30,6 @@ def tell_answered(exchange: Exchange, now: float) -> None:
         request=exchange.correlation_id,
         client=exchange.outlet.client_host,
         client_id=exchange.client_id,
-        bytes=exchange.size,
+        bytes=exchange.size or exchange.kept,
         ms=round((now - exchange.began) * 1000, 3),
     )

@@ -56,6 +56,7 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
                 instance_id=request.group_instance_id,
                 positions={place: _position(asked, ids[place.topic]) for place, asked in some.items()},
             ),
+            lambda: exchange.done,
         )
         assert isinstance(result, CommitResult)
         if exchange.done:
