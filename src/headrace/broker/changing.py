@@ -33,6 +33,8 @@ class Changing:
         self._one = asyncio.Lock()
         self._known: dict[str, int] = {}
         self._held: Lock | None = None
+        self._in_doubt = False
+        """What was saved last may be stored, or not: its answer was lost."""
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -42,12 +44,14 @@ class Changing:
             LockLost: others were at it for too long; StorageUnavailable.
         """
         async with self._one, self._documents.locked(self._name) as lock:
-            if lock.revisions is not None:
-                now = {kind: lock.revisions.get(kind, 0) for kind in self._kinds}
-                stale = frozenset(kind for kind in now if now[kind] != self._known.get(kind))
-                if stale:
-                    await self._refresh(stale)
-                    self._known = now
+            now = {kind: (lock.revisions or {}).get(kind, 0) for kind in self._kinds}
+            stale = frozenset(kind for kind in now if now[kind] != self._known.get(kind))
+            if lock.revisions is None:
+                stale = self._kinds if self._in_doubt else frozenset()
+            if stale:
+                await self._refresh(stale)
+                self._known = now
+            self._in_doubt = False
             self._held = lock
             try:
                 yield
@@ -57,7 +61,10 @@ class Changing:
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store changes that were decided within `alone`. Raises as `DocumentStorage.save`."""
         assert self._held is not None, "only within `alone`"
-        for kind, revision in (await self._documents.save(changes, self._held)).items():
+        self._in_doubt = True
+        revisions = await self._documents.save(changes, self._held)
+        self._in_doubt = False
+        for kind, revision in revisions.items():
             # Behind another number there is a change that somebody made without the lock.
             if revision == self._known.get(kind, -1) + 1:
                 self._known[kind] = revision

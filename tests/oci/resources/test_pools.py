@@ -1,9 +1,12 @@
 """Stream pools and the virtual clusters that they are."""
 
+from collections.abc import Mapping
+
 import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
+from headrace.membership.lock import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import TokenUse
@@ -222,6 +225,27 @@ async def test_a_retry_token_makes_one_pool(world: World) -> None:
     assert refused(caught) == (400, "InvalidParameter")
     other, _ = await world.catalog.create_pool(token("t", {}, "somebody else"), "q", COMPARTMENT, {})
     assert other.id != first.id
+
+
+async def test_a_retry_token_makes_one_pool_also_where_an_answer_was_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = world.storage.documents
+    save = documents.save
+
+    async def unanswered(changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
+        told = await save(changes, lock)
+        if any(kind == "oci.tokens" for kind, _ in changes):
+            raise StorageUnavailable("the answer was lost")
+        return told
+
+    use = token("t", {"name": "a"})
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "save", unanswered)
+        with pytest.raises(StorageUnavailable):
+            await world.catalog.create_pool(use, "a", COMPARTMENT, {})
+    record, _ = await world.catalog.create_pool(use, "a", COMPARTMENT, {})
+    assert sorted(await documents.load("oci.pools")) == sorted([record.id, "default"])
 
 
 async def test_a_retry_token_is_good_for_a_day(world: World) -> None:

@@ -1,10 +1,12 @@
 """Streams and the topics that they are."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
 from headrace.broker.refreshing import refresh_all
+from headrace.membership.lock import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.records import StreamRecord
@@ -14,6 +16,7 @@ from headrace.topics.model import Appended
 
 from .conftest import COMPARTMENT, World
 
+Changes = Mapping[tuple[str, str], bytes | None]
 DAY_MS = 86_400_000
 
 
@@ -232,6 +235,27 @@ async def test_what_was_deleted_behind_our_back_is_deleted(world: World) -> None
     await world.storage.topics.delete(world.default.topics.get("t").topic)
     await world.restart()
     assert world.state(record) == "DELETED"
+
+
+async def test_a_stream_that_was_written_down_without_an_answer_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = world.storage.documents
+    save = documents.save
+
+    async def unanswered(changes: Changes, lock: Lock | None = None) -> dict[str, int]:
+        await save(changes, lock)
+        raise StorageUnavailable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "save", unanswered)
+        with pytest.raises(StorageUnavailable):
+            await world.stream("t")
+    record = await world.stream("t")
+    world.clock.advance(1_000)
+    await world.catalog.streams.settle()
+    assert [each.id for each in world.catalog.streams.all()] == [record.id]
+    assert list(await documents.load("oci.streams")) == [record.id]
 
 
 async def test_a_stream_that_cannot_be_written_down_is_not_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,8 @@ class Streams:
         """Being deleted through this API."""
         self._lost: dict[str, StreamRecord] = {}
         """Deleted, and not written down yet."""
+        self._retracted: set[str] = set()
+        """Taken back when storage did not say whether it had written them down: if so, that is to go."""
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -93,8 +95,7 @@ class Streams:
         recorded = unique in self._documents.streams.values or unique in self._asked
         if record is not None and recorded and unique not in self._unwanted:
             self._lost[unique] = self._documents.changed(record, "DELETING")
-            if self._writing is None:
-                self._writing = asyncio.get_running_loop().create_task(self._write_lost())
+            self._write_soon()
 
     def _removed(self, _: Broker, topic: LiveTopic) -> None:
         """A topic is not there any more, or was moved, and it may have been heard of first where it is now."""
@@ -104,9 +105,13 @@ class Streams:
             del self._live[unique]
             self._open.pop(self.ocid(unique), None)
 
+    def _write_soon(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_lost())
+
     async def _write_lost(self) -> None:
         """Write down what was deleted; a start finds what a crash has left to do."""
-        while self._lost:
+        while self._lost or self._retracted:
             try:
                 await self._documents.exclusively(self._write_once())
             except StorageUnavailable:
@@ -119,10 +124,12 @@ class Streams:
         self._writing = None
 
     async def _write_once(self) -> None:
-        lost = dict(self._lost)
-        await self._documents.save({(self._documents.streams, unique): record for unique, record in lost.items()})
+        lost, retracted = dict(self._lost), frozenset(self._retracted)
+        gone = {**dict.fromkeys(retracted), **lost}
+        await self._documents.save({(self._documents.streams, unique): record for unique, record in gone.items()})
         for unique in lost:
             self._lost.pop(unique, None)
+        self._retracted -= retracted
 
     async def settle(self) -> None:
         """Wait until everything that has gone is written down."""
@@ -237,9 +244,12 @@ class Streams:
         )
         try:
             request = await self._save("CREATE", record)
-        except TopicError:
+        except TopicError as error:
             # Its client will try again, under the same name.
             await self._take_back(broker, live)
+            if isinstance(error, StorageUnavailable) and record.id not in self._live:
+                self._retracted.add(record.id)
+                self._write_soon()
             raise
         if record.phase is not None:
             self._open.pop(self.ocid(record.id), None)
