@@ -1,8 +1,9 @@
 """Changes through OCI's API, asked of three brokers at once: none is lost, and nothing is taken twice."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 from uuid import uuid4
 
@@ -10,9 +11,12 @@ import pytest
 from oci.exceptions import ServiceError
 from oci.streaming import StreamAdminClient
 from oci.streaming.models import (
+    CreateCursorDetails,
     CreateStreamDetails,
     CreateStreamPoolDetails,
     KafkaSettings,
+    PutMessagesDetails,
+    PutMessagesDetailsEntry,
     UpdateStreamDetails,
     UpdateStreamPoolDetails,
 )
@@ -182,3 +186,49 @@ def test_fields_of_one_stream(admins: list[StreamAdminClient], three: Brokers, c
         return found == ({"a": "b"}, {"n": {"a": "b"}}, target.id)
 
     wait_for(lambda: all(map(has_all, admins)), "all three changes")
+
+
+@ROUNDS
+def test_a_stream_that_moves_gets_each_message_once(
+    admins: list[StreamAdminClient], three: Brokers, compartment: str, number: int
+) -> None:
+    pools = [pool(admins[0], compartment).id for _ in range(2)]
+    for each in pools:
+        known(admins, each)
+    asked = CreateStreamDetails(name=f"s-{uuid4().hex[:8]}", partitions=6, stream_pool_id=pools[0])
+    made = admins[0].create_stream(asked).data
+    clients = [OciClients(each.http).stream_client() for each in three.servers.values()]
+    begin, moved = Barrier(7), Event()
+
+    def write(writer: int) -> list[str]:
+        begin.wait()
+        sent: list[str] = []
+        more = 50
+        while more:
+            # Some go on for as long as the last broker needs to hear of the move.
+            more -= moved.is_set()
+            value = b64encode(f"{writer}-{len(sent)}".encode()).decode()
+            entry = PutMessagesDetailsEntry(key=b64encode(b"%d" % writer).decode(), value=value)
+            details = PutMessagesDetails(messages=[entry])
+            told = clients[len(sent) % 3].put_messages(made.id, details).data
+            assert not told.failures, told
+            sent.append(value)
+        return sent
+
+    with ThreadPoolExecutor(6) as threads:
+        writing = [threads.submit(write, writer) for writer in range(6)]
+        begin.wait()
+        try:
+            for place in (1, 0, 1):
+                admins[place].update_stream(made.id, UpdateStreamDetails(stream_pool_id=pools[place]))
+        finally:
+            moved.set()
+        sent = [value for each in writing for value in each.result()]
+    found: list[str] = []
+    for partition in range(6):
+        start = CreateCursorDetails(partition=str(partition), type="TRIM_HORIZON")
+        cursor = clients[0].create_cursor(made.id, start).data.value
+        while (answer := clients[0].get_messages(made.id, cursor)).data:
+            found += [each.value for each in answer.data]
+            cursor = answer.headers["opc-next-cursor"]
+    assert sorted(found) == sorted(sent)

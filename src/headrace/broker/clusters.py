@@ -5,7 +5,10 @@ for each stream pool of the OCI API. Producer ids, the budget of cached tails an
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -29,6 +32,7 @@ from headrace.broker.topics import Progress, StreamName
 from headrace.broker.whole import to_the_end
 from headrace.groups.model import DropGroup
 from headrace.membership.leader import Leader
+from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
 
 DEFAULT = "default"
@@ -262,6 +266,15 @@ class Clusters:
             return self._brokers[name]
         except KeyError:
             raise UnknownCluster(f"no virtual cluster {name!r}") from None
+
+    def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
+        """The cluster that a topic is in by now, and the topic; `expected` is looked at first. Raises UnknownTopic."""
+        for name in chain((expected,), self._brokers):
+            broker = self._brokers.get(name)
+            if broker is not None:
+                with contextlib.suppress(UnknownTopic):
+                    return broker, broker.topics.by_id(topic_id)
+        raise UnknownTopic(f"no topic with id {topic_id}")
 
     def settings_of(self, name: str) -> Mapping[str, str]:
         """What is set on a cluster itself, by Kafka's names."""

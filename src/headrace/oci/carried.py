@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import parse_qsl
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -12,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from headrace.access.principal import Principal
 from headrace.broker.broker import Broker
 from headrace.broker.budget import ReadBudget
-from headrace.broker.clusters import Clusters, UnknownCluster
+from headrace.broker.clusters import Clusters
 from headrace.broker.live import LiveTopic
 from headrace.oci.asgi import Authenticator
 from headrace.oci.bodies import Gone, announced, whole
@@ -127,17 +128,14 @@ class AppendApp:
         """Raises NotLeader where this server does not know such a topic (yet), OciError 400 for what names none."""
         place = dict(parse_qsl(query.decode("latin-1")))
         try:
-            cluster, name, topic_id, index = place["cluster"], place["topic"], place["id"], int(place["partition"])
+            cluster, topic_id, index = place["cluster"], UUID(hex=place["id"]), int(place["partition"])
         except (KeyError, ValueError):
-            raise OciError(400, "A batch comes with a cluster, a topic, the topic's id and a partition") from None
+            raise OciError(400, "A batch comes with a cluster, a topic's id and a partition") from None
         try:
-            broker = self._clusters.get(cluster)
-            topic = broker.topics.get(name)
-        except (UnknownCluster, UnknownTopic) as error:
+            # Here it may have been moved to another cluster already, or not yet.
+            return *self._clusters.holding(topic_id, cluster), index
+        except UnknownTopic as error:
             raise NotLeader(str(error)) from None
-        if topic.topic.id.hex != topic_id:
-            raise NotLeader(f"topic {topic.topic.name!r} is another one here")
-        return broker, topic, index
 
 
 class _Nobody:

@@ -47,7 +47,7 @@ async def api(
     documents = clusters.default.storage.documents
     seals = Seals(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
     peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
-    service.puts = Puts(peers)
+    service.puts = Puts(peers, clusters, catching_up)
     app = OciApp(service, SealAuthenticator(seals, clients), counters)
     app.groups, app.catching_up = Groups(peers, clusters), catching_up
     try:

@@ -5,13 +5,17 @@ one, which finds it in the log. Only where this server itself ends before it has
 """
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from struct import Struct
 from urllib.parse import urlencode
+from uuid import UUID
 
 import msgspec
 
 from headrace.access.principal import ANONYMOUS
 from headrace.broker.broker import Broker
+from headrace.broker.clusters import Clusters
 from headrace.broker.live import LiveTopic
 from headrace.membership.view import Member
 from headrace.peers.connections import Lost
@@ -27,6 +31,7 @@ from headrace.topics.errors import (
     OutOfOrderSequence,
     StorageUnavailable,
     TopicError,
+    UnknownTopic,
 )
 from headrace.topics.model import Appended
 from headrace.topics.sequences import SEQUENCES
@@ -77,24 +82,39 @@ _Place = tuple[bytes, int]
 class Puts:
     """Puts batches where they belong."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(
+        self, peers: Peers, clusters: Clusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
+    ) -> None:
+        """Begin.
+
+        Args:
+            peers: the other brokers.
+            clusters: where topics are.
+            catching_up: takes over what other brokers have changed.
+        """
         self._peers = peers
+        self._clusters = clusters
+        self._catching_up = catching_up
         self._idle: dict[_Place, list[_Producer]] = {}
         self._kept = 0
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
         """Append a batch to a partition, whoever leads it. Raises TopicError."""
         partition = topic.partition(index)
-        place = (topic.topic.id.bytes, index)
+        topic_id = topic.topic.id
+        place = (topic_id.bytes, index)
         span = peek(batch).span
         producer = await self._producer(broker, place)
         number(batch, producer.id, 0, producer.sequence)
+
+        async def here() -> Placed:
+            return await self._append(*await self._holding(broker, topic_id), index, bytearray(batch))
+
+        async def there(member: Member) -> Placed:
+            return await self._send(member, *await self._holding(broker, topic_id), index, batch)
+
         try:
-            placed = await self._peers.owner_does(
-                partition.stream,
-                lambda: self._append(broker, topic, index, bytearray(batch)),
-                lambda member: self._send(member, broker, topic, index, batch),
-            )
+            placed = await self._peers.owner_does(partition.stream, here, there)
         except NotHere as error:
             raise StorageUnavailable(str(error)) from error
         except (InvalidProducerEpoch, OutOfOrderSequence) as error:
@@ -102,6 +122,14 @@ class Puts:
         producer.sequence = (producer.sequence + span) % SEQUENCES
         self._keep(place, producer)
         return placed
+
+    async def _holding(self, broker: Broker, topic_id: UUID) -> tuple[Broker, LiveTopic]:
+        """Where a topic is by now. Raises UnknownTopic: it was deleted."""
+        with contextlib.suppress(UnknownTopic):
+            return self._clusters.holding(topic_id, broker.cluster)
+        # Of a move by another broker it may have heard one half.
+        await self._catching_up()()
+        return self._clusters.holding(topic_id, broker.cluster)
 
     async def _producer(self, broker: Broker, place: _Place) -> _Producer:
         idle = self._idle.get(place)
@@ -163,7 +191,8 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
 
 def _again(error: TopicError) -> Exception:
     """What is raised for an error: NotHere where the same batch may be put again, and better luck is to be expected."""
-    hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend
+    # Of a topic that was moved the log was closed, and is opened elsewhere: who asks again knows.
+    hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
     return NotHere(str(error)) if isinstance(error, hopeful) else error
 
 
