@@ -271,16 +271,15 @@ def test_of_several_topics_none_is_created_after_the_answer(stoppable: Stoppable
     assert [each.error_code for each in told] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_creation_without_a_time_is_waited_for(stoppable: Stoppable, client: Wire, topic: str) -> None:
-    """Of librdkafka: it would take a time-out for a success."""
+def test_a_creation_without_a_time_is_told_what_librdkafka_does_not_hide(
+    stoppable: Stoppable, client: Wire, topic: str
+) -> None:
+    """It would take a time-out for a success."""
     with stoppable.stopped():
         request = creation(topic)
         request.timeout_ms = 0
-        client.send(request, 7)
-        assert client.is_silent(SEEN_S)
-        stoppable.clock.advance(2 * UNSAID_MS / 1000)
-        assert client.is_silent(SEEN_S)
-    assert codes(client.receive()) == {0}
+        assert codes(answered_at(stoppable, client, request, 7, UNSAID_MS)) == {Code.KAFKA_STORAGE_ERROR}
+    assert codes(client.ask(request, 7)) == {Code.TOPIC_ALREADY_EXISTS}
 
 
 def test_a_batch_that_comes_again_is_answered_with_the_offset_of_the_first(

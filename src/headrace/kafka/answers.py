@@ -44,7 +44,8 @@ class Answers:
         while waiting and waiting[0].done:
             exchange = waiting.popleft()
             served += exchange.size
-            held += exchange.held
+            if not exchange.kept:  # else `ended` gives it back
+                held += exchange.held
             answered += exchange.answered
             out += exchange.chunks
             exchange.chunks = []
@@ -86,7 +87,8 @@ class Answers:
         held, self.held = self.held, 0
         order = self._order
         for exchange in order.waiting:
-            held += exchange.held
+            if not exchange.kept:
+                held += exchange.held
             if exchange.cancel is not None:
                 exchange.cancel()
             elif not exchange.done and exchange.api_key == PRODUCE:

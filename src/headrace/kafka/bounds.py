@@ -32,14 +32,28 @@ class Bound(msgspec.Struct, frozen=True):
     code: Code = Code.REQUEST_TIMED_OUT
     """What clients take for a reason to try again."""
 
+    def code_for(self, request: Any) -> Code:
+        """The error code for one request."""
+        # librdkafka sends a time of 0 unless it is told otherwise, and takes REQUEST_TIMED_OUT for success then.
+        return Code.KAFKA_STORAGE_ERROR if self.due_ms is _by_itself and request.timeout_ms <= 0 else self.code
 
-def _by_itself(request: Any, exchange: Exchange) -> int | None:
-    # librdkafka sends 0 unless it is told otherwise, and takes REQUEST_TIMED_OUT for success then.
-    return exchange.seen_ms + max(request.timeout_ms, LEAST_MS) if request.timeout_ms > 0 else None
+
+def _by_itself(request: Any, exchange: Exchange) -> int:
+    said_ms: int = request.timeout_ms
+    return exchange.seen_ms + (max(said_ms, LEAST_MS) if said_ms > 0 else UNSAID_MS)
 
 
 def _unsaid(_: Any, exchange: Exchange) -> int:
     return exchange.seen_ms + UNSAID_MS
+
+
+def _waiting(request: Any, exchange: Exchange) -> int:
+    said_ms: int = request.max_wait_ms
+    return exchange.seen_ms + max(said_ms, 0) + UNSAID_MS
+
+
+def _named(request: Any, exchange: Exchange) -> int | None:
+    return exchange.seen_ms + UNSAID_MS if request.topics else None
 
 
 def _stored(_: Any, exchange: Exchange) -> int:
@@ -57,14 +71,20 @@ def _held(request: Any, exchange: Exchange) -> int | None:
 
 
 BY_ITSELF = Bound(_by_itself)
-"""The request names the time; one that names none waits for as long as it takes."""
+"""The request names the time, or none."""
 UNSAID = Bound(_unsaid)
-"""It names none."""
+"""It names none: all that says nothing else."""
+OF_LOGS = Bound(_unsaid, Code.KAFKA_STORAGE_ERROR)
+"""What is read of logs; consumers give up by REQUEST_TIMED_OUT."""
+OF_RECORDS = Bound(_waiting, Code.KAFKA_STORAGE_ERROR)
+"""The same where records may have to be waited for."""
+OF_TOPICS = Bound(_named, Code.LEADER_NOT_AVAILABLE)
+"""Topics that are looked up, and may be created by that; all of them are known."""
 COMMIT = Bound(_stored)
 """What a group stores, and Kafka's code for it: librdkafka tries a commit again by this code alone."""
 OF_GROUPS = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE)
 """What else is asked of groups."""
 OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE)
 """The same where members may have to wait for one another."""
-OF_PRODUCER_IDS = Bound(_stored, Code.COORDINATOR_LOAD_IN_PROGRESS)
-"""The one code by which every Java client asks again."""
+OF_PRODUCER_IDS = OF_POSITIONS = Bound(_stored, Code.COORDINATOR_LOAD_IN_PROGRESS)
+"""The one code by which every Java client asks again for these."""

@@ -384,6 +384,8 @@ class Connection(Framing):
         freed = self._order.let_go(exchange)
         if freed:
             self._memory.free(freed)
+            held, exchange.held = exchange.held, 0
+            self.broker.reads.release(held)
             self._read_on()
 
     # Answers out

@@ -45,10 +45,16 @@ class Overdue:
     def answer(self, exchange: Exchange) -> None:
         """Answer that it takes too long."""
         # Its handler goes on with the request: what is taken out is a copy's.
-        refused = _Everything(No(self._bound.code, MESSAGE))
+        refused = _Everything(No(self._bound.code_for(self._request), MESSAGE))
         rest = _through(self._api.take_out(copy(self._request), exchange, refused))
-        assert rest.answer is not None
-        exchange.answer(rest.answer)
+        answer = rest.answer
+        if answer is None:
+            assert self._api.refusal is not None
+            assert self._api.refusal.begin is not None
+            assert rest.add is not None
+            answer = self._api.refusal.begin(exchange)
+            rest.add(answer)
+        exchange.answer(answer)
 
 
 def _through(steps: Steps) -> Rest:

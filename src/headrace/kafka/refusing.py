@@ -71,6 +71,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     take_out: TakeOut
     hide: Hide | None = None
     """Leaves out of an answer what its rules say must not be shown, step by step."""
+    begin: Callable[[Exchange], Any] | None = None
+    """Makes the answer to a request of which nothing is left, where its handler does that (`always` of `parts`)."""
 
 
 def whole(answer: Callable[[Any, Exchange, No], Any]) -> TakeOut:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headrace.access.needs import Resource, Rule
-from headrace.kafka.bounds import Bound
+from headrace.kafka.bounds import UNSAID, Bound
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.needs import KafkaRule
 from headrace.kafka.refusing import Refusal, Refused, Steps, TakeOut, by_error_code
@@ -59,7 +59,7 @@ class Api(msgspec.Struct, frozen=True):
     most_bytes: int
     """The largest request; `socket.request.max.bytes` bounds it too."""
     bound: Bound | None
-    """How long it is waited for; None: however long it takes, or its handler sees to it."""
+    """How long it is waited for; None: it asks storage for nothing, or its handler sees to it."""
 
     def needed(self, request: Any, exchange: Exchange) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `exchange.principal`: each rule with each resource that the request names."""
@@ -105,7 +105,7 @@ def register(
     keep: Callable[[Any, Exchange], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
-    bound: Bound | None = None,
+    bound: Bound | None = UNSAID,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of an API.
 
@@ -118,7 +118,8 @@ def register(
         keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
         most_bytes: a larger request closes its connection before its bytes are taken.
-        bound: how long it is waited for, as `kafka.bounds` makes them.
+        bound: how long it is waited for, as `kafka.bounds` makes them; None: its handler sees to it. What cannot be
+            refused asks storage for nothing.
 
     Raises:
         ValueError: the API is registered already, the codec does not know all the versions, or what it needs could not
@@ -134,7 +135,8 @@ def register(
         if not known_oldest <= max(oldest, refused_below) <= newest <= known_newest:
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
         how = _refusal(key, name, needs, refusal)
-        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes, bound)
+        late = None if how is None else bound
+        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes, late)
         return handler
 
     return add

@@ -14,7 +14,6 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.broker.clusters import DEFAULT
 from headrace.broker.quotas import LONGEST_NAME, TooManyQuotas
-from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -33,7 +32,7 @@ def _no(request: AlterClientQuotasRequest, _: Exchange, no: No) -> AlterClientQu
     return AlterClientQuotasResponse(entries=[_result(asked, no.code, no.message) for asked in request.entries])
 
 
-@register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no), bound=UNSAID)
+@register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no))
 async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> AlterClientQuotasResponse:
     """Set and take away quotas."""
     results = []

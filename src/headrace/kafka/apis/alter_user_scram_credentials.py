@@ -11,7 +11,6 @@ Behavior
 from headrace.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
 from headrace.access.needs import Operation
 from headrace.broker.users import LONGEST_NAME, MOST_USERS, Key, TooManyUsers, Users
-from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -34,7 +33,7 @@ def _no(request: AlterUserScramCredentialsRequest, _: Exchange, no: No) -> Alter
     )
 
 
-@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no), bound=UNSAID)
+@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) -> AlterUserScramCredentialsResponse:
     """Keep and drop credentials."""
     users = exchange.broker.users

@@ -13,7 +13,6 @@ from headrace.access.acls import Acl
 from headrace.access.needs import Operation
 from headrace.broker.authorizing import TooManyAcls
 from headrace.kafka.acl_codes import acl_of, check_enabled
-from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import CreateAclsRequest, CreateAclsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -29,7 +28,7 @@ def _no(request: CreateAclsRequest, _: Exchange, no: No) -> CreateAclsResponse:
     return CreateAclsResponse(results=[Result(error_code=no.code, error_message=no.message) for _ in request.creations])
 
 
-@register(CreateAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no), bound=UNSAID)
+@register(CreateAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsResponse:
     """Add access rules."""
     access, in_cluster = exchange.broker.access, exchange.broker.cluster

@@ -11,7 +11,6 @@ Version notes
 from headrace.access.acls import Acl, AclFilter
 from headrace.access.needs import Operation
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
-from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import DeleteAclsRequest, DeleteAclsResponse
 from headrace.kafka.errors import RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -30,7 +29,7 @@ def _no(request: DeleteAclsRequest, _: Exchange, no: No) -> DeleteAclsResponse:
     )
 
 
-@register(DeleteAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no), bound=UNSAID)
+@register(DeleteAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsResponse:
     """Take access rules away."""
     access, in_cluster = exchange.broker.access, exchange.broker.cluster

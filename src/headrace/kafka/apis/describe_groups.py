@@ -16,6 +16,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
 from headrace.kafka.authorized import authorized
+from headrace.kafka.bounds import OF_GROUPS
 from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -40,6 +41,7 @@ def _no(name: str, no: No, _: Exchange) -> Group:
     5,
     needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),),
     refusal=parts("groups", _places, _no, "groups"),
+    bound=OF_GROUPS,
 )
 async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
     """Describe groups with their members."""

@@ -4,6 +4,7 @@ Behavior
 - One directory, `redis`: the logs lie in Redis Streams, wherever it has its files. Its volume is not known: total and
   usable bytes are -1.
 - The size of a partition is that of its record batches; of a native topic, the memory that Redis says its stream takes.
+- Where Redis does not answer, the directory is KAFKA_STORAGE_ERROR, as Kafka tells of a disk that is gone.
 - Null asks for every topic. Partitions that are not there are left out of the answer, as Kafka does.
 
 Version notes
@@ -17,7 +18,9 @@ from headrace.access.needs import Operation
 from headrace.broker import sizes
 from headrace.broker.broker import Broker
 from headrace.broker.partition import Partition
+from headrace.kafka.bounds import OF_LOGS
 from headrace.kafka.codec.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster
 from headrace.kafka.refusing import No, whole
@@ -32,19 +35,33 @@ Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
 def _no(_: DescribeLogDirsRequest, __: Exchange, no: No) -> DescribeLogDirsResponse:
+    if no.code == Code.KAFKA_STORAGE_ERROR:
+        return _away()
     # Before version 3 there is no other way to say so than to tell of no directory.
     return DescribeLogDirsResponse(error_code=no.code)
 
 
-@register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),), refusal=whole(_no))
+def _away() -> DescribeLogDirsResponse:
+    """As Kafka tells of a disk that is not to be read."""
+    return DescribeLogDirsResponse(
+        results=[Directory(error_code=Code.KAFKA_STORAGE_ERROR, log_dir=DIRECTORY, topics=[])]
+    )
+
+
+@register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),), refusal=whole(_no), bound=OF_LOGS)
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker
     pace = exchange.pace()
     chosen = _everything(broker) if request.topics is None else _named(broker, request)
     wanted = [partition async for partition in pace.each(chosen) if partition is not None]
+    try:
+        found = await sizes.of(wanted)
+    except TopicError:
+        await exchange.answer_in_pieces(_away())
+        return
     by_topic: dict[str, list[Size]] = {}
-    async for partition, size in pace.each(zip(wanted, await sizes.of(wanted), strict=True)):
+    async for partition, size in pace.each(zip(wanted, found, strict=True)):
         told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
         by_topic.setdefault(partition.topic, []).append(told)
     listed = [Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]

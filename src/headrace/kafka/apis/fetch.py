@@ -22,6 +22,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
 from headrace.broker.reading import codecs, count_records
+from headrace.kafka.bounds import OF_RECORDS
 from headrace.kafka.codec.messages import FetchRequest, FetchResponse
 from headrace.kafka.epochs import check_epoch
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -61,7 +62,7 @@ def _no(topic: FetchRequest.FetchTopic, no: No, _: Exchange) -> FetchResponse.Fe
     return FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=refused)
 
 
-@register(FetchRequest, 4, 12, needs=NEEDS, refusal=parts("topics", _places, _no, "responses"))
+@register(FetchRequest, 4, 12, needs=NEEDS, refusal=parts("topics", _places, _no, "responses"), bound=OF_RECORDS)
 def handle(request: FetchRequest, exchange: Exchange) -> Coroutine[Any, Any, FetchResponse] | None:
     """Read records from the partitions named, waiting if there are too few."""
     broker = exchange.broker

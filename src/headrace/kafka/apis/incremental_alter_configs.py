@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, places_of, topics_in
-from headrace.kafka.bounds import UNSAID
 from headrace.kafka.codec.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
@@ -45,7 +44,6 @@ def _no(resource: Resource, no: No, _: Exchange) -> Result:
     1,
     needs=(topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker)),
     refusal=parts("resources", places_of, _no, "responses"),
-    bound=UNSAID,
 )
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""

@@ -15,6 +15,7 @@ Version notes
 from collections import Counter
 
 from headrace.access.needs import Operation
+from headrace.kafka.bounds import OF_LOGS
 from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.kafka.epochs import check_epoch
 from headrace.kafka.errors import Code, RequestError, code_of
@@ -42,6 +43,7 @@ def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: Exchange) -> Topi
     8,
     needs=(topics(Operation.DESCRIBE, each_topic),),
     refusal=parts("topics", topic_named, _no, "topics"),
+    bound=OF_LOGS,
 )
 async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
     """Find an offset per partition by time."""

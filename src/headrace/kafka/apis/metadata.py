@@ -6,6 +6,7 @@ Behavior
 - Whoever answers names itself the controller: any broker does what clients send there, and this one is alive.
 - A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
   1 000 of them at most by one request.
+- Where Redis does not answer in time, all that are named are LEADER_NOT_AVAILABLE, as a topic that is being made.
 - A topic that is named more than once is described once.
 
 Version notes
@@ -26,6 +27,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.live import LiveTopic
 from headrace.broker.pace import Pace
 from headrace.kafka.authorized import UNASKED, authorized, authorized_on_cluster
+from headrace.kafka.bounds import OF_TOPICS
 from headrace.kafka.codec.encoder import Encoded, EncodedArray
 from headrace.kafka.codec.messages import Chunk, MetadataRequest, MetadataResponse
 from headrace.kafka.errors import Code, code_of
@@ -91,10 +93,24 @@ def _hide(response: MetadataResponse, _: Exchange, grants: Grants) -> Iterator[N
     response.topics = shown
 
 
-REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True), hide=_hide)
+def _begin(exchange: Exchange) -> MetadataResponse:
+    """Without any topic."""
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
+            for node_id, host, port in exchange.nodes
+        ],
+        cluster_id=exchange.broker.cluster_id,
+        controller_id=exchange.broker.node_id,
+        cluster_authorized_operations=UNASKED,
+        topics=[],
+    )
 
 
-@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL)
+REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True), hide=_hide, begin=_begin)
+
+
+@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS)
 async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = exchange.broker
@@ -110,23 +126,16 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
         named = {(topic.name, topic.topic_id): None for topic in asked}
         await exchange.reserve(_size(broker, named))
         one = _Described(exchange, pace, request)
-        found = [await one.topic(name, topic_id) async for name, topic_id in pace.each(named)]
-    nodes = [
-        MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
-        for node_id, host, port in exchange.nodes
-    ]
+        found = [await one.topic(name, topic_id) async for name, topic_id in exchange.parts(named)]
     if request.include_topic_authorized_operations:
         async for topic in pace.each(found):
             if not topic.error_code and topic.name is not None:
                 topic.topic_authorized_operations = authorized(exchange, ResourceType.TOPIC, topic.name)
-    asked_for_cluster = request.include_cluster_authorized_operations
-    return MetadataResponse(
-        brokers=nodes,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        cluster_authorized_operations=authorized_on_cluster(exchange) if asked_for_cluster else UNASKED,
-        topics=found,
-    )
+    answer = _begin(exchange)
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = authorized_on_cluster(exchange)
+    answer.topics = found
+    return answer
 
 
 def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:

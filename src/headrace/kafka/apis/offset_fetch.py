@@ -23,6 +23,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.broker.authorizing import Grants
 from headrace.groups.errors import GroupError
 from headrace.groups.model import Position, TopicPartition
+from headrace.kafka.bounds import OF_POSITIONS
 from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.exchange import Exchange
@@ -182,7 +183,7 @@ def _hide(response: OffsetFetchResponse, _: Exchange, grants: Grants) -> Iterato
         holder.topics = shown
 
 
-@register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide))
+@register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide), bound=OF_POSITIONS)
 async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
     if exchange.version >= 8:

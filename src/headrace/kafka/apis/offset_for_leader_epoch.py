@@ -14,6 +14,7 @@ from typing import Any
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.partition import Partition as Asked
+from headrace.kafka.bounds import OF_LOGS
 from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.kafka.epochs import check_epoch
 from headrace.kafka.errors import RequestError, code_of
@@ -48,6 +49,7 @@ def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exch
         ),
     ),
     refusal=parts("topics", _places, _no, "topics"),
+    bound=OF_LOGS,
 )
 async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""

@@ -325,7 +325,9 @@ def _keep(request: ProduceRequest, exchange: Exchange) -> bool:
 REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
 
 
-@register(ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3, most_bytes=_MOST_BYTES)
+@register(
+    ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3, most_bytes=_MOST_BYTES, bound=None
+)
 def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
     if sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
