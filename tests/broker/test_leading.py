@@ -24,7 +24,7 @@ from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults, resolve
-from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import OpenedLog, Topic
 
 ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
@@ -480,3 +480,46 @@ async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() 
         broker.leading.check_alone("topic 't' cannot be converted")
     broker.go_by(2, (1,))
     broker.leading.check_alone("topic 't' cannot be converted")
+
+
+async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "_AGAIN_S", 0)
+    broker = OneBroker(2)
+    answers: list[Exception | None] = [StorageUnavailable("away"), TopicError("NOPERM"), None]
+    asked: list[list[LogPartition]] = []
+
+    async def learn(logs: Mapping[LogPartition, Topic]) -> None:
+        asked.append(list(logs))
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    broker.leading.before_opening = learn
+    await broker.join(1, ALL)
+    await broker.has_told()
+    assert broker.log.is_led
+    assert asked == [[broker.log]] * 3
+
+
+async def test_what_is_known_of_a_log_that_is_open_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever deletes its records changes that meanwhile."""
+    monkeypatch.setattr(leading, "_AGAIN_S", 0)
+    broker = OneBroker(2)
+    find, looks, asked = broker.storage.topics.find, 0, 0
+
+    async def fail_once(name: str) -> Topic | None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise StorageUnavailable("away")
+        return await find(name)
+
+    async def learn(_: Mapping[LogPartition, Topic]) -> None:
+        nonlocal asked
+        asked += 1
+
+    monkeypatch.setattr(broker.storage.topics, "find", fail_once)
+    broker.leading.before_opening = learn
+    await broker.join(1, ALL)
+    await until(lambda: looks == 2)
+    assert (broker.log.is_open, asked) == (True, 1)

@@ -151,8 +151,9 @@ class Broker:
     async def _attach(self, logs: Mapping[LogPartition, Topic]) -> None:
         """Let logs of archived topics read from there. Raises StorageUnavailable."""
         assert self._archives is not None
-        defaults = self.topics.defaults
-        await self._archives.attach({log: each for log, each in logs.items() if resolve(each.config, defaults).remote})
+        topics = {topic.id: topic for topic in logs.values()}
+        archived = {each for each, topic in topics.items() if resolve(topic.config, self.topics.defaults).remote}
+        await self._archives.attach({log: topic for log, topic in logs.items() if topic.id in archived})
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""

@@ -248,10 +248,16 @@ class Leading:
 
     async def _open_some(self, some: list[tuple[LogPartition, Topic | None]]) -> list[bool]:
         """Open logs; which of them have to be tried again."""
-        if self.before_opening is not None:
+        # What is open may be changed meanwhile by who reads and writes it.
+        closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
+        if self.before_opening is not None and closed:
             try:
-                await self.before_opening({log: topic for log, topic in some if topic is not None})
+                await self.before_opening(closed)
             except StorageUnavailable:
+                return [True] * len(some)
+            except Exception:
+                # They are opened as soon as it can be known; nobody would open them any more.
+                _log.exception("partitions cannot be opened", partitions=len(some))
                 return [True] * len(some)
         return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
