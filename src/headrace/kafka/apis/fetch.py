@@ -105,7 +105,11 @@ async def _many(wanted: "_Wanted", request: FetchRequest, exchange: Exchange) ->
 
     fetch = _begin(exchange, request, asks, done)
     exchange.cancel = fetch.cancel
-    found = await answered
+    try:
+        found = await answered
+    except asyncio.CancelledError:
+        fetch.cancel()  # of one that was given up nobody else says that its client has gone
+        raise
     if not found:
         return wanted.response([])
     places = zip(wanted.partitions, found, strict=True)
