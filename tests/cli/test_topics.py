@@ -184,6 +184,8 @@ def test_leaders_are_shown_where_replicas_are_away_that_the_end_of_a_log_waits_f
     any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(client, "SOME_S", QUICK_S)
+    with redis.Redis.from_url(any_redis.url) as admin:
+        admin.flushall()
     with server(redis=any_redis.url, min_insync_replicas=2) as alone:
         bootstrap = ("--bootstrap", alone.kafka)
         assert main.run(["topics", "create", "waits", "--partitions", "2", *bootstrap]) == 0
