@@ -166,7 +166,7 @@ def test_what_nobody_waits_for_is_counted_until_it_is_here_and_no_longer() -> No
 def test_nor_does_a_fetch_of_many_partitions_hold_what_it_reads_after_its_client_has_gone() -> None:
     nowhere = [(TOPIC, index, 0) for index in range(1, 202)]
     with Stoppable(headrace_reads_bytes=1 << 20, **SETTINGS) as server, Wire(server.kafka) as client:
-        client.create(TOPIC)
+        client.create(TOPIC, retention_ms=-1)  # the clock goes past a look at what is old
         assert client.produce(TOPIC, batch(BIG)).error_code == 0
         for _ in range(-(-(1 << 20) // len(BIG))):
             with server.stopped(), Wire(server.kafka) as other:
