@@ -68,7 +68,9 @@ class Brokers:
         """
         clusters.learn_leaders(await self.storage.leaders())
         self._clusters = clusters
-        self._follower = Follower(self.storage, clusters, documents, self._membership.wake)
+        self._follower = Follower(
+            self.storage, clusters, documents, self._membership.wake, settled=self._neighbours.settled
+        )
         self._follower.start(self._last)
         clusters.leaders.current = self._follower.current
         self._membership.on_view = self._adopt
@@ -107,9 +109,9 @@ class Brokers:
 
     async def stop_following(self) -> None:
         """Stop following other brokers' changes."""
-        await self._neighbours.close()
         if self._follower is not None:
             await self._follower.stop()
+        await self._neighbours.close()
 
 
 def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
@@ -188,7 +190,7 @@ async def joined(
         ownership.adopt(await _first_view(membership, url), inside=True)
         membership.start()
         storage.fence.hurry = membership.wake
-        neighbours = Neighbours(me.node_id, Connections(tls).open, membership.ended)
+        neighbours = Neighbours(me.node_id, Connections(tls), membership.ended)
         brokers = Brokers(beside, membership, ownership, neighbours, await beside.last_change())
         try:
             yield brokers

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -136,6 +137,30 @@ def test_one_that_is_killed_is_missed_before_its_session_is_over() -> None:
             running.agree([each for each in (1, 3) if each != node and running.servers[each].running])
         running.start(2)
         running.agree([1, 2])
+
+
+def connected_to(http: str) -> int:
+    """How many connections a listener has, as Linux tells."""
+    port = f"0100007F:{int(http.rpartition(':')[2]):04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(local == port and state == "01" for _, local, _, state, *_ in rows)
+
+
+@pytest.mark.crash
+def test_who_asks_in_the_moment_that_a_broker_ends_is_not_sent_to_it() -> None:
+    """librdkafka asks when it loses its connection, and then for a second or two no more."""
+    with brokers(3, broker_session_timeout_ms=3_600_000) as running:
+        topic = next(name for _ in range(99) if 3 in running.led(name := running.new_topic(9), 9).values())
+        wait_for(lambda: connected_to(running.servers[3].http) >= 2, "both neighbours to watch it")
+        with Wire(running.addresses[3]) as client, Wire(running.addresses[1]) as other:
+            client.metadata(topic)
+            other.metadata(topic)
+            os.kill(running.servers[3].pid, signal.SIGKILL)
+            assert client.ends()
+            found = other.metadata(topic)
+        running.servers[3].kill()
+        assert {each.leader_id for each in found.topics[0].partitions} <= {-1, 1, 2}
+        assert {each.node_id for each in found.brokers} == {1, 2}
 
 
 @pytest.mark.crash

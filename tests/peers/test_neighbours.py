@@ -46,7 +46,7 @@ class Listener:
 @contextlib.asynccontextmanager
 async def neighbours() -> AsyncIterator[tuple[Neighbours, asyncio.Queue[Member]]]:
     ended: asyncio.Queue[Member] = asyncio.Queue()
-    watching = Neighbours(1, Connections(lambda: pytest.fail("nobody serves HTTPS")).open, ended.put_nowait)
+    watching = Neighbours(1, Connections(lambda: pytest.fail("nobody serves HTTPS")), ended.put_nowait)
     try:
         yield watching, ended
     finally:
@@ -110,6 +110,54 @@ async def test_a_view_that_comes_after_the_end_is_not_gone_by() -> None:
         watching.go_by(View(7, (member(1), other)))
         assert not [task for task in asyncio.all_tasks() if task.get_name() == f"broker {other.node_id}"]
     listener.end()
+
+
+async def answer(listener: Listener) -> None:
+    """Answer one request as a broker does."""
+    reader, writer = await listener.accepted.get()
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /livez HTTP/1.1\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+    await writer.drain()
+
+
+async def test_who_asks_for_leaders_waits_until_the_neighbours_have_answered() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        await listener.accepted.get()
+        asked = asyncio.ensure_future(watching.settled())
+        await answer(listener)
+        await asked
+        assert ended.empty()
+        listener.end()
+
+
+async def test_who_asks_while_a_neighbour_ends_waits_for_the_view_without_it() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        await listener.accepted.get()
+        asked = asyncio.ensure_future(watching.settled())
+        # The connection that is watched is closed later than the one that brought the request.
+        (await listener.accepted.get())[1].transport.abort()
+        listener.end()
+        await ended.get()
+        assert not asked.done()
+        watching.go_by(View(8, (member(1),)))
+        await asked
+
+
+async def test_nobody_waits_long_for_a_view_without_the_one_that_ended() -> None:
+    listener = Listener()
+    other = await listener.open()
+    async with neighbours() as (watching, ended):
+        watching.go_by(View(7, (member(1), other)))
+        await listener.accepted.get()
+        listener.end()
+        await ended.get()
+        await watching.settled()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,10 @@ def everything(*loading: Documents) -> Documents:
     return load
 
 
+async def nothing_to_settle() -> None:
+    """Where nobody can have ended without its being seen."""
+
+
 def _place(change_id: str) -> tuple[int, int]:
     ms, _, sequence = change_id.partition("-")
     return int(ms), int(sequence or 0)
@@ -45,7 +49,15 @@ def _place(change_id: str) -> tuple[int, int]:
 class Follower:
     """Reads the changes, and has what they are about loaded."""
 
-    def __init__(self, storage: MembershipStorage, clusters: Clusters, documents: Documents, view: Callable[[], None]):
+    def __init__(
+        self,
+        storage: MembershipStorage,
+        clusters: Clusters,
+        documents: Documents,
+        view: Callable[[], None],
+        *,
+        settled: Callable[[], Awaitable[None]] = nothing_to_settle,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -53,11 +65,13 @@ class Follower:
             clusters: what has topics.
             documents: loads listeners' documents of these kinds.
             view: called when the view has changed.
+            settled: returns when a broker that ends just now is out of the view, as far as that can be known.
         """
         self._storage = storage
         self._clusters = clusters
         self._documents = documents
         self._view = view
+        self._settled = settled
         self._last = self._at_last_beat = _NOTHING
         self._taken = _NOTHING
         """The last change that all is loaded for."""
@@ -135,6 +149,7 @@ class Follower:
         self._look, self._next_look = self._next_look, None
         try:
             async with asyncio.timeout(_CURRENT_S):
+                await self._settled()
                 await self.catch_up()
                 ownership = self._clusters.ownership
                 if not ownership.is_current:

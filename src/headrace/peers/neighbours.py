@@ -6,37 +6,42 @@ any more, or no network, says nothing: only its heartbeats are missing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from headrace.membership.view import Member, View
-from headrace.peers.connections import Streams
+from headrace.peers.connections import Connections, Lost
 from headrace.tasks import end
 
 NEIGHBOURS: Final = 2
 """How many are watched: one may end together with the broker before it."""
-_AGAIN_S, _MOST_AGAIN_S = 0.02, 1.0
+_AGAIN_S, _MOST_AGAIN_S = 0.005, 1.0
 """How soon another connection is made, at first and at last."""
+_DOUBTED_S: Final = 0.25
+"""How long it may take at most to find out whether a broker that has closed its connection has ended."""
 _SOME_BYTES: Final = 1 << 10
-
-Open = Callable[[str], Awaitable[Streams]]
 
 
 class Neighbours:
     """Of one broker."""
 
-    def __init__(self, node_id: int, connect: Open, ended: Callable[[Member], None]) -> None:
+    def __init__(self, node_id: int, connections: Connections, ended: Callable[[Member], None]) -> None:
         """Watch nobody yet.
 
         Args:
             node_id: this broker's.
-            connect: makes a connection to an HTTP listener; raises OSError, TimeoutError.
+            connections: to HTTP listeners.
             ended: told of each broker whose process has ended.
         """
         self._node_id = node_id
-        self._connect = connect
+        self._connections = connections
         self._ended = ended
         self._watched: dict[Member, asyncio.Task[None]] = {}
+        self._held: set[Member] = set()
+        """Those that a connection is held to."""
+        self._doubted: dict[Member, asyncio.Event] = {}
+        """Those that have closed a connection, until they answer or are out of the view."""
         self._closed = False
 
     def go_by(self, view: View) -> None:
@@ -46,6 +51,7 @@ class Neighbours:
         wanted = after(self._node_id, view)
         for member in self._watched.keys() - set(wanted):
             self._watched.pop(member).cancel()
+            self._trust(member)
         for member in wanted:
             watching = self._watched.get(member)
             if watching is None or watching.done():
@@ -56,8 +62,44 @@ class Neighbours:
         """Stop watching the neighbours."""
         self._closed = True
         watched, self._watched = self._watched, {}
-        for task in watched.values():
+        for member, task in watched.items():
             await end(task)
+            self._trust(member)
+        self._connections.close()
+
+    async def settled(self) -> None:
+        """Return when of each neighbour it is known whether it has ended, or that cannot be known soon.
+
+        A client asks for leaders when it loses its connection to one, and librdkafka only a second or two later again:
+        what it is told must not be from before. The kernel closes a process' connections one after the other, so each
+        neighbour is asked: one that ends just now does not answer.
+        """
+        await asyncio.gather(*map(self._ask, self._held | self._doubted.keys()))
+        for doubt in list(self._doubted.values()):
+            await doubt.wait()
+
+    async def _ask(self, member: Member) -> None:
+        try:
+            async with asyncio.timeout(_DOUBTED_S):
+                await self._connections.ask(member.http, "GET", b"/livez", {}, b"")
+            self._trust(member)
+        except Lost:
+            if member in self._held:
+                self._doubt(member)
+        except TimeoutError:
+            pass
+
+    def _doubt(self, member: Member) -> None:
+        """It has closed a connection."""
+        if member not in self._doubted:
+            self._doubted[member] = asyncio.Event()
+            asyncio.get_running_loop().call_later(_DOUBTED_S, self._trust, member)
+
+    def _trust(self, member: Member) -> None:
+        """It answers, or is out of the view."""
+        doubt = self._doubted.pop(member, None)
+        if doubt is not None:
+            doubt.set()
 
     async def _watch(self, member: Member) -> None:
         """Until it has ended. Where there was no connection before, a port that refuses says nothing."""
@@ -66,22 +108,33 @@ class Neighbours:
         while True:
             began = loop.time()
             try:
-                reader, writer = await self._connect(member.http)
-                connected = True
-                try:
-                    # A listener closes connections that say nothing: then the next one is made.
-                    while await reader.read(_SOME_BYTES):
-                        pass
-                finally:
-                    writer.transport.abort()
+                reader, writer = await self._connections.open(member.http)
             except ConnectionRefusedError:
                 if connected:
                     self._ended(member)
                     return
             except (OSError, TimeoutError):
                 pass
+            else:
+                connected = True
+                self._held.add(member)
+                try:
+                    await _until_closed(reader, writer)
+                finally:
+                    self._held.discard(member)
+                self._doubt(member)
             pause_s = _AGAIN_S if loop.time() - began > _MOST_AGAIN_S else min(2 * pause_s, _MOST_AGAIN_S)
             await asyncio.sleep(pause_s)
+
+
+async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Return when the other side has closed a connection; a listener does that to those that say nothing."""
+    try:
+        with contextlib.suppress(OSError):
+            while await reader.read(_SOME_BYTES):
+                pass
+    finally:
+        writer.transport.abort()
 
 
 def after(node_id: int, view: View) -> list[Member]:
