@@ -23,6 +23,7 @@ from headrace.broker.clusters import Clusters
 from headrace.broker.connections import ConnectionLimits
 from headrace.broker.following import everything
 from headrace.broker.leading import Leaders
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.brokers import Brokers, joined
 from headrace.console import app as console
@@ -214,17 +215,23 @@ async def _clusters(
             lost = partial(stop.ask, status=1)
             reached = listening.told, listening.http_url(options), listening.towards_peers
             brokers = await stack.enter_async_context(joined(storage, options.redis, settings, clock, *reached, lost))
+        parts = Parts(
+            storage.documents,
+            settings,
+            clock,
+            cache=cache,
+            lake=Lake(),
+            ownership=None if brokers is None else brokers.ownership,
+            leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
+            running=given or RunningClock(clock),
+        )
         clusters = Clusters(
             storage,
             settings,
             clock,
             cluster_id=storage.cluster_id,
             stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
-            cache=cache,
-            lake=Lake(),
-            ownership=None if brokers is None else brokers.ownership,
-            leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
-            running=given or RunningClock(clock),
+            parts=parts,
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers

@@ -14,6 +14,7 @@ from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.broker.live import LiveTopic
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.keyspace.keys import Keyspace
@@ -43,14 +44,14 @@ class World:
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
         self.storage = await RedisStorage.open(self.url, link, self.epoch)
+        settings, clock = BrokerSettings.of(self.given), ManualClock()
         self.clusters = Clusters(
             self.storage,
-            BrokerSettings.of(self.given),
-            ManualClock(),
+            settings,
+            clock,
             cluster_id="c",
             stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
-            cache=self.cache,
-            ownership=ownership,
+            parts=Parts(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
         )
         self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
         self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))

@@ -11,6 +11,7 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.clusters import Clusters
 from headrace.broker.cold import Archives
 from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
@@ -51,15 +52,9 @@ async def test_who_takes_a_log_over_reads_the_archive_from_where_it_begins_by_th
     ownership = Ownership(1)
     ownership.adopt(view(1, 1, 2), inside=True)
     lake: Any = SimpleNamespace(kind="archive")
-    clusters = Clusters(
-        storage,
-        BrokerSettings.of({}),
-        ManualClock(),
-        cluster_id="c",
-        stream_of=lambda *_: stream,
-        lake=lake,
-        ownership=ownership,
-    )
+    settings, clock = BrokerSettings.of({}), ManualClock()
+    parts = Parts(storage.documents, settings, clock, lake=lake, ownership=ownership)
+    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: stream, parts=parts)
     await clusters.start()
     log = clusters.default.topics.partition("archived", 0).log
     assert log is not None

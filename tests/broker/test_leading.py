@@ -17,6 +17,7 @@ from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.membership.leader import Leader
@@ -261,15 +262,9 @@ async def leading_in_clusters(broker: OneBroker) -> tuple[Clusters, Leader]:
     await broker.storage.topics.create(TOPIC)
     broker.go_by(2, WITHOUT_2)
     storage: Any = broker.storage
-    clusters = Clusters(
-        storage,
-        BrokerSettings.of({}),
-        ManualClock(),
-        cluster_id="c",
-        stream_of=lambda *_: STREAM,
-        ownership=broker.ownership,
-        leaders=broker.leaders,
-    )
+    settings, clock = BrokerSettings.of({}), ManualClock()
+    parts = Parts(storage.documents, settings, clock, ownership=broker.ownership, leaders=broker.leaders)
+    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: STREAM, parts=parts)
     await clusters.start()
     await broker.has_told()
     return clusters, broker.told.pop(STREAM)

@@ -11,6 +11,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.access.needs import Resource, ResourceType
 from headrace.broker.clusters import Clusters
 from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.membership.view import Member, View
 from headrace.oci.elsewhere import Done, Groups
@@ -26,9 +27,9 @@ async def test_whoever_is_refused_in_doubt_is_one_more_for_whom_members_are_wait
     me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
     ownership.adopt(View(1, (me,)), inside=True)
     storage: Any = MemoryStorage()
-    clusters = Clusters(
-        storage, BrokerSettings.of({}), clock, cluster_id="c", stream_of=lambda *_: "s", ownership=ownership
-    )
+    settings = BrokerSettings.of({})
+    parts = Parts(storage.documents, settings, clock, ownership=ownership)
+    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: "s", parts=parts)
     peers: Any = SimpleNamespace(ownership=ownership)
     groups, group = Groups(peers, clusters), Resource(ResourceType.GROUP, "g", cluster)
 

@@ -5,28 +5,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from headrace.broker import retention
-from headrace.broker.authorizing import Access
-from headrace.broker.budget import ReadBudget
-from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.cold import Archives
 from headrace.broker.coordination import Coordination
-from headrace.broker.decompression import Decompression
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.followed import FollowedLog
 from headrace.broker.groups import GroupTable
 from headrace.broker.instances import Instances
-from headrace.broker.leading import Leaders, Leading
+from headrace.broker.leading import Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.offsets import FoundOffset, Searcher
-from headrace.broker.ownership import Ownership
-from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable, Source
+from headrace.broker.parts import Parts
 from headrace.broker.ports import Storage
 from headrace.broker.producers import ProducerIds
-from headrace.broker.quotas import Quotas
 from headrace.broker.refreshing import refresh
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
@@ -54,19 +47,10 @@ class Broker:
         *,
         cluster_id: str,
         stream_of: StreamName,
-        cache: CacheBudget | None = None,
-        reads: ReadBudget | None = None,
-        lane: Lane | None = None,
-        decompression: Decompression | None = None,
-        archives: Archives | None = None,
         cluster: str = "default",
-        ownership: Ownership | None = None,
-        leaders: Leaders | None = None,
-        access: Access | None = None,
-        quotas: Quotas | None = None,
-        running: Clock | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        """Put the parts together; `start` loads what is stored.
+        """Put it together; `start` loads what is stored.
 
         Args:
             storage: where everything is kept.
@@ -74,41 +58,33 @@ class Broker:
             clock: the time.
             cluster_id: the id that Metadata tells; stable over restarts.
             stream_of: names the Redis key of a new partition's stream.
-            cache: budget of the cached tails where several brokers share one; None: one of its own.
-            reads: budget of the answers under way, as `cache`.
-            lane: where long work takes turns, as `cache`.
-            decompression: where large batches are decompressed, as `cache`.
-            archives: where old records of archived topics are read; None: nowhere.
             cluster: the name of the virtual cluster it is.
-            ownership: what is this server's; None: everything.
-            leaders: the leader epochs of all logs, as `cache`.
-            access: who may do what, as `cache`.
-            quotas: how much of it, as `cache`.
-            running: the time by which groups' members are waited for; None: as `clock`.
+            parts: what it shares with the other virtual clusters; None: it is the only one.
         """
+        parts = parts or Parts(storage.documents, settings, clock)
         self.settings = settings
-        self.access = access or Access(storage.documents, settings, clock)
-        self.quotas = (quotas or Quotas(storage.documents, settings, clock)).of(cluster)
+        self.access = parts.access
+        self.quotas = parts.quotas.of(cluster)
         self.node_id = settings.node_id
         self.cluster_id = cluster_id
         self.cluster = cluster
         self.clock = clock
         self.storage = storage
-        self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
-        self.lane = lane or Lane()
-        self.decompression = decompression or Decompression()
-        self.reads = reads or ReadBudget(settings.headrace_reads_bytes)
+        self.cache = parts.cache
+        self.lane = parts.lane
+        self.decompression = parts.decompression
+        self.reads = parts.reads
+        self.ownership = parts.ownership
+        self._archives = parts.archives
         self._snapshots = Snapshots()
-        self.ownership = ownership or Ownership(settings.node_id)
-        leading = Leading(self.ownership, leaders or Leaders(), storage.topics)
+        leading = Leading(self.ownership, parts.leaders, storage.topics)
         self.topics = TopicTable(
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
         self.topics.most_partitions = settings.max_broker_partitions
-        self._archives = archives
         self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
-        self.groups = GroupTable(self.native, running or clock, settings.groups, self._partition, coordination)
+        self.groups = GroupTable(self.native, parts.running, settings.groups, self._partition, coordination)
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""

@@ -14,19 +14,11 @@ import msgspec
 import structlog
 
 from headrace.broker import moved
-from headrace.broker.authorizing import Access
 from headrace.broker.broker import Broker
-from headrace.broker.budget import ReadBudget
-from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
-from headrace.broker.cold import Archives, Lake
-from headrace.broker.decompression import Decompression
-from headrace.broker.leading import Leaders
 from headrace.broker.live import LiveTopic
-from headrace.broker.ownership import Ownership
-from headrace.broker.pace import Lane
+from headrace.broker.parts import Parts
 from headrace.broker.ports import ClusterStorage, Storage
-from headrace.broker.quotas import Quotas
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import Progress, StreamName
 from headrace.broker.whole import to_the_end
@@ -62,11 +54,7 @@ class Clusters:
         *,
         cluster_id: str,
         stream_of: ClusterStreamName,
-        cache: CacheBudget | None = None,
-        lake: Lake | None = None,
-        ownership: Ownership | None = None,
-        leaders: Leaders | None = None,
-        running: Clock | None = None,
+        parts: Parts | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -76,31 +64,16 @@ class Clusters:
             clock: the time.
             cluster_id: what the default cluster tells as its id.
             stream_of: names the Redis key of a new partition's stream.
-            cache: budget of all cached tails; None: what the settings say.
-            lake: opens archives; None: nothing is read from one.
-            ownership: what is this server's; None: everything.
-            leaders: the leader epochs of all logs, where there are other brokers.
-            running: the time by which groups' members are waited for; None: as `clock`.
+            parts: what the clusters share; None: parts for a server without archives that is alone.
         """
         self.clock = clock
-        self._running = running or clock
         self.settings = settings
         self._storage = storage
         self._stream_of = stream_of
-        self._cache = cache or CacheBudget(settings.headrace_cache_bytes)
-        self.reads = ReadBudget(settings.headrace_reads_bytes)
-        """Of the answers under way to clients of any cluster."""
-        self.lane = Lane()
-        """Where long work takes turns."""
-        self.decompression = Decompression()
-        """Where large batches are decompressed."""
-        self._archives = None if lake is None else Archives(storage.documents, lake, self.reads)
-        self.ownership = ownership or Ownership(settings.node_id)
-        self.leaders = leaders or Leaders()
-        self.access = Access(storage.documents, settings, clock)
-        """Who may do what."""
-        self.quotas = Quotas(storage.documents, settings, clock)
-        """And how much of it."""
+        self._parts = parts = parts or Parts(storage.documents, settings, clock)
+        self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
+        self.ownership, self.leaders = parts.ownership, parts.leaders
+        self.access, self.quotas = parts.access, parts.quotas
         self._moved: set[str] = set()
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
@@ -188,8 +161,8 @@ class Clusters:
         self.leaders.stop()
         # Each may wait for Redis for some seconds: not one after the other.
         await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
-        if self._archives is not None:
-            await self._archives.stop()
+        if self._parts.archives is not None:
+            await self._parts.archives.stop()
 
     def _open(self, name: str, storage: Storage, cluster_id: str) -> Broker:
         broker = Broker(
@@ -198,17 +171,8 @@ class Clusters:
             self.clock,
             cluster_id=cluster_id,
             stream_of=self._namer(name),
-            cache=self._cache,
-            reads=self.reads,
-            lane=self.lane,
-            decompression=self.decompression,
-            archives=self._archives,
             cluster=name,
-            ownership=self.ownership,
-            leaders=self.leaders,
-            access=self.access,
-            quotas=self.quotas,
-            running=self._running,
+            parts=self._parts,
         )
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:

@@ -16,6 +16,7 @@ from headrace.broker.live import LiveTopic
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.positions import GroupPositions
 from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.groups.events import Commit
 from headrace.groups.model import Position, TopicPartition
@@ -45,13 +46,14 @@ class NoPositions:
 
 
 def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
+    settings, clock = BrokerSettings.of({}), ManualClock()
     return Broker(
         storage,
-        BrokerSettings.of({}),
-        ManualClock(),
+        settings,
+        clock,
         cluster_id="c",
         stream_of=lambda name, _, index: f"{name}:{index}",
-        ownership=ownership,
+        parts=Parts(storage.documents, settings, clock, ownership=ownership),
     )
 
 
@@ -144,14 +146,15 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
     async def tell(told: Mapping[str, Leader]) -> None:
         clusters.learn_leaders(told)
 
+    storage = await open_storage(VIEW, alone=False)
+    settings, clock = BrokerSettings.of({}), ManualClock()
     clusters = Clusters(
-        await open_storage(VIEW, alone=False),
-        BrokerSettings.of({}),
-        ManualClock(),
+        storage,
+        settings,
+        clock,
         cluster_id="c",
         stream_of=lambda _, name, index, __: f"{name}:{index}",
-        ownership=alone_in_view(),
-        leaders=Leaders(1, tell),
+        parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=Leaders(1, tell)),
     )
     live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
     await clusters.default.topics.convert("t", "log", NoPositions())
