@@ -31,11 +31,14 @@ class Bound(msgspec.Struct, frozen=True):
     """As `Late.due_ms`, given the request."""
     code: Code = Code.REQUEST_TIMED_OUT
     """What clients take for a reason to try again."""
+    code_untimed: Code | None = None
+    """The same where the request's `timeout_ms` is 0; None: as `code`, whatever the request says."""
 
     def code_for(self, request: Any) -> Code:
         """The error code for one request."""
-        # librdkafka sends a time of 0 unless it is told otherwise, and takes REQUEST_TIMED_OUT for success then.
-        return Code.KAFKA_STORAGE_ERROR if self.due_ms is _by_itself and request.timeout_ms <= 0 else self.code
+        if self.code_untimed is not None and request.timeout_ms <= 0:
+            return self.code_untimed
+        return self.code
 
 
 def _by_itself(request: Any, exchange: Exchange) -> int:
@@ -70,8 +73,8 @@ def _held(request: Any, exchange: Exchange) -> int | None:
     return max(since_ms, exchange.seen_ms) + exchange.broker.settings.offsets_commit_timeout_ms
 
 
-BY_ITSELF = Bound(_by_itself)
-"""The request names the time, or none."""
+BY_ITSELF = Bound(_by_itself, code_untimed=Code.KAFKA_STORAGE_ERROR)
+"""The request names the time, or none: librdkafka takes REQUEST_TIMED_OUT for success then."""
 UNSAID = Bound(_unsaid)
 """It names none: all that says nothing else."""
 OF_LOGS = Bound(_unsaid, Code.KAFKA_STORAGE_ERROR)
