@@ -4,10 +4,9 @@ from typing import Any
 
 from headrace.kafka.codec.errors import DecodeError
 from headrace.kafka.codec.headers import decode_request_header
+from headrace.kafka.codec.messages import ApiVersionsRequest
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.registry import APIS, Api
-
-_API_VERSIONS = 18
 
 
 class NotServed(Exception):
@@ -35,7 +34,7 @@ def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, An
             raise NotServed(f"API key {key} is not served")
         exchange = Exchange(outlet, key, version, correlation_id, client_id, len(frame))
         if version < api.oldest or version > api.newest or version < api.refused_below:
-            if key == _API_VERSIONS:
+            if key == ApiVersionsRequest.API_KEY:
                 return api, exchange, None
             raise NotServed(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
         most = outlet.broker.settings.headrace_request_max_elements

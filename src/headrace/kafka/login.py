@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.access.principal import Principal
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.logins import Answer, LoginRefused, Logins, Mechanism
+from headrace.kafka.codec.messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.kafka.errors import Code
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 MOST_LOGIN_BYTES = 512 << 10
 """Bytes of a frame before a login, as Kafka's `sasl.server.max.receive.size`: strangers get little memory."""
-
-_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 
 
 class _Step(Enum):
@@ -38,8 +37,8 @@ class _Step(Enum):
 
 
 _ADMITTED = {
-    _Step.WANTED: frozenset({_API_VERSIONS, _SASL_HANDSHAKE}),
-    _Step.TOKEN: frozenset({_SASL_AUTHENTICATE}),
+    _Step.WANTED: frozenset({ApiVersionsRequest.API_KEY, SaslHandshakeRequest.API_KEY}),
+    _Step.TOKEN: frozenset({SaslAuthenticateRequest.API_KEY}),
 }
 
 

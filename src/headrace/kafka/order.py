@@ -8,14 +8,23 @@ from collections import deque
 from time import perf_counter
 
 from headrace.broker.pace import PACKED_S, SLICE_S, TURN_S
+from headrace.kafka.codec.messages import (
+    ApiVersionsRequest,
+    FetchRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    MetadataRequest,
+    ProduceRequest,
+    SyncGroupRequest,
+)
 from headrace.kafka.exchange import Exchange
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
-_HELD = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing but Metadata depends on their end."""
-_URGENT = frozenset({PRODUCE, FETCH, METADATA, 12, 18})
-"""Those, Heartbeat and ApiVersions are served while clients come in a crowd: they are cheap, and records depend on
-them, or whether a member or the server is held to be alive."""
+PRODUCE, FETCH, METADATA = ProduceRequest.API_KEY, FetchRequest.API_KEY, MetadataRequest.API_KEY
+_HELD = frozenset({FETCH, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+"""They may be held for long, and nothing but Metadata depends on their end."""
+_URGENT = frozenset({PRODUCE, FETCH, METADATA, HeartbeatRequest.API_KEY, ApiVersionsRequest.API_KEY})
+"""These are served while clients come in a crowd: they are cheap, and records depend on them, or whether a member or
+the server is held to be alive."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
