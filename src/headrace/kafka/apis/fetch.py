@@ -76,7 +76,7 @@ def handle(request: FetchRequest, exchange: Exchange) -> Coroutine[Any, Any, Fet
     asks = [_ask(exchange, topic, asked) for (topic, _), asked in wanted.partitions.items()]
 
     def done(found: list[Found]) -> None:
-        if _late(exchange, found):
+        if _throttled(exchange, found):
             exchange.answer(wanted.response([]))
             return
         _taken(exchange, found)
@@ -97,11 +97,11 @@ async def _many(wanted: "_Wanted", request: FetchRequest, exchange: Exchange) ->
     answered: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
 
     def done(found: list[Found]) -> None:
-        late = _late(exchange, found)
-        if not late:
+        throttled = _throttled(exchange, found)
+        if not throttled:
             _taken(exchange, found)
         if not answered.done():
-            answered.set_result([] if late else found)
+            answered.set_result([] if throttled else found)
 
     fetch = _begin(exchange, request, asks, done)
     exchange.cancel = fetch.cancel
@@ -130,7 +130,7 @@ def _begin(exchange: Exchange, request: FetchRequest, asks: list[Ask], done: Fet
     )
 
 
-def _late(exchange: Exchange, found: list[Found]) -> bool:
+def _throttled(exchange: Exchange, found: list[Found]) -> bool:
     """Whether the client has to wait before it gets so much: then what was read is given back, as in Kafka."""
     size = sum(answer.size for answer in found)
     if exchange.account is None or not exchange.account.fetched(size):
