@@ -21,7 +21,6 @@ from itertools import repeat
 from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
-from headrace.broker.broker import Broker
 from headrace.kafka.bounds import LEAST_MS, MESSAGE, UNSAID_MS
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
@@ -350,7 +349,7 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
         exchange.late = pending
         now_ms = exchange.broker.clock.now_ms()
         for name, data, answer in work:
-            _append_or_refuse(request, name, data, answer, now_ms, exchange, pending)
+            _append(request, name, data, answer, now_ms, exchange, pending)
     return None
 
 
@@ -383,7 +382,7 @@ async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceRe
                     answer = _unsettled(data.index)
                     answers.append(answer)
                     pending.expect()
-                    _append_or_refuse(request, topic.name, data, answer, now_ms, exchange, pending)
+                    _append(request, topic.name, data, answer, now_ms, exchange, pending)
             # Not before: what was sent behind it could come in between.
             exchange.late = pending
         finally:
@@ -405,7 +404,7 @@ def _without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | m
     return bytearray(batch)
 
 
-def _append_or_refuse(
+def _append(
     request: ProduceRequest,
     name: str,
     data: ProduceRequest.PartitionProduceData,
@@ -414,24 +413,12 @@ def _append_or_refuse(
     exchange: Exchange,
     pending: _Pending,
 ) -> None:
+    """Append the batch of one partition; `pending` gets the result, whatever it is."""
     acks = request.acks
     if acks not in _ACKS:
         error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1")
         pending.settle(name, answer, -1, error)
         return
-    _append(exchange.broker, _wait_ms(request), name, data, answer, now_ms, exchange, pending)
-
-
-def _append(
-    broker: Broker,
-    wait_ms: int,
-    name: str,
-    data: ProduceRequest.PartitionProduceData,
-    answer: Answer,
-    now_ms: int,
-    exchange: Exchange,
-    pending: _Pending,
-) -> None:
     records = data.records
     if records is None:
         pending.settle(name, answer, -1, InvalidRecord("no record batch"))
@@ -439,11 +426,11 @@ def _append(
     # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
     batch = _without_the_rest(records, exchange.size) if exchange.owned else bytearray(records)
     try:
-        live = broker.topics.get(name)
+        live = exchange.broker.topics.get(name)
         index = data.index
         answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
         # What is stored and what is answered are one reading of the clock.
         done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
-        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7, wait_ms=wait_ms)
+        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7, wait_ms=_wait_ms(request))
     except TopicError as error:
         pending.settle(name, answer, -1, error)
