@@ -26,7 +26,7 @@ from headrace.tls.peers import Tls
 _log = structlog.get_logger("headrace.listeners")
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BoundListener(msgspec.Struct, frozen=True):
     """A listener of the Kafka protocol, and the socket that it has."""
 
     listener: Listener
@@ -52,7 +52,7 @@ class Bound(msgspec.Struct, frozen=True):
 class Listening(msgspec.Struct, frozen=True):
     """Every socket, bound, and what TLS takes."""
 
-    kafka: tuple[Bound, ...]
+    kafka: tuple[BoundListener, ...]
     http: socket.socket
     https: bool
     tls: Tls | None
@@ -139,7 +139,9 @@ def open_listeners(
     return Listening(kafka, http, https, tls)
 
 
-def _bound(listener: Listener, sock: socket.socket, settings: BrokerSettings, certificates: "_Certificates") -> Bound:
+def _bound(
+    listener: Listener, sock: socket.socket, settings: BrokerSettings, certificates: "_Certificates"
+) -> BoundListener:
     own = settings_at(listener, settings)
     if passes_over_client_auth(listener, settings):
         _log.warning(
@@ -147,7 +149,7 @@ def _bound(listener: Listener, sock: socket.socket, settings: BrokerSettings, ce
             listener=listener.name,
         )
     tls = certificates.needed_by(listener.name, own) if listener.protocol.encrypted else None
-    return Bound(listener, sock, own, tls)
+    return BoundListener(listener, sock, own, tls)
 
 
 class _Certificates:
@@ -201,7 +203,7 @@ def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, h
     )
 
 
-def _kafka(bound: Bound, oci: OciSettings) -> Exposed:
+def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
     listener, host, settings = bound.listener, bound.host, bound.settings
     protocol = listener.protocol
     certified = protocol.encrypted and settings.ssl_client_auth == "required"
@@ -222,7 +224,7 @@ class KafkaListeners:
     def __init__(self, listeners: Iterable[KafkaListener]) -> None:
         self.each = tuple(listeners)
 
-    async def start(self, bound: Iterable[Bound], stack: contextlib.AsyncExitStack) -> None:
+    async def start(self, bound: Iterable[BoundListener], stack: contextlib.AsyncExitStack) -> None:
         """Accept connections; `stack` ends that."""
         for listener, one in zip(self.each, bound, strict=True):
             await listener.start(one.socket)

@@ -17,7 +17,7 @@ from headrace.broker.clusters import Clusters
 from headrace.broker.logins import Logins
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.users import LONGEST_NAME, LONGEST_PASSWORD, Users
-from headrace.listening import Bound
+from headrace.listening import BoundListener
 from headrace.logins.listener import Check, ListenerLogins
 from headrace.oci.exposure import kafka_login_required
 from headrace.oci.logins import PoolLogins, is_pool_name
@@ -133,7 +133,7 @@ def _mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
 
 
 def logins_at(
-    bound: Bound,
+    bound: BoundListener,
     oci: OciSettings,
     clusters: Clusters,
     tokens: Check | None,
