@@ -5,13 +5,11 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
@@ -27,23 +25,12 @@ from headrace.broker.parts import Parts
 from headrace.broker.settings import BrokerSettings
 from headrace.brokers import Brokers, joined
 from headrace.console import app as console
-from headrace.console.figures import Figures
-from headrace.console.forms import Forms
 from headrace.console.front import Front
 from headrace.console.hosts import HostCheck, Hosts
 from headrace.console.listener import HttpListener
-from headrace.console.login import LoginPages
-from headrace.console.metrics import MetricsPage
-from headrace.console.pages import Pages
 from headrace.console.reset import ResetCall
-from headrace.console.sampler import Sampler
-from headrace.console.sessions import Sessions
-from headrace.console.visitors import Visitors
-from headrace.kafka.errors import error_name
 from headrace.kafka.listener import KafkaListener
-from headrace.keyspace.entries import entry_id
 from headrace.keyspace.keys import Keyspace
-from headrace.keyspace.native import id_of
 from headrace.lake.catalog import Lake
 from headrace.listening import KafkaListeners, Listening, open_listeners
 from headrace.logging_in import Known, logins_at, opened_logins
@@ -59,7 +46,8 @@ from headrace.oci.service import OciService
 from headrace.oci.settings import OciSettings
 from headrace.opened_storage import opened_storage
 from headrace.redis_clients import asynchronous
-from headrace.settings import Address, ServerOptions, StartError
+from headrace.settings import ServerOptions, StartError
+from headrace.showing import Observed, shown, visitors_of
 from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
 from headrace.store.facts import store_facts
@@ -173,22 +161,25 @@ async def _answering(
         oci_app, appends = await stack.enter_async_context(
             oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
         )
-        connections = {**kafka.connections, LISTENER: lambda: http.connections}
-        observed = await stack.enter_async_context(_observed(options, storage, clusters, counters, connections))
-        visitors = _visitors(clusters, settings, known)
-        metrics = _metrics(observed, visitors, log_lines_lost, settings)
-        figures = _figures(observed, kafka, storage.url, listening.url, stack)
+        observed = Observed(
+            clusters,
+            counters,
+            connections={**kafka.connections, LISTENER: lambda: http.connections},
+            clients=kafka.clients,
+            http=listening.url,
+            store=await stack.enter_async_context(_store_facts(options, storage)),
+            storage=without_password(storage.url),
+            data=options.disk if options.redis else options.data,
+            log_lines_lost=log_lines_lost,
+        )
         watch = Watch(storage.ping, observed.data, evicting=storage.evicting if options.redis else None)
         stack.push_async_callback(end, asyncio.create_task(watch.run(), name="watch"))
-        routes, pages = _console(figures, visitors, front)
-        mounts = (
-            Route("/metrics", metrics.answer),
-            ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route,
-            *routes,
-        )
+        visitors = visitors_of(clusters, known)
+        routes, pages = shown(observed, visitors, front, stack)
+        reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
         health = partial(_health, storage, clusters)
         # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
-        people = console.create(health, mounts, otherwise=pages.before(oci_app))
+        people = console.create(health, (reset, *routes), otherwise=pages.before(oci_app))
         apis = _http_apis(oci_app, appends, visitors.known(people))
         front.open(_traced(apis, service, tracing), health)
         stack.push_async_callback(front.close)
@@ -263,19 +254,6 @@ def _kafka(
     )
 
 
-def _visitors(clusters: Clusters, settings: BrokerSettings, known: Known) -> Visitors:
-    """Who opens the console's pages, and what they may."""
-    return Visitors(
-        known.users,
-        known.tokens,
-        Sessions(known.users, clusters.clock, settings.console_session_ms),
-        clusters.access.audit,
-        clusters.clock,
-        settings.connection_failed_authentication_delay_ms,
-        is_loopback,
-    )
-
-
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
     """The APIs on one socket, told apart by the path."""
 
@@ -288,80 +266,14 @@ def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp
     return application
 
 
-class _Observed(msgspec.Struct, frozen=True):
-    """What both the metrics and the console tell of."""
-
-    clusters: Clusters
-    counters: Counters
-    connections: dict[str, Callable[[], int]]
-    """How many there are now, by listener."""
-    store: Callable[[], Awaitable[StoreFacts]]
-    """Asks Redis of itself."""
-    data: Path | None
-    """Where the data lie, if that is on this machine."""
-
-
 @contextlib.asynccontextmanager
-async def _observed(
-    options: ServerOptions,
-    storage: RedisStorage,
-    clusters: Clusters,
-    counters: Counters,
-    connections: dict[str, Callable[[], int]],
-) -> AsyncIterator[_Observed]:
-    """What is told of all that; Redis is asked over a client of its own."""
+async def _store_facts(
+    options: ServerOptions, storage: RedisStorage
+) -> AsyncIterator[Callable[[], Awaitable[StoreFacts]]]:
+    """Asks Redis of itself, over a client of its own."""
     async with asynchronous(options.redis or storage.url) as client:
         look = storage.take_along(client)
-        data = options.disk if options.redis else options.data
-        yield _Observed(clusters, counters, connections, lambda: store_facts(look), data)
-
-
-def _metrics(
-    observed: _Observed, visitors: Visitors, log_lines_lost: Callable[[], int], settings: BrokerSettings
-) -> MetricsPage:
-    """The page of metrics."""
-    return MetricsPage(
-        observed.clusters,
-        observed.counters,
-        connections=observed.connections,
-        store=observed.store,
-        log_lines_lost=log_lines_lost,
-        error_name=error_name,
-        refusal=visitors.refusal,
-        data=observed.data,
-        most_series=settings.metrics_max_series,
-    )
-
-
-def _figures(
-    observed: _Observed, kafka: KafkaListeners, storage: str, http: str, stack: contextlib.AsyncExitStack
-) -> Figures:
-    """What the console's pages show; `stack` ends what collects it."""
-    clusters, connections = observed.clusters, observed.connections
-    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
-    sampler.start()
-    stack.callback(sampler.stop)
-    addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
-    return Figures(
-        clusters,
-        observed.counters,
-        sampler,
-        connections=connections,
-        addresses={**addresses, LISTENER: http},
-        clients=kafka.clients,
-        store=observed.store,
-        storage=without_password(storage),
-        data=observed.data,
-        entries=Entries(),
-    )
-
-
-def _console(figures: Figures, visitors: Visitors, front: Front) -> tuple[tuple[BaseRoute, ...], Pages]:
-    """The console's routes and pages; those that are open end when `front` tells that the server ends."""
-    forms = Forms()
-    pages = Pages(figures, visitors, forms)
-    front.ending.append(pages.close)
-    return (*LoginPages(visitors, forms).routes, *pages.routes), pages
+        yield lambda: store_facts(look)
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
@@ -420,18 +332,6 @@ def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, b
     if not is_loopback(address):
         own.append(socket.gethostname())
     return Hosts(own, settings.headrace_http_hosts.split(","))
-
-
-class Entries:
-    """What the storage calls the entries of a log and of a native topic: `headrace.console.figures.Entries`."""
-
-    def of_batch(self, leader_epoch: int, next_offset: int) -> str:
-        """See `Entries`."""
-        return entry_id(leader_epoch, next_offset)
-
-    def of_record(self, offset: int, sequence_bits: int) -> str:
-        """See `Entries`."""
-        return id_of(offset, sequence_bits)
 
 
 def _show_partitions(opened: int, total: int) -> None:

@@ -116,6 +116,16 @@ def open_listeners(
     refused = exposure.missing(oci, plain)
     if refused is not None:
         raise SettingsError(refused)
+    _check_authentication(settings, oci)
+    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, oci) for each in kafka)]
+    refused = refusal(exposed, insecure=settings.headrace_insecure)
+    if refused is not None:
+        raise SettingsError(refused)
+    return Listening(kafka, http, https, tls)
+
+
+def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
+    """Raise SettingsError where settings contradict each other about who asks, or name keys that are not there."""
     if settings.authorizer_class_name and oci.auth != "verify":
         raise SettingsError(
             f"authorizer.class.name has to know who asks, and oci.auth={oci.auth} believes everybody: "
@@ -132,11 +142,6 @@ def open_listeners(
         )
     if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
         raise SettingsError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
-    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, oci) for each in kafka)]
-    refused = refusal(exposed, insecure=settings.headrace_insecure)
-    if refused is not None:
-        raise SettingsError(refused)
-    return Listening(kafka, http, https, tls)
 
 
 def _bound(
