@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -37,7 +37,6 @@ from headrace.logging_in import Known, logins_at, opened_logins
 from headrace.loop import DelayWatch
 from headrace.memory import prepared, settle_memory
 from headrace.metrics.counters import Counters, StoreCounters
-from headrace.metrics.facts import StoreFacts
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
 from headrace.oci.peering import api as oci_api
@@ -161,19 +160,10 @@ async def _answering(
         oci_app, appends = await stack.enter_async_context(
             oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
         )
-        observed = Observed(
-            clusters,
-            counters,
-            connections={**kafka.connections, LISTENER: lambda: http.connections},
-            clients=kafka.clients,
-            http=listening.url,
-            store=await stack.enter_async_context(_store_facts(options, storage)),
-            storage=without_password(storage.url),
-            data=options.disk if options.redis else options.data,
-            log_lines_lost=log_lines_lost,
+        connections = {**kafka.connections, LISTENER: lambda: http.connections}
+        observed = await stack.enter_async_context(
+            _observed(options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost)
         )
-        watch = Watch(storage.ping, observed.data, evicting=storage.evicting if options.redis else None)
-        stack.push_async_callback(end, asyncio.create_task(watch.run(), name="watch"))
         visitors = visitors_of(clusters, known)
         routes, pages = shown(observed, visitors, front, stack)
         reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
@@ -267,13 +257,36 @@ def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp
 
 
 @contextlib.asynccontextmanager
-async def _store_facts(
-    options: ServerOptions, storage: RedisStorage
-) -> AsyncIterator[Callable[[], Awaitable[StoreFacts]]]:
-    """Asks Redis of itself, over a client of its own."""
+async def _observed(
+    options: ServerOptions,
+    storage: RedisStorage,
+    clusters: Clusters,
+    counters: Counters,
+    connections: dict[str, Callable[[], int]],
+    clients: Callable[[], dict[str, tuple[int, int]]],
+    http: str,
+    log_lines_lost: Callable[[], int],
+) -> AsyncIterator[Observed]:
+    """What is told of all that; meanwhile Redis and the disk are watched. Redis is asked over a client of its own."""
+    data = options.disk if options.redis else options.data
+    watch = Watch(storage.ping, data, evicting=storage.evicting if options.redis else None)
     async with asynchronous(options.redis or storage.url) as client:
         look = storage.take_along(client)
-        yield lambda: store_facts(look)
+        watching = asyncio.create_task(watch.run(), name="watch")
+        try:
+            yield Observed(
+                clusters,
+                counters,
+                connections,
+                clients,
+                http,
+                store=lambda: store_facts(look),
+                storage=without_password(storage.url),
+                data=data,
+                log_lines_lost=log_lines_lost,
+            )
+        finally:
+            await end(watching)
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
