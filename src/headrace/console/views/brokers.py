@@ -4,8 +4,9 @@ from headrace import __version__
 from headrace.access.needs import Operation
 from headrace.console import charts, needs, text
 from headrace.console.registry import Ask, View, page
-from headrace.console.views.overview import chart, memory_of
-from headrace.metrics.counters import TICKS, Durations
+from headrace.console.views.overview import answering, chart
+from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, StoreCounters
+from headrace.metrics.facts import ProcessFacts, StoreFacts
 
 _APIS = 20
 _CLIENTS = 50
@@ -16,47 +17,13 @@ async def brokers(ask: Ask) -> View:
     """The page of the broker that answers, with the others it knows of."""
     figures, sampler = ask.figures, ask.figures.sampler
     store, process = await figures.facts()
-    counted = figures.counters.store
-    now_s = figures.clusters.clock.now_ms() / 1000
     clients = sorted(figures.clients().items(), key=lambda one: (-one[1][1], one[0]))
-    apis = sorted(
-        (
-            (listener.name, api)
-            for listener in figures.counters.listeners
-            for api in listener.apis.values()
-            if any(api.slots)
-        ),
-        key=lambda one: -one[1].count,
-    )[:_APIS]
+    shown, apis = clients[:_CLIENTS], _busiest_apis(figures.counters)
     cells = {
-        "uptime": "-" if process.started_seconds is None else text.span(max(0, int(now_s - process.started_seconds))),
-        "resident": text.size(process.resident_bytes),
-        "cpu": text.span(process.cpu_seconds),
-        "fds": text.count(process.open_fds),
-        "fds.of": "no limit" if process.max_fds is None else f"of {text.count(process.max_fds)}",
+        **_machine(process, figures.clusters.clock.now_ms() / 1000),
         "loop": quantile(figures.counters.loop_delays, 0.99),
-        "store": "answers" if store is not None else "does not answer",
-        "store.badge": f"badge {'stable' if store is not None else 'failed'}",
-        "memory": text.size(None if store is None else store.memory_bytes),
-        "memory.of": memory_of(None if store is None else store.memory_max_bytes),
-        "replicas": text.count(None if store is None else store.replicas),
-        "file": text.size(None if store is None else store.append_file_bytes),
-        "file.ok": "-" if store is None else "written" if store.append_file_ok else "cannot be written",
-        "appends": text.count(counted.appends),
-        "append.p50": quantile(counted.append_durations, 0.5),
-        "append.p99": quantile(counted.append_durations, 0.99),
-        "refused": text.count(counted.refused),
-        "reconnects": text.count(counted.reconnects),
-        "openings": text.count(counted.openings),
-        "journal": text.size(counted.journal_bytes) if counted.journal_bytes else "none",
-        "journal.waiting": text.size(counted.journal_waiting),
-        "disk": text.size(process.disk_free_bytes),
-        "disk.of": "-" if process.disk_size_bytes is None else f"free of {text.size(process.disk_size_bytes)}",
-        "disk.used": used(process.disk_free_bytes, process.disk_size_bytes),
-        "memory.used": used(
-            None if store is None else store.memory_max_bytes - store.memory_bytes,
-            None if store is None else store.memory_max_bytes,
-        ),
+        **_storage(store),
+        **_stored(figures.counters.store),
         "clients": text.count(len(clients)),
         "connections.spark": charts.spark(sampler.connections.last()),
         **chart("bytes", {"in": sampler.bytes_in.last(), "out": sampler.bytes_out.last()}),
@@ -71,7 +38,7 @@ async def brokers(ask: Ask) -> View:
             f"{number}.p99": quantile(api, 0.99),
             f"{number}.errors": text.count(sum(api.errors.values())),
         }
-    for number, (_, (connections, requests)) in enumerate(clients[:_CLIENTS]):
+    for number, (_, (connections, requests)) in enumerate(shown):
         cells[f"client.{number}.connections"] = text.count(connections)
         cells[f"client.{number}.requests"] = text.count(requests)
     data = {
@@ -83,11 +50,59 @@ async def brokers(ask: Ask) -> View:
         "data": text.name(str(figures.data)) if figures.data is not None else "",
         "listeners": [(name, figures.addresses.get(name, "")) for name in figures.connections],
         "apis": [(listener, api.name) for listener, api in apis],
-        "clients": [text.name(host) for host, _ in clients[:_CLIENTS]],
-        "more": max(0, len(clients) - _CLIENTS),
+        "clients": [text.name(host) for host, _ in shown],
+        "more": len(clients) - len(shown),
     }
     shape = (data["apis"], data["clients"], store is None)
     return View(template="brokers.html", title="Brokers", data=data, cells=cells, shape=shape)
+
+
+def _busiest_apis(counters: Counters) -> list[tuple[str, ApiCounters]]:
+    """The APIs that were asked for most, each with its listener."""
+    asked = [
+        (listener.name, api) for listener in counters.listeners for api in listener.apis.values() if any(api.slots)
+    ]
+    return sorted(asked, key=lambda one: -one[1].count)[:_APIS]
+
+
+def _machine(process: ProcessFacts, now_s: float) -> dict[str, str]:
+    """How the server's process and its disk are."""
+    started_s = process.started_seconds
+    return {
+        "uptime": "-" if started_s is None else text.span(max(0, int(now_s - started_s))),
+        "resident": text.size(process.resident_bytes),
+        "cpu": text.span(process.cpu_seconds),
+        "fds": text.count(process.open_fds),
+        "fds.of": "no limit" if process.max_fds is None else f"of {text.count(process.max_fds)}",
+        "disk": text.size(process.disk_free_bytes),
+        "disk.of": "-" if process.disk_size_bytes is None else f"free of {text.size(process.disk_size_bytes)}",
+    }
+
+
+def _storage(store: StoreFacts | None) -> dict[str, str]:
+    """How Redis is; None: it does not answer."""
+    cells = {**answering(store), "store.badge": f"badge {'stable' if store is not None else 'failed'}"}
+    if store is None:
+        return cells | dict.fromkeys(("replicas", "file", "file.ok"), "-")
+    return cells | {
+        "replicas": text.count(store.replicas),
+        "file": text.size(store.append_file_bytes),
+        "file.ok": "written" if store.append_file_ok else "cannot be written",
+    }
+
+
+def _stored(counted: StoreCounters) -> dict[str, str]:
+    """What became of what was sent to Redis."""
+    return {
+        "appends": text.count(counted.appends),
+        "append.p50": quantile(counted.append_durations, 0.5),
+        "append.p99": quantile(counted.append_durations, 0.99),
+        "refused": text.count(counted.refused),
+        "reconnects": text.count(counted.reconnects),
+        "openings": text.count(counted.openings),
+        "journal": text.size(counted.journal_bytes) if counted.journal_bytes else "none",
+        "journal.waiting": text.size(counted.journal_waiting),
+    }
 
 
 def quantile(durations: Durations, share: float) -> str:
@@ -101,8 +116,3 @@ def quantile(durations: Durations, share: float) -> str:
         if seen >= count * share:
             return f"≤ {text.span(2**slot / TICKS) if slot > 10 else f'{2**slot} µs'}"
     return "-"
-
-
-def used(free: int | None, whole: int | None) -> str:
-    """Percent that are used."""
-    return "0" if free is None or not whole else str(min(100, max(0, round(100 * (whole - free) / whole))))

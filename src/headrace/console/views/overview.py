@@ -8,6 +8,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.console import charts, links, needs, text
 from headrace.console.registry import Ask, View, page
 from headrace.console.sampler import EVERY_MS, Event, Sampler
+from headrace.metrics.facts import StoreFacts
 
 SLOTS = 6
 """Lines of each short list."""
@@ -35,10 +36,8 @@ async def overview(ask: Ask) -> View:
         "lag.spark": charts.spark(sampler.lag.last()),
         "connections": text.count(sampler.connections.now),
         "connections.spark": charts.spark(sampler.connections.last()),
-        "memory": text.size(None if store is None else store.memory_bytes),
-        "memory.of": memory_of(None if store is None else store.memory_max_bytes),
+        **answering(store),
         "disk": text.size(process.disk_free_bytes),
-        "store": "answers" if store is not None else "does not answer",
         "topics": text.many(topics, "topic"),
         "partitions": text.many(ask.broker.topics.partitions, "partition"),
         "groups": text.many(len(names), "group"),
@@ -63,9 +62,16 @@ async def overview(ask: Ask) -> View:
     )
 
 
-def memory_of(most: int | None) -> str:
-    """What the storage's memory is held against."""
-    return f"of {text.size(most)}" if most else "no limit set"
+def answering(store: StoreFacts | None) -> dict[str, str]:
+    """Whether Redis answers, and its memory; None: it does not."""
+    if store is None:
+        return {"store": "does not answer", "memory": "-", "memory.of": "no limit set"}
+    most = store.memory_max_bytes
+    return {
+        "store": "answers",
+        "memory": text.size(store.memory_bytes),
+        "memory.of": f"of {text.size(most)}" if most else "no limit set",
+    }
 
 
 def traffic(sampler: Sampler) -> dict[str, str]:
