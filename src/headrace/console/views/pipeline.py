@@ -1,5 +1,7 @@
 """`/pipeline`: archives and declared pipelines, as they tell of themselves."""
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 import msgspec
@@ -11,7 +13,7 @@ from headrace.console.registry import Ask, View, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
 from headrace.metrics import pipeline as pipelines
-from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
 from headrace.metrics.pipeline import FlowTold, PipelineTold
 
 _T = TypeVar("_T")
@@ -33,85 +35,98 @@ async def pipeline(ask: Ask) -> View:
         sorts={"name": lambda each: (each.topic, each.table)},
         rows=20,
     )
+    runs = sorted(await _told(ask, pipelines.KIND, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
     now_ms = ask.broker.clock.now_ms()
     cells: dict[str, str] = {}
-    for number, each in enumerate(found.rows):
-        silent = each.state is State.RUNNING and now_ms - each.told_ms > _SILENT_MS
-        state = "silent" if silent else each.state.value
-        fresh = None if each.fresh_ms is None else max(0.0, (now_ms - each.fresh_ms) / 1000)
-        cells |= {
-            f"{number}.state": state,
-            f"{number}.badge": f"badge {state}",
-            f"{number}.lag": text.count(each.lag),
-            f"{number}.fresh": "-" if fresh is None else text.span(round(fresh) if fresh >= 1 else 0) + " ago",
-            f"{number}.rows": text.count(each.rows),
-            f"{number}.files": text.count(each.files),
-            f"{number}.bytes": text.size(each.bytes),
-            f"{number}.version": text.count(each.version),
-            f"{number}.failures": text.count(each.group_failures + each.unreadable),
-            f"{number}.told": clock(each.told_ms),
-            f"{number}.spark": charts.spark([float(commit.rows) for commit in each.commits]),
-            f"{number}.problem": text.name(each.problem),
-        }
-        commits = each.commits[::-1][:_COMMITS]
-        for slot in range(_COMMITS):
-            commit = commits[slot] if slot < len(commits) else None
-            cells |= {
-                f"{number}.{slot}.time": "" if commit is None else clock(commit.time_ms),
-                f"{number}.{slot}.rows": "" if commit is None else text.count(commit.rows),
-                f"{number}.{slot}.took": "" if commit is None else text.span(commit.seconds),
-                f"{number}.{slot}.version": "" if commit is None else str(commit.version),
-            }
-    data: dict[str, object] = {
-        "archives": [
-            {
-                "topic": text.name(each.topic),
-                "href": links.topic(each.topic, ask.broker.cluster) if ask.broker.topics.has(each.topic) else "",
-                "table": text.name(each.table),
-                "host": text.name(each.host),
-                "group": text.name(each.group) if each.group else "",
-                "group_href": links.group(each.group, ask.broker.cluster) if each.group else "",
-                "commits": range(min(_COMMITS, len(each.commits))),
-            }
-            for each in found.rows
-        ],
-        "slice": found,
-    }
-    runs = sorted(await _told(ask, pipelines.KIND, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
+    for number, archive in enumerate(found.rows):
+        cells |= _archive(str(number), archive, now_ms)
     for number, run in enumerate(runs):
         cells |= _run(f"run.{number}", run, now_ms)
-    data["runs"] = [
-        {
-            "name": text.name(run.name),
-            "folder": text.name(run.folder),
-            "host": text.name(run.host),
-            "flows": range(min(_MOST_FLOWS, len(run.flows))),
-            "more": max(0, len(run.flows) - _MOST_FLOWS),
-        }
-        for run in runs
-    ]
+    data = {
+        "archives": [_lasting(ask, archive) for archive in found.rows],
+        "slice": found,
+        "runs": [
+            {
+                "name": text.name(run.name),
+                "folder": text.name(run.folder),
+                "host": text.name(run.host),
+                "flows": range(min(_MOST_FLOWS, len(run.flows))),
+                "more": max(0, len(run.flows) - _MOST_FLOWS),
+            }
+            for run in runs
+        ],
+    }
     shape = (
         shape_of(found),
-        [(each.topic, each.table, min(_COMMITS, len(each.commits))) for each in found.rows],
+        [(archive.topic, archive.table, len(_last(archive))) for archive in found.rows],
         [(run.folder, run.host, len(run.flows)) for run in runs],
     )
     return View(template="pipeline.html", title="Pipeline", data=data, cells=cells, shape=shape)
 
 
-def _run(place: str, run: PipelineTold, now_ms: int) -> dict[str, str]:
-    silent = run.state is State.RUNNING and now_ms - run.told_ms > _RUN_MS
-    state = "silent" if silent else run.state.value
+def _lasting(ask: Ask, archive: ArchiveTold) -> dict[str, object]:
+    """What stays of an archive while the page is open."""
+    cluster = ask.broker.cluster
+    return {
+        "topic": text.name(archive.topic),
+        "href": links.topic(archive.topic, cluster) if ask.broker.topics.has(archive.topic) else "",
+        "table": text.name(archive.table),
+        "host": text.name(archive.host),
+        "group": text.name(archive.group) if archive.group else "",
+        "group_href": links.group(archive.group, cluster) if archive.group else "",
+        "commits": range(len(_last(archive))),
+    }
+
+
+def _last(archive: ArchiveTold) -> Sequence[Commit]:
+    """Its last commits, the newest first."""
+    return archive.commits[::-1][:_COMMITS]
+
+
+def _archive(place: str, archive: ArchiveTold, now_ms: int) -> dict[str, str]:
+    fresh = None if archive.fresh_ms is None else max(0.0, (now_ms - archive.fresh_ms) / 1000)
     cells = {
-        f"{place}.state": state,
-        f"{place}.badge": f"badge {state}",
+        **_state(place, archive, now_ms, _SILENT_MS),
+        f"{place}.lag": text.count(archive.lag),
+        f"{place}.fresh": "-" if fresh is None else text.span(round(fresh) if fresh >= 1 else 0) + " ago",
+        f"{place}.rows": text.count(archive.rows),
+        f"{place}.files": text.count(archive.files),
+        f"{place}.bytes": text.size(archive.bytes),
+        f"{place}.version": text.count(archive.version),
+        f"{place}.failures": text.count(archive.group_failures + archive.unreadable),
+        f"{place}.spark": charts.spark([float(commit.rows) for commit in archive.commits]),
+    }
+    for slot, commit in zip_longest(range(_COMMITS), _last(archive)):
+        cells |= {
+            f"{place}.{slot}.time": "" if commit is None else clock(commit.time_ms),
+            f"{place}.{slot}.rows": "" if commit is None else text.count(commit.rows),
+            f"{place}.{slot}.took": "" if commit is None else text.span(commit.seconds),
+            f"{place}.{slot}.version": "" if commit is None else str(commit.version),
+        }
+    return cells
+
+
+def _run(place: str, run: PipelineTold, now_ms: int) -> dict[str, str]:
+    cells = {
+        **_state(place, run, now_ms, _RUN_MS),
         f"{place}.began": clock(run.started_ms),
-        f"{place}.told": clock(run.told_ms),
         f"{place}.took": text.span(max(0, run.told_ms - run.started_ms) // 1000),
-        f"{place}.problem": text.name(run.problem),
     }
     for slot, flow in enumerate(run.flows[:_MOST_FLOWS]):
         cells |= _flow(f"{place}.{slot}", flow)
     return cells
+
+
+def _state(place: str, told: ArchiveTold | PipelineTold, now_ms: int, silent_ms: int) -> dict[str, str]:
+    """How it stands, as it told itself last; one that should tell more and has not for so long is silent."""
+    silent = told.state is State.RUNNING and now_ms - told.told_ms > silent_ms
+    state = "silent" if silent else told.state.value
+    return {
+        f"{place}.state": state,
+        f"{place}.badge": f"badge {state}",
+        f"{place}.told": clock(told.told_ms),
+        f"{place}.problem": text.name(told.problem),
+    }
 
 
 def _flow(place: str, flow: FlowTold) -> dict[str, str]:
