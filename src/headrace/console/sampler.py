@@ -79,7 +79,7 @@ class Event(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Traffic:
+class Traffic:
     """A topic's counters at the last look, and its rates since."""
 
     __slots__ = ("bytes_in", "bytes_out", "counted", "incoming", "outgoing", "records_in", "records_out")
@@ -122,7 +122,7 @@ class Sampler:
         self._timer: Timer | None = None
         self._looking: asyncio.Task[None] | None = None
         self._at_ms = 0
-        self.topics: dict[Key, _Traffic] = {}
+        self.topics: dict[Key, Traffic] = {}
         self.groups: dict[Key, _Group] = {}
         self.watched: dict[Key, int] = {}
         """Groups whose partitions somebody looks at, and how many do."""
@@ -180,7 +180,7 @@ class Sampler:
 
     def _look_at_topics(self, seconds: float) -> Iterator[None]:
         before = dict(self.topics)
-        found: dict[Key, _Traffic] = {}
+        found: dict[Key, Traffic] = {}
         totals = [0.0, 0.0, 0.0, 0.0]
         for cluster, broker in self._clusters:
             for live in list(broker.topics):
@@ -189,7 +189,7 @@ class Sampler:
                 counted = live.counted
                 values = counted.records_in, counted.records_out, counted.bytes_in, counted.bytes_out
                 if traffic is None:
-                    traffic = _Traffic()
+                    traffic = Traffic()
                     # What it took since it was made shortly before; what a start has found is history.
                     traffic.counted = (0, 0, 0, 0) if self._known else values
                     self._tell(self._known, *key, "topic", _created(len(live.partitions)))

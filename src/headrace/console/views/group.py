@@ -13,6 +13,7 @@ from headrace.console.listing import Slice, cut
 from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
+from headrace.groups.description import GroupDescription
 from headrace.groups.resetting import Move, Target
 from headrace.groups.states import in_words
 from headrace.harmless import quoted
@@ -58,14 +59,7 @@ async def reset(ask: Ask) -> View:
 
 async def _view(ask: Ask, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
-    coordinator = broker.coordinator_of(name)
-    if coordinator not in {broker.node_id, -1}:
-        where = elsewhere.who(broker, coordinator)
-        raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
-    described = broker.groups.describe(name)
-    runner = broker.groups.runner(name)
-    if described is None or runner is None:
-        raise NotThere(f"There is no group {text.name(name)}.")
+    described = _described(ask)
     present = await standings.shares(described, broker.lane.pace())
     everything = await standings.standings(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
@@ -94,31 +88,16 @@ async def _view(ask: Ask, refused: str = "") -> View:
             number, each, owners.get(each.member or ""), colours, None if known is None else known.lags.get(each.place)
         )
     plan = await _plan(ask, refused)
-    topics: dict[str, list[tuple[int, int]]] = {}
-    for number, each in enumerate(rows.rows):
-        topics.setdefault(each.place.topic, []).append((number, each.place.partition))
     data = {
         "name": name,
         "shown": text.name(name),
-        "members": [
-            {
-                "client": text.name(each.client),
-                "member": text.name(each.member),
-                "host": text.name(each.host) or "-",
-                "colour": colours.get(each.member, 0),
-                "count": len(each.partitions),
-            }
-            for each in shown
-        ],
+        "members": [_member(each, colours) for each in shown],
         "more_members": len(present) - len(shown),
-        "topics": [
-            {"name": text.name(topic), "href": links.topic(topic, broker.cluster), "partitions": partitions}
-            for topic, partitions in topics.items()
-        ],
+        "topics": _topics(rows.rows, broker.cluster),
         "rows": rows,
         "plan": plan,
         # What leads to another page of the partitions keeps the reset that is looked at.
-        "asked": {name: ask.query.get(name) for name in ("to", "at", "topic")},
+        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
         "choices": sorted({each.place.topic for each in found}),
         "path": links.group(name),
         "self": links.group(name, broker.cluster),
@@ -134,6 +113,40 @@ async def _view(ask: Ask, refused: str = "") -> View:
         len(events),
     )
     return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+
+
+def _described(ask: Ask) -> GroupDescription:
+    """The group in the path. Raises NotThere."""
+    name, broker = ask.path["name"], ask.broker
+    coordinator = broker.coordinator_of(name)
+    if coordinator not in {broker.node_id, -1}:
+        where = elsewhere.who(broker, coordinator)
+        raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
+    described = broker.groups.describe(name)
+    if described is None:
+        raise NotThere(f"There is no group {text.name(name)}.")
+    return described
+
+
+def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
+    return {
+        "client": text.name(share.client),
+        "member": text.name(share.member),
+        "host": text.name(share.host) or "-",
+        "colour": colours.get(share.member, 0),
+        "count": len(share.partitions),
+    }
+
+
+def _topics(rows: Sequence[Standing], cluster: str) -> list[dict[str, object]]:
+    """The topics of these rows, each with its partitions and the rows that these are in."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for number, each in enumerate(rows):
+        found.setdefault(each.place.topic, []).append((number, each.place.partition))
+    return [
+        {"name": text.name(topic), "href": links.topic(topic, cluster), "partitions": partitions}
+        for topic, partitions in found.items()
+    ]
 
 
 def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:

@@ -7,10 +7,12 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.group_runner import Runner
 from headrace.broker.live import LiveTopic
+from headrace.broker.partition import Partition
 from headrace.broker.standings import lag_of, topics_read
 from headrace.console import links, needs, text
 from headrace.console.listing import cut
 from headrace.console.registry import Ask, NotThere, View, page
+from headrace.console.sampler import Traffic
 from headrace.console.views.overview import chart
 from headrace.console.views.topics import records_in, retention, shape_of
 from headrace.groups.states import in_words
@@ -33,37 +35,18 @@ async def topic(ask: Ask) -> View:
     broker, sampler = ask.broker, ask.figures.sampler
     live = live_topic(ask)
     name = live.topic.name
-    traffic = sampler.topics.get((broker.cluster, name))
     found = cut(
         live.partitions, ask.query, name=lambda each: f"{each.index:08}", sorts={"name": lambda each: each.index}
     )
     readers = await _readers(ask, name)
     cells = {
-        "in": text.short(0 if traffic is None else traffic.records_in),
-        "out": text.short(0 if traffic is None else traffic.records_out),
-        "in.bytes": text.size(0 if traffic is None else traffic.bytes_in) + "/s",
-        "out.bytes": text.size(0 if traffic is None else traffic.bytes_out) + "/s",
+        **_traffic(sampler.topics.get((broker.cluster, name))),
         "records": text.count(records_in(live)) if not live.config.native else "-",
         "size": text.size(await ask.figures.size(broker, name)),
     }
-    if traffic is not None:
-        cells |= chart("traffic", {"in": traffic.incoming.last(), "out": traffic.outgoing.last()})
-    else:
-        cells |= chart("traffic", {"in": [], "out": []})
     most = max((each.log_end - each.log_start for each in found.rows if each.leader is None), default=0)
     for number, each in enumerate(found.rows):
-        if each.leader is not None:
-            cells |= dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
-            cells |= {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {each.leader}"}
-            continue
-        many = each.log_end - each.log_start
-        cells |= {
-            f"{number}.start": text.count(each.log_start),
-            f"{number}.end": text.count(each.log_end),
-            f"{number}.records": text.count(many),
-            f"{number}.bar": str(round(100 * many / most)) if most else "0",
-            f"{number}.epoch": str(each.leader_epoch),
-        }
+        cells |= _partition(number, each, most)
     for number, (_, state, lag) in enumerate(readers):
         cells |= {f"reader.{number}.lag": text.count(lag), f"reader.{number}.state": state}
     data = {
@@ -88,6 +71,35 @@ async def topic(ask: Ask) -> View:
         cells=cells,
         shape=(shape_of(found), [group for group, _, _ in readers], dict(live.topic.config)),
     )
+
+
+def _traffic(seen: Traffic | None) -> dict[str, str]:
+    """What was seen to go in and out; None: nothing was yet."""
+    return {
+        "in": text.short(0 if seen is None else seen.records_in),
+        "out": text.short(0 if seen is None else seen.records_out),
+        "in.bytes": text.size(0 if seen is None else seen.bytes_in) + "/s",
+        "out.bytes": text.size(0 if seen is None else seen.bytes_out) + "/s",
+        **chart(
+            "traffic",
+            {"in": [] if seen is None else seen.incoming.last(), "out": [] if seen is None else seen.outgoing.last()},
+        ),
+    }
+
+
+def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
+    """The row of a partition; `most`: records of the partition that has the longest bar."""
+    if partition.leader is not None:
+        cells = dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
+        return cells | {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {partition.leader}"}
+    records = partition.log_end - partition.log_start
+    return {
+        f"{number}.start": text.count(partition.log_start),
+        f"{number}.end": text.count(partition.log_end),
+        f"{number}.records": text.count(records),
+        f"{number}.bar": str(round(100 * records / most)) if most else "0",
+        f"{number}.epoch": str(partition.leader_epoch),
+    }
 
 
 def live_topic(ask: Ask) -> LiveTopic:
