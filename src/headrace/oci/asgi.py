@@ -103,6 +103,18 @@ def is_ours(path: str) -> bool:
     return rest.startswith(BASE) and rest[len(BASE) : len(BASE) + 1] in {"", "/"}
 
 
+class _Request(msgspec.Struct):
+    """One request for an operation, and who sent it."""
+
+    scope: Scope
+    receive: Receive
+    headers: dict[str, str]
+    match: Match
+    principal: Principal
+    content: bytes | None = None
+    """The body, whole; None: its method has none."""
+
+
 class OciApp:
     """The API as an ASGI application, for the paths that `is_ours` says."""
 
@@ -197,88 +209,82 @@ class OciApp:
         match = self._router.match(method, raw_path.decode("latin-1"))
         operation = match.operation
         scope[_OPERATION] = operation.name
-        query: bytes = scope["query_string"]
         principal = ANONYMOUS
         if self._authenticator is not None:
             # Before the body is taken in: strangers get little memory.
             principal = self._authenticator.authenticate(
                 method,
-                raw_path + b"?" + query if query else raw_path,
+                _target(scope),
                 scope["headers"],
                 signs_body=operation.signs_body,
                 now_ms=self._service.clock.now_ms(),
             )
             if principal != ANONYMOUS:
                 bind_contextvars(user=principal.name)
+        request = _Request(scope, receive, headers, match, principal)
         if method in _WITHOUT_BODY:
-            return await self._known(scope, receive, headers, match, principal, None)
-        most = MOST_BODY_OF.get(operation.name, MOST_BODY)
-        size = announced(headers, most)
+            return await self._known(request)
+        size = announced(headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
         if size <= _LARGE:
-            content = await whole(receive, size)
-            return await self._known(scope, receive, headers, match, principal, content)
+            request.content = await whole(receive, size)
+            return await self._known(request)
         bodies = self._service.bodies
         granted = await bodies.acquire(size, size)
         try:
-            content = await whole(receive, size)
-            return await self._known(scope, receive, headers, match, principal, content)
+            request.content = await whole(receive, size)
+            return await self._known(request)
         finally:
             bodies.release(granted)
 
-    async def _known(
-        self,
-        scope: Scope,
-        receive: Receive,
-        headers: dict[str, str],
-        match: Match,
-        principal: Principal,
-        content: bytes | None,
-    ) -> Done:
+    async def _known(self, request: _Request) -> Done:
         """Run the operation; once more for what is not known here, where another broker has just made it."""
         catch_up = None if self.catching_up is None else self.catching_up()
         try:
-            return await self._do(scope, receive, headers, match, principal, content)
+            return await self._do(request)
         except OciError as error:
             if error.status != _UNKNOWN or catch_up is None or not await catch_up():
                 raise
-        return await self._do(scope, receive, headers, match, principal, content)
+        return await self._do(request)
 
-    async def _do(
-        self,
-        scope: Scope,
-        receive: Receive,
-        headers: dict[str, str],
-        match: Match,
-        principal: Principal,
-        content: bytes | None,
-    ) -> tuple[int, Answer]:
-        """Run the operation on a request that is whole; `content` None: its method has no body."""
-        operation = match.operation
-        query: bytes = scope["query_string"]
+    async def _checked(self, request: _Request) -> bytes:
+        """The body of a request, which is the one that was signed and no longer than it may be. Raises OciError."""
+        content = request.content
         if content is None:
-            content = b""
-        elif self._authenticator is not None:
-            check = partial(self._authenticator.check_body, scope["headers"], content)
+            return b""
+        if self._authenticator is not None:
+            check = partial(self._authenticator.check_body, request.scope["headers"], content)
             # Its hash takes a while where there is much of it.
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
-        if len(content) > _MOST_KEPT and operation.name not in MOST_BODY_OF:
-            raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {operation.name}")
-        call = Call(
+        name = request.match.operation.name
+        if len(content) > _MOST_KEPT and name not in MOST_BODY_OF:
+            raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {name}")
+        return content
+
+    def _call(self, request: _Request, content: bytes) -> Call:
+        """What an operation is given of a request. Raises OciError 400."""
+        scope, headers, operation = request.scope, request.headers, request.match.operation
+        return Call(
             self._service,
-            path=match.path,
-            query=_query(operation, query),
+            path=request.match.path,
+            query=_query(operation, scope["query_string"]),
             headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
             body=self._bodies[operation.name](content) if operation.body is not None else None,
-            principal=principal,
+            principal=request.principal,
             host=(scope.get("client") or ("local",))[0],
             endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
         )
+
+    async def _do(self, request: _Request) -> Done:
+        """Run the operation on a request that is whole."""
+        scope, headers, operation = request.scope, request.headers, request.match.operation
+        content = await self._checked(request)
+        call = self._call(request, content)
         carried = self.groups is not None and HEADER in headers
         if not carried:
             # What another broker carries here under its seal was asked about there, where its client is known.
             admit(operation, call)
         group = None if self.groups is None else group_of(operation, call)
-        doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, match, call)
+        doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, request.match, call)
         if self.groups is not None and group is not None:
             if carried:
                 return await self.groups.carried(group, doing)
@@ -286,7 +292,7 @@ class OciApp:
                 self.groups.answer,
                 group,
                 scope["method"],
-                scope["raw_path"] + b"?" + query if query else scope["raw_path"],
+                _target(scope),
                 call,
                 request_id=headers.get("opc-request-id", ""),
                 body=content,
@@ -300,7 +306,7 @@ class OciApp:
             raise injected.error
         done = await self._unanswered.wait(doing(), len(content))
         if injected.lost:
-            await _drop(scope, receive)
+            await _drop(scope, request.receive)
         return done
 
     async def _operate(self, match: Match, call: Call) -> Done:
@@ -316,6 +322,13 @@ class OciApp:
         except UnknownTopic:
             # It was deleted while the operation was under way.
             raise unknown_stream(match.path.get("streamId", "")) from None
+
+
+def _target(scope: Scope) -> bytes:
+    """What the request line names: the path as it was sent, and the query."""
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
 
 
 def _address(scope: Scope) -> str:
