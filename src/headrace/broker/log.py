@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from headrace.broker import offsets
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
@@ -15,8 +13,9 @@ from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import LogStorage
 from headrace.broker.reading import first_readable
-from headrace.broker.reopening import opened_last_by, reopened, tell_given_up, tell_lost
+from headrace.broker.reopening import reopened, tell_given_up, tell_lost
 from headrace.broker.replication import Replication
+from headrace.broker.saving import Saving
 from headrace.broker.snapshots import Snapshots
 from headrace.callbacks import log_unhandled
 from headrace.membership.leader import Leader
@@ -38,10 +37,6 @@ from headrace.topics.refusals import Refusals
 
 if TYPE_CHECKING:
     from headrace.broker.cold import ColdPartition
-
-_PRODUCERS_AT_ONCE = 1_000
-"""Producers that are written down together: some milliseconds of the event loop."""
-_log = structlog.get_logger("headrace.log")
 
 
 class LogPartition:
@@ -95,14 +90,15 @@ class LogPartition:
         """Why it can be neither read nor written here."""
         self._storage = storage
         self._clock = clock
-        self._snapshots = snapshots
-        self._unsaved = False
         self._budget = budget
         self._reader = reader = LogReader(self, storage, budget, reads)
         self._tail, self._index = reader.tail, reader.index
         self._watchers = Watchers()
         self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
-        # What else `Partition` wants: no call between.
+        self._saving = saving = Saving(self, storage, snapshots)
+        # What else `Partition` wants, and `ReplicatedLog`: no call between.
+        self.save_soon, self.save_producers = saving.soon, saving.save_producers
+        self.expire_producers = saving.expire_producers
         self.want_copies = replication.want
         self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
@@ -110,14 +106,6 @@ class LogPartition:
         self.refusals = Refusals(clock.ticks_ms)
         self._owner = LogOwner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
-        self._saved_to: tuple[int, int | None] = 0, None
-        """Offset as of which the producers are written down, and the high watermark then."""
-        self._saving = asyncio.Lock()
-        self._unproven: object | None = None
-        """Another broker may have led it since it was opened here, and shown more of it, until Redis has said that none
-        has, asked from now on, or it is opened anew; None: nobody has. Each time it is another object."""
-        self._overtaken = False
-        """One has for certain: only an opening ends that, whatever an old primary says."""
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
@@ -151,9 +139,8 @@ class LogPartition:
         self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals)
-        self._saved_to = 0, None
-        self._unproven, self._overtaken = None, False
         self._epochs = opened.epochs
+        self._saving.begin(self._owner, opened.epochs)
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
         if known and opened.next_offset < before:
@@ -173,6 +160,11 @@ class LogPartition:
         return self._doubt is None or self._recovery is not None
 
     @property
+    def is_writable(self) -> bool:
+        """Whether a batch can be stored here just now, unless the topic is being changed."""
+        return self._doubt is None and not self.deleted
+
+    @property
     def doubt(self) -> Exception | None:
         """Why nothing can be appended to it; None: it is open here, or is another broker's."""
         return None if self.deleted or self.leader is not None else self._doubt
@@ -184,7 +176,7 @@ class LogPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
-            self._overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self._saving.overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -197,8 +189,8 @@ class LogPartition:
                 self._recovery.cancel()
                 self._recovery = None
             self.replication.fail(self._doubt)
-            self._snapshots.discard(self)
-            self._unsaved, self.replication.high_watermark_known = False, True
+            self._saving.end()
+            self.replication.high_watermark_known = True
             self._reader.clear(self.log_end)
             self._watchers.tell(0)
         self.leader = leader
@@ -226,7 +218,7 @@ class LogPartition:
             try:
                 return await self._storage.open(self.stream, self.lost, view=view)
             except StorageUnwritten:
-                await self._look_who_led()
+                await self._saving.look_who_led()
                 raise
 
         try:
@@ -274,29 +266,10 @@ class LogPartition:
             then = replication.holding(append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
 
-    def save_soon(self) -> None:
-        """Have written down within a second what has changed: of the producers, and the high watermark."""
-        if not self._unsaved:
-            self._unsaved = True
-            self._snapshots.add(self)
-
     def led_elsewhere(self) -> None:
-        """Another broker may have led it meanwhile, and be gone without a word: a write tells, within a second."""
+        """Another broker may have led it meanwhile, and be gone without a word: storage tells, within a second."""
         if self._elsewhere is None:
-            self._unproven = object()
-            self.save_soon()
-
-    async def _look_who_led(self) -> None:
-        """Storage takes no write that would tell whether another broker has led it; but it can be read."""
-        doubt = self._unproven
-        if doubt is None or self._overtaken or not await opened_last_by(self._storage, self.stream, self._epochs):
-            return
-        if self._unproven is doubt:
-            self._unproven = None
-
-    def _overtake(self, error: StorageUnavailable) -> None:
-        self._unproven, self._overtaken = object(), True
-        self.lost(error)
+            self._saving.led_elsewhere()
 
     def _refusal(self) -> Exception:
         if self.deleted:
@@ -331,65 +304,6 @@ class LogPartition:
         if replication.repeated.waiting is not None:
             replication.answer_repeated()
 
-    # Producers
-
-    async def save_producers(self) -> None:
-        """Write down what has changed of the producers, so that the next opening reads few batches.
-
-        Raises:
-            StorageUnavailable, StorageFull: the log is opened anew where it has to be. Fenced, UnknownTopic.
-        """
-        async with self._saving:  # who comes next writes a later offset, for which all of this has to be there
-            owner = self._owner
-            self._unsaved = False
-            if self._doubt is None and not self.deleted:
-                try:
-                    await self._save(owner)
-                except Fenced as error:
-                    self._overtake(StorageUnavailable(str(error)))
-                    raise
-                except StorageUnwritten:
-                    await self._look_who_led()
-                    raise
-
-    @property
-    def _shown(self) -> int | None:
-        """The high watermark, where readers wait for copies."""
-        return self.log_end if self.replication.min_insync > 1 else None
-
-    async def _save(self, owner: LogOwner) -> None:
-        """Write what has changed by now; of a producer that goes on meanwhile more may be written than the offset says.
-
-        What changes from now on is not waited for: this would not end while producers come faster than they are saved.
-        """
-        as_of, unproven = (owner.next_offset, self._shown), self._unproven
-        if as_of == self._saved_to and not owner.unsaved and unproven is None:
-            return
-        changed = owner.take_changed()
-        try:
-            for start in range(0, max(len(changed), 1), _PRODUCERS_AT_ONCE):
-                if owner is not self._owner or self.deleted:
-                    return
-                last = start + _PRODUCERS_AT_ONCE >= len(changed)
-                offset, high_watermark = as_of if last else (None, None)
-                changes = owner.as_they_are(changed[start : start + _PRODUCERS_AT_ONCE])
-                await self._storage.save_producers(self.stream, offset, changes, high_watermark)
-        except BaseException:
-            owner.keep_changed(changed)
-            raise
-        if owner is self._owner:
-            self._saved_to = as_of
-            if self._unproven is unproven:
-                self._unproven = None
-
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget producers that were last heard of before this time."""
-        forgotten = self._owner.expire(before_ms)
-        if self._owner.unsaved:
-            self._snapshots.add(self)
-        if forgotten:
-            _log.debug("silent producers forgotten", topic=self.topic, partition=self.index, producers=forgotten)
-
     # Reading
 
     def check_readable(self, offset: int) -> None:
@@ -399,6 +313,11 @@ class LogPartition:
         self.check_led()
         if offset < self.log_start or (offset > self.log_end and self.certainly_past_end(offset)):
             raise outside(self, offset, self.log_start, self.log_end)
+
+    @property
+    def shown(self) -> int | None:
+        """The high watermark, where readers wait for copies."""
+        return self.log_end if self.replication.min_insync > 1 else None
 
     def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is.
@@ -412,7 +331,7 @@ class LogPartition:
     @property
     def is_end_known(self) -> bool:
         """Whether nobody can have seen this log longer than it is known to be here."""
-        return self._unproven is None and self.replication.high_watermark_known
+        return self._saving.proven and self.replication.high_watermark_known
 
     def at_end(self, offset: int) -> bool:
         """Whether a read at `offset` would find nothing."""
@@ -434,7 +353,7 @@ class LogPartition:
     def check_end(self) -> None:
         """Raise NotLeader where it is not known how far it can be read."""
         self.replication.check_end()
-        if self._unproven is not None:
+        if not self._saving.proven:
             raise NotLeader(f"{self.topic}-{self.index}: Redis has yet to say whether another broker has led it")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -493,7 +412,7 @@ class LogPartition:
         self.deleted = True
         self._reader.clear(self.log_end)
         self.replication.fail(gone(self))
-        self._snapshots.discard(self)
+        self._saving.end()
         if self._recovery is not None:
             self._recovery.cancel()
         self._watchers.tell(0)
