@@ -80,18 +80,15 @@ class Connection:
         """A request's header, also for an API or a version that does not exist."""
         return headers.encode_request_header(api_key, version, number, self._client_id)
 
-    def receive(self, *, body_version: int | None = None) -> Any:
+    def receive(self) -> Any:
         """The answer to the oldest request that has none yet.
-
-        Args:
-            body_version: the version of the body where it differs from the request's (ApiVersions, KIP-511).
 
         Raises:
             ConnectionEnded: the other side closed the connection instead.
             DecodeError: what came is no such answer.
         """
         api_key, version, frame, position = self.receive_body()
-        return RESPONSES[api_key].decode(frame, position, version if body_version is None else body_version)
+        return RESPONSES[api_key].decode(frame, position, version)
 
     def receive_body(self) -> tuple[int, int, bytes | bytearray, int]:
         """As `receive`, undecoded: API key and version of the request, the frame, and where in it the body begins."""

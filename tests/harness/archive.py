@@ -19,6 +19,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.metrics.archive import KIND, ArchiveTold
 from headrace.records.arrow import schema
 from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
 from headrace.spark.plan import Range, TopicPartition
 from headrace.topics.archive import app_id
 
@@ -39,7 +40,7 @@ class Archiver:
     def archive(self, up_to: int, *, rows_per_file: int = 1_000, group: int = 64) -> dict[int, int]:
         """Bring what the log has into the table, up to an offset of each partition; the next offset by partition."""
         with LogReader(self._storage) as log:
-            topic = log.topic(self.topic)
+            topic = log.topics(Subscription(names=(self.topic,)))[self.topic]
             while True:  # what is acknowledged may come to Redis a moment later
                 extents = log.extents({topic.name: topic})
                 if all(extent.end >= up_to for extent in extents.values()):

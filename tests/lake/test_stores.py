@@ -11,6 +11,7 @@ import pytest
 from tests.harness.archive import Archiver
 
 from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
 
 from .conftest import Kept
 
@@ -44,7 +45,7 @@ def test_an_archive_in_a_bucket(kept: Kept, bucket: str) -> None:
     table = str(kept.folder / "table")
     pa_fs.copy_files(table, path, destination_filesystem=store)
     with LogReader(kept.server.storage) as log:
-        topic_id = log.topic(kept.name).id
+        topic_id = log.topics(Subscription(names=(kept.name,)))[kept.name].id
     Archiver(kept.server.storage, kept.name, kept.folder / "table").tell(topic_id, {0: 40}, bucket)
     assert kept.retain() == (0, 40)
     assert kept.read(0, 60) == kept.written

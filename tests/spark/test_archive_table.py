@@ -24,6 +24,7 @@ from headrace.spark.archive.targets import Targets
 from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.archive import app_id
 from headrace.topics.model import Topic
@@ -80,7 +81,7 @@ class Archiver:
         )
 
     def extents(self) -> dict[TopicPartition, Extent]:
-        return self.log.extents({self.topic.name: self.log.topic(self.topic.name)})
+        return self.log.extents(self.log.topics(Subscription(names=(self.topic.name,))))
 
     def destined(self, fences: Fences) -> Destination:
         """With what a typed table has already."""

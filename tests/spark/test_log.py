@@ -6,7 +6,7 @@ from tests.harness.storage import BareStorage
 from headrace.records.build import build
 from headrace.spark.errors import CorruptLog, DataLoss, StorageUnavailable, TopicReplaced, UnknownTopic
 from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
+from headrace.spark.logs import Subscription, check_id
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
@@ -35,10 +35,11 @@ def read(storage: BareStorage, topic: Topic, start: int, end: int, *, fail_on_da
 def test_a_topic_says_where_its_logs_start_and_end(storage: BareStorage, topic: Topic) -> None:
     storage.trim(topic, 0, 100)
     with LogReader(storage.url) as log:
-        found = log.topic(topic.name)
+        known = log.topics(Subscription(names=(topic.name,)))
+        found = known[topic.name]
         assert (found.id, found.streams) == (str(topic.id), topic.streams)
         where = {TopicPartition(topic.name, 0): Extent(100, 820), TopicPartition(topic.name, 1): Extent(0, 0)}
-        assert log.extents({topic.name: found}) == where
+        assert log.extents(known) == where
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 820), (0, 1), (400, 401), (399, 701), (819, 820), (5, 5), (7, 8)])
@@ -80,7 +81,7 @@ def test_a_log_that_is_gone_is_missed(storage: BareStorage, topic: Topic) -> Non
 
 def test_an_unknown_topic_is_named(storage: BareStorage) -> None:
     with LogReader(storage.url) as log, pytest.raises(UnknownTopic, match="no topic 'nowhere'"):
-        log.topic("nowhere")
+        log.topics(Subscription(names=("nowhere",)))
 
 
 def test_a_topic_created_again_is_another_one(storage: BareStorage) -> None:
@@ -88,14 +89,15 @@ def test_a_topic_created_again_is_another_one(storage: BareStorage) -> None:
     storage.delete_topic(first)
     second = storage.create_topic("again")
     with LogReader(storage.url) as log:
-        assert log.topic("again", expected_id=str(second.id)).id == str(second.id)
-        with pytest.raises(TopicReplaced, match=str(first.id)):
-            log.topic("again", expected_id=str(first.id))
+        found = log.topics(Subscription(names=("again",)))["again"]
+    check_id(found, str(second.id))
+    with pytest.raises(TopicReplaced, match=str(first.id)):
+        check_id(found, str(first.id))
 
 
 def test_a_storage_that_does_not_answer_is_named_without_its_password() -> None:
     with LogReader("redis://user:secret@127.0.0.1:1/0") as log, pytest.raises(StorageUnavailable) as failed:
-        log.topic("t")
+        log.topics(Subscription(names=("t",)))
     assert "redis://user@127.0.0.1:1/0" in str(failed.value)
     assert "secret" not in str(failed.value)
 

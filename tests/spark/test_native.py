@@ -12,6 +12,7 @@ from tests.harness.storage import BareStorage
 from headrace.keyspace.native import offset_of
 from headrace.spark.errors import DataLoss
 from headrace.spark.log import LogReader
+from headrace.spark.logs import Subscription
 from headrace.spark.plan import Extent, Range, TopicPartition
 from headrace.topics.model import Topic
 
@@ -43,7 +44,7 @@ def fill(link: Any, topic: Topic, count: int, first_ms: int = 1_000) -> list[int
 
 def test_extents_and_ranges(storage: BareStorage, topic: Topic, link: Any) -> None:
     with LogReader(storage.url) as log:
-        known, p0 = {topic.name: log.topic(topic.name)}, TopicPartition(topic.name, 0)
+        known, p0 = log.topics(Subscription(names=(topic.name,))), TopicPartition(topic.name, 0)
         assert log.extents(known) == {p0: Extent(0, 0)}
         offsets = fill(link, topic, 100)
         assert log.extents(known) == {p0: Extent(0, offsets[-1] + 1)}
@@ -56,7 +57,7 @@ def test_extents_and_ranges(storage: BareStorage, topic: Topic, link: Any) -> No
 def test_a_batch_of_so_many_records_is_cut_by_records(storage: BareStorage, topic: Topic, link: Any) -> None:
     offsets = fill(link, topic, 50)
     with LogReader(storage.url) as log:
-        known, p0 = {topic.name: log.topic(topic.name)}, TopicPartition(topic.name, 0)
+        known, p0 = log.topics(Subscription(names=(topic.name,))), TopicPartition(topic.name, 0)
         assert log.limited(known, {p0: 0}, {p0: offsets[-1] + 1}, 7) == {p0: offsets[6] + 1}
         assert log.limited(known, {p0: offsets[6] + 1}, {p0: offsets[-1] + 1}, 100) == {p0: offsets[-1] + 1}
         assert log.behind_gaps(known, {p0: 0}, {p0: offsets[-1] + 1}) == {p0: offsets[0]}
@@ -67,7 +68,7 @@ def test_what_was_trimmed_meanwhile_is_data_loss(storage: BareStorage, topic: To
     link.xtrim(topic.streams[0], maxlen=3, approximate=False)
     with LogReader(storage.url) as log:
         p0 = TopicPartition(topic.name, 0)
-        assert log.extents({topic.name: log.topic(topic.name)}) == {p0: Extent(offsets[7], offsets[-1] + 1)}
+        assert log.extents(log.topics(Subscription(names=(topic.name,)))) == {p0: Extent(offsets[7], offsets[-1] + 1)}
         with pytest.raises(DataLoss):
             list(log.records(topic.streams[0], Range(TopicPartition(topic.name, 0), offsets[2], offsets[9])))
         kept = log.records(

@@ -32,7 +32,6 @@ class Call:
         principal: Principal,
         host: str,
         endpoint: str,
-        injected: Injected = NONE,
     ) -> None:
         """Put together by the API.
 
@@ -45,7 +44,6 @@ class Call:
             principal: who asks.
             host: the address that they ask from.
             endpoint: the URL by which this client reached the API, such as `http://127.0.0.1:8080`.
-            injected: faults that were asked for.
         """
         self.service = service
         self.path = path
@@ -55,7 +53,8 @@ class Call:
         self.principal = principal
         self.host = host
         self.endpoint = endpoint
-        self.injected = injected
+        self.injected: Injected = NONE
+        """Faults that were asked for."""
 
     @property
     def asked_about(self) -> bool:

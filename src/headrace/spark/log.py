@@ -22,7 +22,7 @@ from headrace.spark import native, plan
 from headrace.spark.archived import ArchivedTopic
 from headrace.spark.decode import decode
 from headrace.spark.errors import DataLoss, StorageUnavailable, UnknownTopic
-from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable, check_id
+from headrace.spark.logs import Subscription, TopicLog, Topics, Unreadable
 from headrace.spark.plan import Extent, Offsets, Range, TopicPartition
 from headrace.storage_urls import without_password
 from headrace.topics.epochs import LeaderEpochs
@@ -88,19 +88,6 @@ class LogReader:
     def close(self) -> None:
         """Give the connection back."""
         self._redis.close()
-
-    def topic(self, name: str, *, expected_id: str | None = None) -> TopicLog:
-        """The topic of that name.
-
-        Raises:
-            UnknownTopic: there is none.
-            TopicReplaced: it has another id than `expected_id`.
-            StorageUnavailable: Redis does not answer.
-        """
-        topic = self.topics(Subscription(names=(name,)))[name]
-        if expected_id is not None:
-            check_id(topic, expected_id)
-        return topic
 
     def topics(self, wanted: Subscription) -> Topics:
         """The topics that are read, in one round trip.
