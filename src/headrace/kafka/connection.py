@@ -47,7 +47,7 @@ class Connection(Framing):
         self.broker: Broker = listener.broker
         self.principal = ANONYMOUS
         self._grants: Grants | None = None
-        self.listener = listener.name
+        self.listener_name = listener.name
         self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"
@@ -80,7 +80,7 @@ class Connection(Framing):
         self.transport.set_write_buffer_limits(high=UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
-            tell_opened(self.client_host, peer, self.listener)
+            tell_opened(self.client_host, peer, self.listener_name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
@@ -289,7 +289,7 @@ class Connection(Framing):
     def enter(self, admitted: Admitted, by: str) -> None:
         """Take over who logged in by a mechanism, and the virtual cluster that is for."""
         audit = admitted.broker.access.audit
-        audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener)
+        audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener_name)
         self._take_over(admitted)
 
     def _take_over(self, admitted: Admitted) -> None:

@@ -37,7 +37,7 @@ class Outlet(Protocol):
     client_host: str
     local_host: str
     """The address of ours that the client connected to."""
-    listener: str
+    listener_name: str
     counted: ListenerCounters
     """What this listener's connections count together."""
 
@@ -177,7 +177,7 @@ class Exchange(msgspec.Struct, eq=False):
     @property
     def advertised(self) -> tuple[str, int]:
         """The host and port to tell this client. A listener on every address tells the one the client came by."""
-        host, port = self.outlet.broker.advertised[self.outlet.listener]
+        host, port = self.outlet.broker.advertised[self.outlet.listener_name]
         return (self.outlet.local_host if is_everywhere(host) else host), port
 
     @property
@@ -185,7 +185,7 @@ class Exchange(msgspec.Struct, eq=False):
         """Node id, host and port of every broker that is alive, by node id: of its listener of the same name."""
         broker = self.outlet.broker
         own = (broker.node_id, *self.advertised)
-        others = ((each.node_id, each.at(self.outlet.listener)) for each in broker.ownership.others)
+        others = ((each.node_id, each.at(self.outlet.listener_name)) for each in broker.ownership.others)
         return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
     def count_change(self, partitions: int, *, strict_from: int | None) -> None:
