@@ -107,9 +107,7 @@ async def _enforce_local(
         return
     up_to = await archives.settle(live, partition, archive, now_ms)
     config, before = live.config, partition.local_start
-    before_ms = None if config.local_retention_ms < 0 else now_ms - config.local_retention_ms
-    max_bytes = None if config.local_retention_bytes < 0 else config.local_retention_bytes
-    await partition.trim(before_ms, max_bytes, up_to)
+    await partition.trim(*_limits(config.local_retention_ms, config.local_retention_bytes, now_ms), up_to)
     if partition.local_start > before:
         _log.info(
             "archived records trimmed",
@@ -122,12 +120,16 @@ async def _enforce_local(
 
 
 async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
+    """Take what is older, or more, than the topic keeps, and read nothing from an archive any more."""
     config = live.config
-    before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
-    max_bytes = None if config.retention_bytes < 0 else config.retention_bytes
     if partition.log is not None:
         partition.log.cold = None
-    await partition.trim(before_ms, max_bytes)
+    await partition.trim(*_limits(config.retention_ms, config.retention_bytes, now_ms))
+
+
+def _limits(retention_ms: int, retention_bytes: int, now_ms: int) -> tuple[int | None, int | None]:
+    """Before which time records go, and how many bytes stay; None where a setting below 0 says that all do."""
+    return None if retention_ms < 0 else now_ms - retention_ms, None if retention_bytes < 0 else retention_bytes
 
 
 async def keep_enforcing(topics: TopicTable, clock: Clock, settings: BrokerSettings, archives: Archives | None) -> None:
