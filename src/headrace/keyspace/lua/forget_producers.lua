@@ -2,12 +2,10 @@
 -- KEYS: producers, state
 -- ARGV: fencing epoch, time in ms; those last used before it go
 -- Answer: how many went. Errors: FENCED, GONE.
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if not epoch then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+-- Parts: partition
+local no = refused(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 local all = redis.call('HGETALL', KEYS[1])
 local gone = 0

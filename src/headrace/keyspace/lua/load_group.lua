@@ -6,9 +6,9 @@
 --
 -- allow-oom: a server that starts while Redis is full must come up.
 -- Parts: fences
-local epoch = redis.call('HGET', KEYS[1], 'e')
-if epoch and above(epoch, ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[1], 'e'))
+if no then
+  return no
 end
 redis.call('HSET', KEYS[1], 'e', ARGV[1])
 local header = ''

@@ -2,12 +2,10 @@
 -- KEYS: stream, state
 -- ARGV: term, group, last delivered id
 -- Answer: OK. Errors: FENCED, GONE.
-local term = redis.call('HGET', KEYS[2], 'e')
-if not term then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if term ~= ARGV[1] then
-  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. term)
+-- Parts: term
+local no = refused(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 if redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[2], ARGV[3]).err then
   -- No such group yet.

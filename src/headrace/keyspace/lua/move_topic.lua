@@ -3,12 +3,13 @@
 -- KEYS: topics it is among, topics to be among, epoch, view, changes
 -- ARGV: fencing epoch, name, the virtual cluster it is in, the one to be in
 -- Answer: 1; 0 when it is not there; -1 when the other has one of that name. Error: FENCED.
+-- Parts: epoch
 --
 -- Where there is a view, other brokers are told.
 -- allow-oom: nothing becomes more by it.
-local epoch = redis.call('GET', KEYS[3])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[3]))
+if no then
+  return no
 end
 local topic = redis.call('HGET', KEYS[1], ARGV[2])
 if not topic then

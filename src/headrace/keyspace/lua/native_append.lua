@@ -6,7 +6,7 @@
 --       names and values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
--- Parts: facts
+-- Parts: facts, partition
 --
 -- A server gives up the appends of a connection that is lost, and they may still be on their way. Once one that it sent
 -- later is there they are refused: their records would lie behind newer ones.
@@ -17,11 +17,9 @@
 -- cannot fail.
 local stream, state_key, producers = KEYS[1], KEYS[2], KEYS[3]
 local state = redis.call('HMGET', state_key, 'e', 'n', 'x', 'w')
-if not state[1] then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if tonumber(state[1]) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
+local no = refused(state[1])
+if no then
+  return no
 end
 local writer, given_up = ARGV[2], ARGV[3]
 local known_writer, known_given_up = string.match(state[4] or '', '^(%S+) (%d+)$')

@@ -5,14 +5,11 @@
 --       anywhere (nobody is in the group, or the member has sought back), '' otherwise, most entries to acknowledge in
 --       one go
 -- Answer: how many were acknowledged, 1 if there are more, 1 if the group was moved. Errors: FENCED, GONE.
--- Parts: group, ids, members
+-- Parts: group, ids, members, partition
 local stream, group, before = KEYS[1], ARGV[2], ARGV[3]
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if not epoch then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = refused(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 
 local facts = group_facts(stream, group)

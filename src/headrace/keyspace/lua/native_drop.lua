@@ -3,9 +3,10 @@
 -- KEYS: stream, state, producers, groups
 -- ARGV: fencing epoch, 'keep' to leave the stream where it is
 -- Answer: how many keys went. Error: FENCED.
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+-- Parts: epoch
+local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 if ARGV[2] == 'keep' then
   return redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4])

@@ -3,17 +3,14 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member, id to create the group at, most entries to take over in one go
 -- Answer: last delivered id, pending entries of the group, 1 if there is more to take over. Errors: FENCED, GONE.
--- Parts: group, members
+-- Parts: group, members, partition
 --
 -- A partition has one owner: whatever other member has entries pending here is not it any more. A Redis program's
 -- consumers are not in the groups hash, so theirs stay theirs.
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if not epoch then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = refused(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 
 local facts = group_facts(stream, group)

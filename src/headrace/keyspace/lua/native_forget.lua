@@ -3,11 +3,11 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group
 -- Answer: 1 if the group went. Errors: FENCED.
--- Parts: members
+-- Parts: epoch, members
 local stream, group = KEYS[1], ARGV[2]
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 local members = members_of(KEYS[3], group)
 redis.call('HDEL', KEYS[3], group)

@@ -3,11 +3,11 @@
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member
 -- Answer: 1 if the consumer went; 0 if its entries wait for the partition's next owner. Errors: FENCED.
--- Parts: members
+-- Parts: epoch, members
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 local members, found = {}, false
 for _, other in ipairs(members_of(KEYS[3], group)) do

@@ -3,14 +3,15 @@
 -- KEYS: stream, state
 -- ARGV: fencing epoch, 'must' where the stream has to be there already
 -- Answer: OK. Errors: FENCED, FOREIGN (no stream, or one that a log topic has written).
+-- Parts: epoch
 --
 -- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
 if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
   return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
 end
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 local kind = redis.call('TYPE', KEYS[1])['ok']
 if kind ~= 'stream' and (kind ~= 'none' or ARGV[2] == 'must') then

@@ -6,7 +6,7 @@
 --       left it, and the id just before the first entry that the member was not given
 -- Answer: entries (without fields where they were removed), the last few may be too large; 1 if there may be more.
 --         Errors: FENCED, PASSED, NOGROUP, WRONGTYPE.
--- Parts: group, members, size
+-- Parts: epoch, group, members, size
 --
 -- PASSED: the member has to enter again, since another broker has read for the group: the member's place was taken, or
 -- entries were for a member that this caller has not been given. Both read for a moment while the partition and its
@@ -14,9 +14,9 @@
 -- group was given is the program's.
 --
 -- What XREADGROUP gives is pending from then on and has to be answered, however large it is: so a few at a time.
-local epoch = redis.call('HGET', KEYS[2], 'e')
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+if no then
+  return no
 end
 local group, member, after, most, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 

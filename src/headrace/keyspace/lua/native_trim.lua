@@ -3,15 +3,13 @@
 -- KEYS: stream, state
 -- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
 -- Answer: how many entries went. Errors: FENCED, GONE.
--- Parts: facts, size
+-- Parts: facts, partition, size
 --
 -- allow-oom: this is what makes room again.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b')
-if not state[1] then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if tonumber(state[1]) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[1])
+local no = refused(state[1])
+if no then
+  return no
 end
 local stream, per = KEYS[1], 2 ^ tonumber(ARGV[2])
 local length = redis.call('EXISTS', stream) == 1 and redis.call('XLEN', stream) or 0

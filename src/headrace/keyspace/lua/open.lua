@@ -6,7 +6,7 @@
 -- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
 --         records missing at the end, high watermark as it was written down last}, all texts but the numbers of
 --         entries. Errors: FENCED, GONE, FOREIGN.
--- Parts: clock, facts
+-- Parts: clock, epoch, facts
 --
 -- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
 -- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
@@ -20,8 +20,9 @@ if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
 local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h')
-if state[2] and tonumber(state[2]) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. state[2])
+local no = fenced(state[2])
+if no then
+  return no
 end
 
 local function id_parts(id)

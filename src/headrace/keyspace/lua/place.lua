@@ -3,15 +3,14 @@
 -- KEYS: stream, state
 -- ARGV: term, 'finish' where these are the last, then for each batch: entry id, batch, newest time, bytes appended
 -- Answer: {entries in the stream, rows}. Errors: FENCED, GONE.
+-- Parts: term
 --
 -- Behind the last of them the log goes on under the leader epoch of this opening.
 -- allow-oom: they had room when they were acknowledged.
 local state = redis.call('HMGET', KEYS[2], 'e', 'l')
-if not state[1] then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if state[1] ~= ARGV[1] then
-  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. state[1])
+local no = refused(state[1])
+if no then
+  return no
 end
 for place = 3, #ARGV, 4 do
   local added = redis.call('XADD', KEYS[1], 'NOMKSTREAM', ARGV[place], 'b', ARGV[place + 1], 't', ARGV[place + 2], 's',

@@ -3,13 +3,14 @@
 -- KEYS: leaders, epoch, changes
 -- ARGV: fencing epoch, then for each log: its stream, '<leader epoch>:<node id>'
 -- Answer: OK. Error: FENCED.
+-- Parts: epoch
 --
 -- Epochs only rise: what a slow broker tells late changes nothing. What is known is told again to whoever asks for it:
 -- brokers that took a moved topic for a new one have forgotten it.
 -- allow-oom: a few bytes, without which clients do not find who leads.
-local epoch = redis.call('GET', KEYS[2])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[2]))
+if no then
+  return no
 end
 local told = {}
 local function number(leader)

@@ -2,11 +2,12 @@
 -- KEYS: topics, epoch, view, changes
 -- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, what is to be replaced
 -- Answer: 1, or 0 when a topic to be created is there already, or another one than was to be replaced. Error: FENCED.
+-- Parts: epoch
 --
 -- Where there is a view, other brokers are told.
-local epoch = redis.call('GET', KEYS[2])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[2]))
+if no then
+  return no
 end
 local present = redis.call('HGET', KEYS[1], ARGV[4])
 if ARGV[2] == 'create' and present or ARGV[2] == 'replace' and present ~= ARGV[6] then

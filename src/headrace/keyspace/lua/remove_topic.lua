@@ -4,12 +4,13 @@
 -- ARGV: fencing epoch, 'begin' | 'end', topic id, ['begin': virtual cluster, name]
 -- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
 -- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
+-- Parts: epoch
 --
 -- Where there is a view, other brokers are told. A topic of that name with another id is another one, and stays.
 -- allow-oom: deleting a topic is what makes room again.
-local epoch = redis.call('GET', KEYS[2])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[2]))
+if no then
+  return no
 end
 if ARGV[2] == 'end' then
   return redis.call('HDEL', KEYS[3], ARGV[3])

@@ -4,12 +4,13 @@
 -- ARGV: fencing epoch, token of the lock under which this was decided ('': none), the kinds (separated by spaces), then changes:
 --       'S' which of the kinds, id, document | 'D' which of the kinds, id
 -- Answer: where there is a view, each kind's revision from now on. Error: FENCED, LOCK.
+-- Parts: epoch
 --
 -- Where there is a view, other brokers are told, and revisions say which kinds have changed.
 -- allow-oom: deleting a stream writes down that it is gone, and is what makes room again.
-local epoch = redis.call('GET', KEYS[1])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[1]))
+if no then
+  return no
 end
 if ARGV[2] ~= '' and redis.call('GET', KEYS[5]) ~= ARGV[2] then
   return redis.error_reply('LOCK another broker may have made changes meanwhile: nothing was written, try again')

@@ -7,9 +7,9 @@
 --
 -- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
 -- Parts: fences
-local epoch = redis.call('HGET', KEYS[1], 'e')
-if epoch and above(epoch, ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('HGET', KEYS[1], 'e'))
+if no then
+  return no
 end
 local dropped = false
 local place = 2

@@ -4,14 +4,12 @@
 -- KEYS: state, producers
 -- ARGV: term, offset ('' while there are more to come), high watermark, then for each producer: its id and its value ('' removes it)
 -- Answer: OK. Errors: FENCED, GONE.
+-- Parts: term
 --
 -- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.
-local term = redis.call('HGET', KEYS[1], 'e')
-if not term then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if term ~= ARGV[1] then
-  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. term)
+local no = refused(redis.call('HGET', KEYS[1], 'e'))
+if no then
+  return no
 end
 for place = 4, #ARGV, 2 do
   if ARGV[place + 1] == '' then

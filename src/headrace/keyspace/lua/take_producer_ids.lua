@@ -3,15 +3,15 @@
 -- ARGV: fencing epoch, how many
 -- Answer: the first of them (text). Error: FENCED.
 --
--- Parts: clock
+-- Parts: clock, epoch
 --
 -- An id is not to be given twice: two producers of one id would be taken for one, and a batch of the second for a repeated
 -- one of the first, which is acknowledged and not stored. Where there is a view a failover may have lost how many were
 -- given out, so ids are also a thousand for each millisecond since 2026. That holds as long as the new primary's clock is
 -- not behind the old one's by more than the failover took. Where there is none, a loss of power may lose the last ones.
-local epoch = redis.call('GET', KEYS[2])
-if epoch and tonumber(epoch) > tonumber(ARGV[1]) then
-  return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+local no = fenced(redis.call('GET', KEYS[2]))
+if no then
+  return no
 end
 local first = tonumber(redis.call('GET', KEYS[1]) or '0')
 if redis.call('EXISTS', KEYS[3]) == 1 then

@@ -4,15 +4,14 @@
 -- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', offset to start at or '', and perhaps an offset that
 --   must stay with all behind it
 -- Answer: {log start (text), entries left}. Errors: FENCED, GONE, STRAY.
+-- Parts: term
 --
 -- Never beyond the snapshot: producers are read again from the batches behind it.
 -- allow-oom: this is what makes room again.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'o', 'l')
-if not state[1] then
-  return redis.error_reply('GONE the partition does not exist')
-end
-if state[1] ~= ARGV[1] then
-  return redis.error_reply('FENCED term ' .. ARGV[1] .. ' is over, now ' .. state[1])
+local no = refused(state[1])
+if no then
+  return no
 end
 local firsts, terms, rows = {}, {}, {}
 for epoch, first, term in string.gmatch(state[4], '(%d+):(%d+):(%d+)') do

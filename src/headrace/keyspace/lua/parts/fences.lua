@@ -8,3 +8,10 @@ local function above(one, other)
   end
   return tonumber('0' .. given_up) > tonumber('0' .. other_given_up)
 end
+
+-- Why the server is refused whose fencing number is ARGV[1], where `epoch` is the last that counts (false: none); or nil.
+local function fenced(epoch)
+  if epoch and above(epoch, ARGV[1]) then
+    return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
+  end
+end
