@@ -367,7 +367,9 @@ def test_tail_ends_when_the_topic_is_deleted(headrace: Any, running: Server) -> 
 
 def test_a_partition_that_is_named_twice_counts_once(headrace: Any) -> None:
     headrace.run("topics", "create", "named-twice", "--partitions", "2")
-    headrace.run("records", "trim", "named-twice", "--partition", "0", "--partition", "0", "-n", "0", "--yes")
+    headrace.run("records", "produce", "named-twice", "--partition", "0", stdin="a\nb\n")
+    answer = headrace.json("records", "trim", "named-twice", "--partition", "0", "--partition", "0", "-n", "0", "--yes")
+    assert [(line["partition"], line["log_start"]) for line in answer["partitions"]] == [(0, 2)]
 
 
 def test_a_topic_that_goes_while_it_is_looked_at_is_not_there(headrace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
