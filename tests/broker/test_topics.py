@@ -126,9 +126,10 @@ class SlowTopics(MemoryTopics):
         await super().create(topic)
         await self._pause()
 
-    async def delete(self, topic: Topic) -> None:
-        await super().delete(topic)
+    async def delete(self, topic: Topic) -> Topic:
+        stored = await super().delete(topic)
         await self._pause()
+        return stored
 
     async def _pause(self) -> None:
         self.asked.set()
@@ -218,7 +219,7 @@ async def test_what_another_broker_has_moved_is_not_deleted(table: TopicTable, s
 
 
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:
-    async def refuse(topic: Topic) -> None:
+    async def refuse(topic: Topic) -> Topic:
         raise StorageUnavailable("away")
 
     await table.create("a", 1, {})

@@ -395,7 +395,7 @@ class TopicTable:
     async def _delete_live(self, live: LiveTopic) -> None:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
         try:
-            await self.storage.topics.delete(live.topic)
+            live.topic = await self.storage.topics.delete(live.topic)
         except UnknownTopic:
             # Another broker was faster. It may also have moved it, and then its records are another cluster's.
             self.dismiss(live)

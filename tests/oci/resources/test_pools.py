@@ -111,10 +111,10 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
     topics = world.clusters.get(made.cluster).topics
     delete = topics.storage.topics.delete
 
-    async def refuse(topic: Topic) -> None:
+    async def refuse(topic: Topic) -> Topic:
         if topic is topics.get("b").topic:
             raise StorageUnavailable("away")
-        await delete(topic)
+        return await delete(topic)
 
     with monkeypatch.context() as patch:
         patch.setattr(topics.storage.topics, "delete", refuse)
