@@ -112,7 +112,7 @@ async def test_revisions_tell_what_others_have_changed(open_storage: OpenStorage
 async def test_who_is_alone_needs_no_lock(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     storage = await open_storage()
     async with storage.documents.locked("name") as lock, storage.documents.locked("name"):
-        assert lock.revisions is None
+        assert lock.revisions == {}
         assert await storage.documents.save({("a", "1"): b"x"}, lock) == {}
     assert raw.keys("*lock*") + raw.keys("*revisions*") == []
 
