@@ -138,7 +138,7 @@ class Documents:
         Only within `exclusively`.
         """
         everything = {**self._forgotten(), **changes}
-        await self._changing.save(
+        await self.store(
             {
                 (table.kind, name): None if value is None else _encode(value)
                 for (table, name), value in everything.items()
@@ -149,6 +149,13 @@ class Documents:
                 table.values.pop(name, None)
             else:
                 table.values[name] = value
+
+    async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
+        """Store documents of whoever takes part in a change, as they are. Only within `exclusively`.
+
+        Raises as `DocumentStorage.save`.
+        """
+        await self._changing.save(changes)
 
     async def forget_all(self) -> None:
         """Delete every value of every table. Raises what `save` raises."""
