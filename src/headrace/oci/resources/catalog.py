@@ -50,7 +50,7 @@ class Catalog:
         """Load what is stored, and finish what a crash has cut short."""
 
         async def start() -> None:
-            await self.documents.load()
+            # What is stored has been read: nothing of it was known.
             await self.pools.start()
             await self.streams.start()
 
