@@ -88,7 +88,7 @@ OF_CHANGES = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
 """What else changes a group, and waits for nothing but that."""
 OF_GROUPS = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE)
 """What is asked of groups."""
-OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE)
-"""The same where members may have to wait for one another: with its client the request is gone, too."""
+OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
+"""What changes it where members may have to wait for one another."""
 OF_PRODUCER_IDS = OF_POSITIONS = Bound(_stored, Code.COORDINATOR_LOAD_IN_PROGRESS)
 """The one code by which every Java client asks again for these."""

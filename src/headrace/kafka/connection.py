@@ -89,16 +89,24 @@ class Connection(Framing):
         self._closed = True
         self._listener.forget(self)
         self._answers.drop(self.broker.reads)
-        for task, exchange in self._tasks.items():
-            # What goes on without its client is counted until it is through.
-            if exchange is None or not exchange.stays:
-                task.cancel()
+        if self.let_go():
+            self._listener.gone.add(self)
         self.login.end()
         self._muting.end()
         self._drop_frame()
         self._memory.free(sum(map(len, self._order.put_off)))
         self._order.put_off.clear()
         self._memory.done(self)
+
+    def let_go(self) -> bool:
+        """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
+
+        What comes to wait for something else then, such as other members, is ended the next time.
+        """
+        for task, exchange in self._tasks.items():
+            if exchange is None or not exchange.stays:
+                task.cancel()
+        return bool(self._tasks)
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""

@@ -176,8 +176,8 @@ class Exchange(msgspec.Struct, eq=False):
 
     @property
     def stays(self) -> bool:
-        """As `Late.stays`."""
-        return self.late is not None and self.late.stays
+        """As `Late.stays`, as long as that is what it waits for."""
+        return self.late is not None and self.late.stays and self.late.due_ms(self) is not None
 
     def due_ms(self) -> int | None:
         """As `Late.due_ms`."""
