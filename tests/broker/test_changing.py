@@ -1,17 +1,20 @@
 """Changes of two brokers at a time lose neither."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
+import pytest
 import redis
 from tests.harness.redis import RedisServer
 
 from headrace.broker.changing import Changing
 from headrace.broker.quotas import Quotas
 from headrace.broker.settings import BrokerSettings
+from headrace.membership.lock import Lock
 from headrace.quotas.entities import USER, Entity, Filter, Key
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
+from headrace.topics.errors import StorageUnavailable
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
@@ -88,12 +91,26 @@ async def test_only_what_somebody_else_has_changed_is_read_again(
     assert (first.known, first.refreshed) == (41, 2)
 
 
-async def test_what_was_in_doubt_is_looked_up(open_storage: OpenStorage, any_redis: RedisServer) -> None:
-    (storage,) = await several(open_storage, any_redis, 1)
+@pytest.mark.parametrize("alone", [True, False])
+async def test_what_was_in_doubt_is_looked_up(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    storage = await open_storage() if alone else (await several(open_storage, any_redis, 1))[0]
     counter = Counter(storage)
-    await counter.add()
-    # Stored, and the answer was lost: memory has it not.
-    async with storage.documents.locked("name") as lock:
-        await storage.documents.save({("count", "it"): b"2"}, lock)
-    await counter.add()
-    assert (counter.known, counter.refreshed) == (3, 2)
+    for _ in range(2):
+        await counter.add()
+    assert counter.refreshed == 1
+    save = storage.documents.save
+
+    async def lost(changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
+        await save(changes, lock)
+        raise StorageUnavailable("the connection was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.documents, "save", lost)
+        with pytest.raises(StorageUnavailable):
+            await counter.add()
+    # Memory has not what is stored.
+    for _ in range(2):
+        await counter.add()
+    assert (counter.known, counter.refreshed) == (5, 2)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
@@ -29,12 +30,32 @@ async def test_who_deletes_a_topic_forgets_what_other_brokers_have_written_down_
     await storage.documents.save({("archive", str(each)): b"{}" for each in (topic, kept)})
     for each in (topic, kept):
         await leader.keep_start(str(each), 1, 50)
-    live: Any = SimpleNamespace(topic=SimpleNamespace(id=topic), partitions=[None] * 2)
+    live: Any = SimpleNamespace(topic=SimpleNamespace(id=topic, partitions=2))
     other.forget(live)
     await other.stop()
     await leader.stop()
     assert list(await storage.documents.load("archive")) == [str(kept)]
     assert list(await storage.documents.load(STARTS)) == [start_id(str(kept), 1)]
+
+
+async def test_so_it_does_of_partitions_that_it_has_not_heard_of(storage: MemoryStorage) -> None:
+    lake: Any = SimpleNamespace(kind="archive")
+    settings, clock = BrokerSettings.of({}), ManualClock()
+    clusters = Clusters(
+        storage,  # type: ignore[arg-type]
+        settings,
+        clock,
+        cluster_id="c",
+        stream_of=lambda _, *place: ":".join(map(str, place)),
+        parts=Parts(storage.documents, settings, clock, lake=lake),
+    )
+    topic = (await clusters.default.topics.create("archived", 1, {})).topic
+    # Another broker has added a partition, and archived it.
+    storage.topics.stored["archived"] = msgspec.structs.replace(topic, streams=(*topic.streams, "added"))
+    await storage.documents.save({(STARTS, start_id(str(topic.id), index)): b"5" for index in range(2)})
+    await clusters.default.topics.delete("archived")
+    await clusters.stop()
+    assert await storage.documents.load(STARTS) == {}
 
 
 async def test_who_takes_a_log_over_reads_the_archive_from_where_it_begins_by_then() -> None:

@@ -237,6 +237,15 @@ async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
     assert (kept.offset, kept.topic_id) == (8, NEW)
 
 
+async def test_what_was_given_up_before_the_group_can_be_asked_is_not_done(site: Site) -> None:
+    """A member may have joined anew meanwhile, under its old name."""
+    site.may_find.set()
+    joined = await site.table.request("new", join("a"), lambda: True)
+    assert isinstance(joined, JoinResult)
+    assert joined.error is GroupError.COORDINATOR_NOT_AVAILABLE
+    assert not site.table.exists("new")
+
+
 async def test_a_commit_that_was_given_up_before_the_group_is_loaded_does_not_come_behind_a_newer_one(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,14 @@ async def _very_many_join(table: GroupTable, clock: ManualClock) -> "Sequence[as
     return joining
 
 
+async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table: GroupTable) -> None:
+    """Its client is gone, and may have committed more since."""
+    told = await table.request("g", commit(7), lambda: True)
+    assert isinstance(told, CommitResult)
+    assert told.partitions == {PARTITION: GroupError.COORDINATOR_NOT_AVAILABLE}
+    assert not table.exists("g")
+
+
 async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
     table: GroupTable, clock: ManualClock
 ) -> None:

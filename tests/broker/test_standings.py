@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.memory import MemoryStorage
 
+from headrace.broker.clusters import Clusters
 from headrace.broker.pace import Lane
-from headrace.broker.standings import Share, shares
+from headrace.broker.settings import BrokerSettings
+from headrace.broker.standings import Share, plan_reset, reset, shares
 from headrace.groups.description import GroupDescription, MemberDescription
 from headrace.groups.model import TopicPartition
+from headrace.groups.resetting import Target
 from headrace.groups.states import GroupState
 from headrace.groups.subscriptions import assignment
+from headrace.testing.clock import ManualClock
 
 
 def described(assignments: Iterator[bytes]) -> GroupDescription:
@@ -68,3 +73,25 @@ async def test_one_member_with_very_many_partitions_is_read_in_pieces(monkeypatc
 async def test_what_is_no_assignment_is_no_partitions() -> None:
     [share] = await shares(described(iter([b"no assignment"])), Lane().pace())
     assert share.partitions == ()
+
+
+async def test_a_reset_is_of_the_topics_that_there_were_when_it_was_planned(storage: MemoryStorage) -> None:
+    """One that is made again meanwhile has other records at these offsets."""
+    clusters = Clusters(
+        storage,  # type: ignore[arg-type]
+        BrokerSettings.of({}),
+        ManualClock(),
+        cluster_id="c",
+        stream_of=lambda _, *place: ":".join(map(str, place)),
+    )
+    broker = clusters.default
+    for name in ("stays", "made-again"):
+        await broker.topics.create(name, 1, {})
+    moves = [
+        move for name in ("stays", "made-again") for move in await plan_reset(broker, "g", Target(latest=True), name)
+    ]
+    await broker.topics.delete("made-again")
+    await broker.topics.create("made-again", 1, {})
+    assert await reset(broker, "g", moves) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert {place.topic for place in broker.groups.positions("g")} == {"stays"}
+    await clusters.stop()

@@ -126,9 +126,10 @@ class SlowTopics(MemoryTopics):
         await super().create(topic)
         await self._pause()
 
-    async def delete(self, topic: Topic) -> None:
-        await super().delete(topic)
+    async def delete(self, topic: Topic) -> Topic:
+        stored = await super().delete(topic)
         await self._pause()
+        return stored
 
     async def _pause(self) -> None:
         self.asked.set()
@@ -217,8 +218,30 @@ async def test_what_another_broker_has_moved_is_not_deleted(table: TopicTable, s
     assert told == [("removed", "a"), ("removed", "b"), ("deleted", "c"), ("removed", "c")]
 
 
+async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(table: TopicTable, storage: MemoryStorage) -> None:
+    """Its records are another virtual cluster's by now: nobody is told that they are gone."""
+    told: list[str] = []
+    table.deleted.append(lambda live: told.append(live.topic.name))
+    moved = (await table.create("a", 1, {})).topic
+
+    async def lost(topic: Topic) -> Topic:
+        with pytest.raises(UnknownTopic):
+            await MemoryTopics.delete(storage.topics, topic)
+        raise StorageUnavailable("the connection was lost")
+
+    async def has_moved(topic: str, stream: str) -> bool:
+        return (topic, stream) == ("a", moved.streams[0])
+
+    storage.topics.delete = lost  # type: ignore[method-assign]
+    table.leading.has_moved = has_moved
+    del storage.topics.stored["a"]
+    with pytest.raises(UnknownTopic, match="was moved"):
+        await table.delete("a")
+    assert (told, table.names()) == ([], [])
+
+
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:
-    async def refuse(topic: Topic) -> None:
+    async def refuse(topic: Topic) -> Topic:
         raise StorageUnavailable("away")
 
     await table.create("a", 1, {})

@@ -229,13 +229,14 @@ class MemoryTopics:
             raise TopicChanged(f"topic {topic.name!r} is another one by now")
         self.stored[topic.name] = topic
 
-    async def delete(self, topic: Topic) -> None:
+    async def delete(self, topic: Topic) -> Topic:
         self._shared.check()
         stored = self.stored.get(topic.name)
         if stored is None or stored.id != topic.id:
             raise UnknownTopic(f"topic {topic.name!r} is not there any more")
         del self.stored[topic.name]
-        await self.drop_streams(topic)
+        await self.drop_streams(stored)
+        return stored
 
     async def drop_streams(self, topic: Topic) -> None:
         for stream in topic.streams:

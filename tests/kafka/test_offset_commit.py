@@ -9,6 +9,7 @@ from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
 from headrace.kafka.apis.offset_commit import handle
 from headrace.kafka.codec.messages import OffsetCommitRequest
+from headrace.kafka.exchange import Exchange
 
 Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 Partition = OffsetCommitRequest.OffsetCommitRequestPartition
@@ -27,9 +28,10 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
         return CommitResult(partitions=dict.fromkeys(commit.positions))
 
     broker = SimpleNamespace(
-        topics=SimpleNamespace(get=get, partition=lambda *_: None), groups=SimpleNamespace(request=take)
+        topics=SimpleNamespace(get=get, partition=lambda *_: None), groups=SimpleNamespace(request=take), lane=Lane()
     )
-    exchange: Any = SimpleNamespace(broker=broker, pace=Lane().pace, done=False)
+    outlet: Any = SimpleNamespace(broker=broker)
+    exchange = Exchange(outlet, OffsetCommitRequest.API_KEY, 8, 1, "c", 10)
     partitions = [
         Partition(partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=None)
         for index in range(2)

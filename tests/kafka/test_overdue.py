@@ -392,6 +392,63 @@ def test_so_is_a_request_that_names_many_partitions(tmp_path: Path) -> None:
             assert [client.produce("t", batch(BIG)).error_code for _ in range(6)] == [0] * 6
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_so_is_what_a_group_is_to_store_though_its_client_has_gone(tmp_path: Path, told: bool) -> None:
+    """`told`: its client was answered that it takes too long, before."""
+    request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[])
+    places = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=index, committed_metadata="m" * 4_000
+        )
+        for index in range(50)
+    ]
+    request.topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=places)]
+    room = 3 * len(BIG)
+    with Stoppable(tmp_path / "data", queued_max_request_bytes=room) as server, Wire(server.kafka) as first:
+        first.create("t", partitions=50)
+        with server.stopped():
+            for _ in range(2):
+                with Wire(server.kafka) as client:
+                    client.send(request, 8)
+                    assert client.is_silent(SEEN_S)
+                    if told:
+                        server.clock.advance(STORED_MS / 1000)
+                        assert codes(client.receive()) == {Code.REQUEST_TIMED_OUT}
+            with Wire(server.kafka) as client:
+                assert given_up(server, client, 2) == 1
+        with Wire(server.kafka) as client:
+            assert [client.produce("t", batch(BIG)).error_code for _ in range(6)] == [0] * 6
+            assert client.committed("g", "t", 49) == 49
+
+
+def test_so_is_a_member_that_joins_behind_what_its_group_stores(tmp_path: Path) -> None:
+    """And no longer: then it waits for other members, and nobody waits for it."""
+    request = join("g", rebalance_ms=1_800_000)
+    request.protocols[0].metadata = BIG * 2
+    with (
+        Stoppable(tmp_path / "data", queued_max_request_bytes=3 * len(BIG)) as server,
+        Wire(server.kafka) as first,
+        Wire(server.kafka) as member,
+    ):
+        first.create("t")
+        # A rebalance waits for it.
+        joined = member.ask(join("g", rebalance_ms=1_800_000), 3)
+        assert member.ask(sync("g", joined.generation_id, joined.member_id), 3).error_code == 0
+        stored = commit("g", "t", 1)
+        stored.generation_id_or_member_epoch, stored.member_id = joined.generation_id, joined.member_id
+        with server.stopped():
+            first.send(stored, 8)
+            assert first.is_silent(SEEN_S)
+            for _ in range(2):
+                with Wire(server.kafka) as client:
+                    client.send(request, 3)
+                    assert client.is_silent(SEEN_S)
+            with Wire(server.kafka) as client:
+                assert given_up(server, client, 2) == 1
+        with Wire(server.kafka) as client:
+            assert [client.produce("t", batch(BIG)).error_code for _ in range(6)] == [0] * 6
+
+
 def test_an_answer_that_fails_ends_its_connection_alone(
     stoppable: Stoppable, client: Wire, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,22 @@ async def test_a_broker_whose_machine_slept_is_certain_of_nothing_until_it_has_a
     await broker.leave()
 
 
+async def test_who_cannot_leave_says_why() -> None:
+    """A Redis that is stopped raises nothing that has words."""
+    storage, clock = Storage(), ManualClock()
+    broker = Membership(storage, ME, clock, session_ms=10, interval_ms=5)  # type: ignore[arg-type]
+    await broker.join(lambda _: None)
+
+    async def unanswered(proposal: Proposal) -> View:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    storage.change = unanswered  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as told:
+        await broker.leave()
+    assert [each["reason"] for each in told if each["event"].startswith("could not leave")] == ["Redis takes too long"]
+
+
 class Redis:
     """The view and the counters that brokers share."""
 

@@ -1,7 +1,9 @@
 """Locks of several brokers, over one Redis."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -10,7 +12,7 @@ from tests.harness.waiting import until
 
 from headrace.store import locks
 from headrace.store.storage import RedisStorage
-from headrace.topics.errors import LockLost
+from headrace.topics.errors import LockLost, StorageUnavailable
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 KEY = "headrace:{meta}:lock:name"
@@ -112,7 +114,7 @@ async def test_revisions_tell_what_others_have_changed(open_storage: OpenStorage
 async def test_who_is_alone_needs_no_lock(open_storage: OpenStorage, raw: "redis.Redis") -> None:
     storage = await open_storage()
     async with storage.documents.locked("name") as lock, storage.documents.locked("name"):
-        assert lock.revisions is None
+        assert lock.revisions == {}
         assert await storage.documents.save({("a", "1"): b"x"}, lock) == {}
     assert raw.keys("*lock*") + raw.keys("*revisions*") == []
 
@@ -160,3 +162,31 @@ async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
         with pytest.raises(LockLost, match="nothing was written"):
             await first.documents.save({("a", "1"): b"old"}, lost)
     assert await second.documents.load("a") == {}
+
+
+@pytest.mark.parametrize("lost", ["take_lock", "leave_lock"])
+async def test_a_lock_whose_answer_was_lost_is_given_back_at_once(
+    open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Others would wait for nobody until its lease is over."""
+    monkeypatch.setattr(locks, "LEASE_MS", 60_000)
+    first, second = await two(open_storage, raw)
+    run = first.scripts.run
+    asked: list[str] = []
+
+    async def lossy(name: str, *arguments: Any) -> Any:
+        if name != lost or asked:
+            return await run(name, *arguments)
+        asked.append(name)
+        if lost == "take_lock":
+            await run(name, *arguments)
+        raise StorageUnavailable("the connection was lost")
+
+    monkeypatch.setattr(first.scripts, "run", lossy)
+    with contextlib.suppress(StorageUnavailable):
+        async with first.documents.locked("name"):
+            assert lost == "leave_lock"
+    assert asked == [lost]
+    async with second.documents.locked("name"):
+        pass
+    assert not raw.exists(KEY)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import hiredis
 import pytest
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
+from redis.exceptions import RedisClusterException
 from tests.harness.waiting import until
 
 from headrace.records.build import build
@@ -79,10 +80,15 @@ class Topology:
     def __init__(self, first: Node, second: Node) -> None:
         self.halves = [first, second]
         self.asked = 0
+        self.uncovered = False
         self.nodes_manager = self
 
     async def initialize(self) -> None:
         self.asked += 1
+        if self.uncovered:
+            raise RedisClusterException(
+                "All slots are not covered after query all startup_nodes. 9 of 16384 covered..."
+            )
 
     def get_node_from_slot(self, slot: int) -> Place:
         return self.halves[slot * 2 // REDIS_CLUSTER_HASH_SLOTS].place
@@ -252,6 +258,22 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
     await until(lambda: cluster.topology.asked > 1)
     await connection.ready()
     assert await connection.call("GET", cluster.key) == b"OK"
+
+
+async def test_it_is_told_that_slots_have_no_primary(cluster: Cluster) -> None:
+    """Each node answers, and says of such a key that nobody serves it."""
+    cluster.one.answers[b"GET"] = b"-CLUSTERDOWN Hash slot not served\r\n"
+    cluster.topology.uncovered = True
+    await cluster.shards.at(cluster.key).call("GET", cluster.key)
+    found: list[str] = []
+    while not found:
+        found = await cluster.shards.unanswered(60)
+    assert found == [
+        "the cluster has 16375 slots that no primary serves: what lies there could be neither read nor written"
+    ]
+    cluster.topology.uncovered = False
+    while found:
+        found = await cluster.shards.unanswered(60)
 
 
 async def test_it_is_told_which_nodes_do_not_answer_unless_none_does(cluster: Cluster) -> None:

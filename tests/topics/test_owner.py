@@ -363,13 +363,47 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
 
 
-def test_where_too_many_were_refused_the_one_of_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def many_refused(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[int, Producer]) -> LogOwner:
+    """Where there is room for two, 8 is the one that is forgotten."""
     monkeypatch.setattr(refusals, "MOST_REFUSED", 2)
-    owner = LogOwner(0)
+    owner = LogOwner(0, known, (), Refusals(clock.ticks_ms))
     for producer, sequence in ((7, 3), (8, 3), (7, 2), (9, 3)):
         owner.refused.refuse(batch(1, producer, sequence))
-    assert [refusal(owner, batch(1, producer, 3 + (producer > 7))) for producer in (7, 9)] == [BehindRefused] * 2
-    assert owner.place(batch(1, 8, 4), 1) == Appended(0)
+    assert owner.refused.first.keys() == {7, 9}
+    return owner
+
+
+def test_where_too_many_were_refused_nobody_begins_behind_one_that_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    owner = many_refused(clock, monkeypatch, {})
+    assert [refusal(owner, batch(1, producer, 4)) for producer in (7, 9, 8)] == [BehindRefused] * 3
+    # Its second batch comes before its first one, which comes again.
+    clock.advance(WAIT_MS - 1)
+    assert refusal(owner, batch(1, 8, 4)) is BehindRefused
+    # A first batch is nobody's second.
+    assert owner.place(batch(1, 10, 0), 1) == Appended(0)
+    assert owner.place(batch(1, 10, 1), 1) == Appended(1)
+    # Whoever has given it up by now goes on.
+    clock.advance(1)
+    assert owner.place(batch(1, 8, 4), 1) == Appended(2)
+
+
+def test_where_too_many_were_refused_a_known_producer_waits_for_what_it_sent_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = Producer(0)
+    known.take(0, 2, 1, 0, 1)
+    clock = ManualClock()
+    owner = many_refused(clock, monkeypatch, {8: known})
+    assert refusal(owner, batch(1, 8, 4)) is BehindRefused
+    # What it had sent long before is in order no more, whatever was forgotten.
+    assert refusal(owner, batch(1, 8, 0)) is OutOfOrderSequence
+    assert [owner.place(batch(1, 8, sequence), 1) for sequence in (3, 4)] == [Appended(0), Appended(1)]
+    assert refusal(owner, batch(1, 8, 7)) is BehindRefused
+    clock.advance(WAIT_MS)
+    assert refusal(owner, batch(1, 8, 7)) is OutOfOrderSequence
 
 
 def test_what_was_refused_is_forgotten_when_its_producer_was_silent_for_long_known_or_not() -> None:

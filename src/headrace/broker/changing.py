@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from headrace.broker.ports import DocumentStorage
 from headrace.membership.lock import Lock
 
+_IN_DOUBT = -1
+
 
 class Changing:
     """Makes the changes of one name, each of them from what the one before it left, whichever broker made that."""
@@ -32,9 +34,8 @@ class Changing:
         self._refresh = refresh
         self._one = asyncio.Lock()
         self._known: dict[str, int] = {}
+        """Kind -> the revision that is in memory; not of those in doubt: what was saved last may be stored, or not."""
         self._held: Lock | None = None
-        self._in_doubt = False
-        """What was saved last may be stored, or not: its answer was lost."""
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -44,14 +45,11 @@ class Changing:
             LockLost: others were at it for too long; StorageUnavailable.
         """
         async with self._one, self._documents.locked(self._name) as lock:
-            now = {kind: (lock.revisions or {}).get(kind, 0) for kind in self._kinds}
+            now = {kind: lock.revisions.get(kind, 0) for kind in self._kinds}
             stale = frozenset(kind for kind in now if now[kind] != self._known.get(kind))
-            if lock.revisions is None:
-                stale = self._kinds if self._in_doubt else frozenset()
             if stale:
                 await self._refresh(stale)
                 self._known = now
-            self._in_doubt = False
             self._held = lock
             try:
                 yield
@@ -61,10 +59,9 @@ class Changing:
     async def save(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store changes that were decided within `alone`. Raises as `DocumentStorage.save`."""
         assert self._held is not None, "only within `alone`"
-        self._in_doubt = True
+        before = {kind: self._known.pop(kind, _IN_DOUBT) for kind in {kind for kind, _ in changes}}
         revisions = await self._documents.save(changes, self._held)
-        self._in_doubt = False
-        for kind, revision in revisions.items():
-            # Behind another number there is a change that somebody made without the lock.
-            if revision == self._known.get(kind, -1) + 1:
-                self._known[kind] = revision
+        for kind, known in before.items():
+            # Behind another number than the next there is a change that somebody made without the lock.
+            if known != _IN_DOUBT and revisions.get(kind, known) in {known, known + 1}:
+                self._known[kind] = revisions.get(kind, known)

@@ -6,7 +6,7 @@ for each stream pool of the OCI API. Producer ids, the budget of cached tails an
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain
 from uuid import UUID
 
@@ -34,6 +34,8 @@ KIND = "clusters"
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
 TopicListener = Callable[[Broker, LiveTopic], None]
+Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
+"""Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
 _settings = msgspec.json.Decoder(dict[str, str])
 _log = structlog.get_logger("headrace.clusters")
@@ -246,23 +248,24 @@ class Clusters:
 
     # Changes
 
-    async def create(self, name: str, own: Mapping[str, str]) -> Broker:
+    async def create(self, name: str, own: Mapping[str, str], save: Save | None = None) -> Broker:
         """Make a cluster, stored when this returns; one that exists gets the settings.
 
         Args:
             name: letters, digits, `.`, `_` and `-`.
             own: settings over the server's, by Kafka's names, such as `num.partitions`.
+            save: stores that; None: without a lock.
 
         Raises:
-            InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced.
+            InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced; what `save` raises.
         """
-        return await to_the_end(self._create(name, dict(own)))
+        return await to_the_end(self._create(name, dict(own), save or self._storage.documents.save))
 
-    async def _create(self, name: str, own: dict[str, str]) -> Broker:
+    async def _create(self, name: str, own: dict[str, str], save: Save) -> Broker:
         async with self._changes:
             BrokerSettings.of(own)
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
-            await self._storage.documents.save({(KIND, name): msgspec.json.encode(own, order="sorted")})
+            await save({(KIND, name): msgspec.json.encode(own, order="sorted")})
             self._own[name] = own
             broker = self._brokers.get(name)
             if broker is not None:
@@ -272,19 +275,19 @@ class Clusters:
             await broker.start()
             return broker
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, save: Save | None = None) -> None:
         """Delete a cluster with its topics and groups; nothing to do when it is not there. The default one stays.
 
-        A deletion that was cut short is continued by calling this again, after a restart too.
+        A deletion that was cut short is continued by calling this again, after a restart too. `save`: as for `create`.
 
         Raises:
-            ValueError: it is the default cluster; StorageUnavailable, Fenced.
+            ValueError: it is the default cluster; StorageUnavailable, Fenced; what `save` raises.
         """
         if name == DEFAULT:
             raise ValueError("the default cluster cannot be deleted")
-        await to_the_end(self._delete(name))
+        await to_the_end(self._delete(name, save or self._storage.documents.save))
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str, save: Save) -> None:
         async with self._changes:
             broker = self._brokers.get(name)
             if broker is None:
@@ -297,7 +300,7 @@ class Clusters:
             await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
             gone = {entry for entry in self._moved if entry.startswith(moved.entry(name, ""))}
-            await self._storage.documents.save({(KIND, name): None, **{(moved.KIND, each): None for each in gone}})
+            await save({(KIND, name): None, **{(moved.KIND, each): None for each in gone}})
             self._moved -= gone
             del self._brokers[name]
             self._own.pop(name, None)
@@ -320,22 +323,24 @@ class Clusters:
         if self._own.get(DEFAULT):
             await self.create(DEFAULT, {})
 
-    async def move(self, topic: str, source: str, target: str) -> None:
+    async def move(self, topic: str, source: str, target: str, save: Save | None = None) -> None:
         """Move a topic to another cluster: its records, id and name stay, positions of groups in it do not.
+
+        `save`: as for `create`.
 
         Raises:
             UnknownCluster, UnknownTopic; TopicExists: the target has a topic of that name;
-            StorageUnavailable, Fenced.
+            StorageUnavailable, Fenced; what `save` raises.
         """
         if source == target:
             return
-        await to_the_end(self._move(topic, source, target))
+        await to_the_end(self._move(topic, source, target, save or self._storage.documents.save))
 
-    async def _move(self, topic: str, source: str, target: str) -> None:
+    async def _move(self, topic: str, source: str, target: str, save: Save) -> None:
         async def store(moving: Topic) -> None:
             # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
             entry = moved.entry(source, topic)
-            await self._storage.documents.save({(moved.KIND, entry): b""})
+            await save({(moved.KIND, entry): b""})
             self._moved.add(entry)
             await self._storage.move_topic(moving, source, target)
 

@@ -282,7 +282,7 @@ class Archives:
     def forget(self, live: LiveTopic) -> None:
         """A topic was deleted: one of its name that is created later has nothing to do with its archive."""
         topic_id = str(live.topic.id)
-        task = asyncio.get_running_loop().create_task(self._forget(topic_id, len(live.partitions)))
+        task = asyncio.get_running_loop().create_task(self._forget(topic_id, live.topic.partitions))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 

@@ -195,7 +195,7 @@ class GroupTable:
         Args:
             group: its name.
             event: the request.
-            given_up: asked once the group is loaded: whether nobody wants it any more. What was asked for since then
+            given_up: asked once the group is there: whether nobody wants it any more. What was asked for since then
                 may have come to the group before it.
         """
         if not group and not isinstance(event, Commit):
@@ -203,12 +203,11 @@ class GroupTable:
         if isinstance(event, Commit):
             # Before the first wait: what it says is of the topics that there are now.
             event = self.coordination.stamped(event)
-        if self.coordination.shared:
-            refused = await self.ready(group)
-            if refused is None and given_up():
-                refused = GroupError.COORDINATOR_NOT_AVAILABLE
-            if refused is not None:
-                return refusal(event, refused)
+        refused = await self.ready(group)
+        if refused is None and given_up():
+            refused = GroupError.COORDINATOR_NOT_AVAILABLE
+        if refused is not None:
+            return refusal(event, refused)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):
             return refusal(event, GroupError.POLICY_VIOLATION)
         if not isinstance(event, Commit):

@@ -16,6 +16,7 @@ from headrace.membership.view import Member, View
 from headrace.tasks import end
 from headrace.topics.errors import StorageUnavailable
 
+_LATE = "Redis takes too long"
 _log = structlog.get_logger("headrace.membership")
 
 
@@ -136,7 +137,9 @@ class Membership:
                     self._take(self._participant.changed(await self._storage.change(proposal)))
                 proposal = self._participant.leave()
         except (StorageUnavailable, TimeoutError) as error:
-            _log.warning("could not leave the view: the other brokers wait for a heartbeat first", reason=str(error))
+            _log.warning(
+                "could not leave the view: the other brokers wait for a heartbeat first", reason=str(error) or _LATE
+            )
         if self._beating is not None:
             self._ended = True
             await end(self._beating)
@@ -154,7 +157,7 @@ class Membership:
                         self._tell_dead(step, view)
             except (StorageUnavailable, TimeoutError) as error:
                 self._failed()
-                _log.warning("a heartbeat got no answer", reason=str(error) or "Redis takes too long")
+                _log.warning("a heartbeat got no answer", reason=str(error) or _LATE)
                 continue
             except Exception:  # nobody would beat any more
                 self._failed()

@@ -43,11 +43,15 @@ class TopicStorage(Protocol):
             TopicChanged: it is not `before`; Fenced: there is a later view; nothing was stored.
         """
 
-    async def delete(self, topic: Topic) -> None:
+    async def delete(self, topic: Topic) -> Topic:
         """Remove the registry entry first, then the streams and side keys.
 
-        Raises UnknownTopic, having removed nothing, where the registry has not this topic: another broker has deleted
-        it, or moved it to another virtual cluster.
+        Returns:
+            The topic as it was stored, with partitions that another broker has added.
+
+        Raises:
+            UnknownTopic: nothing was removed, the registry has not this topic: another broker has deleted it, or moved
+                it to another virtual cluster.
         """
 
     async def drop_streams(self, topic: Topic) -> None:

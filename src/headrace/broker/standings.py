@@ -1,6 +1,7 @@
 """How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
 
 import msgspec
 
@@ -26,6 +27,12 @@ class Share(msgspec.Struct, frozen=True):
     client: str
     host: str
     partitions: tuple[TopicPartition, ...]
+
+
+class Planned(Move, frozen=True):
+    """A move in one topic: not in a later one of that name."""
+
+    topic_id: UUID
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -169,7 +176,7 @@ def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position], topics:
     return lag
 
 
-async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Move]:
+async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Planned]:
     """What a reset would make of a group's positions.
 
     Args:
@@ -189,22 +196,28 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
     searcher = broker.searcher()
     moves = []
     for place in places:
-        partition = broker.topics.partition(place.topic, place.partition)
+        live = broker.topics.get(place.topic)
+        partition = live.partition(place.partition)
         at = None
         if target.time_ms is not None:
             at = (await broker.find_offset(partition, target.time_ms, searcher)).offset
         to = destination(target, partition.log_start, partition.log_end, at)
         before = positions.get(place)
-        native = broker.topics.get(place.topic).config.native
-        lag = partition.log_end - to if not native or to == partition.log_end else None
-        moves.append(Move(place.topic, place.partition, None if before is None else before.offset, to, lag))
+        lag = partition.log_end - to if not live.config.native or to == partition.log_end else None
+        present = None if before is None else before.offset
+        moves.append(Planned(place.topic, place.partition, present, to, lag, live.topic.id))
     return moves
 
 
-async def reset(broker: Broker, group: str, moves: Iterable[Move]) -> str | None:
-    """Commit the new positions of a group that has no members, as Kafka's tools do; why it was refused, None: done."""
+async def reset(broker: Broker, group: str, moves: Iterable[Planned]) -> str | None:
+    """Commit the new positions of a group that has no members, as Kafka's tools do; why it was refused, None: done.
+
+    Those in topics that are gone, or were made again, since it was planned are refused alone.
+    """
     positions = {
-        TopicPartition(move.topic, move.partition): Position(offset=move.to, leader_epoch=-1, metadata="")
+        TopicPartition(move.topic, move.partition): Position(
+            offset=move.to, leader_epoch=-1, metadata="", topic_id=move.topic_id
+        )
         for move in moves
     }
     token = object()

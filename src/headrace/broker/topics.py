@@ -395,20 +395,25 @@ class TopicTable:
     async def _delete_live(self, live: LiveTopic) -> None:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
         try:
-            await self.storage.topics.delete(live.topic)
+            live.topic = await self.storage.topics.delete(live.topic)
         except UnknownTopic:
             # Another broker was faster. It may also have moved it, and then its records are another cluster's.
-            self.dismiss(live)
-            await self.forgotten(live.topic)
+            await self._gone(live)
             raise
         except StorageUnavailable:
             if await self._still_stored(live.topic):
                 raise
+            if await self.leading.has_moved(live.topic.name, live.topic.streams[0]):
+                await self._gone(live)
+                raise UnknownTopic(f"topic {live.topic.name!r} was moved to another virtual cluster") from None
         for listener in self.deleted:
             listener(live)
+        await self._gone(live)
+        _log.info("topic deleted", topic=live.topic.name)
+
+    async def _gone(self, live: LiveTopic) -> None:
         self.dismiss(live)
         await self.forgotten(live.topic)
-        _log.info("topic deleted", topic=live.topic.name)
 
     def dismiss(self, live: LiveTopic) -> None:
         """A topic is not here any more."""

@@ -91,7 +91,7 @@ class Answers:
                 held += exchange.held
             if exchange.cancel is not None:
                 exchange.cancel()
-            elif not exchange.done and exchange.api_key == PRODUCE:
+            elif not exchange.done and (exchange.api_key == PRODUCE or exchange.stays):
                 exchange.done = True
                 order.keep(exchange)
         order.waiting.clear()

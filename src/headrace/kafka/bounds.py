@@ -33,6 +33,8 @@ class Bound(msgspec.Struct, frozen=True):
     """What clients take for a reason to try again."""
     code_untimed: Code | None = None
     """The same where the request's `timeout_ms` is 0; None: as `code`, whatever the request says."""
+    stays: bool = False
+    """As `Late.stays`."""
 
     def code_for(self, request: Any) -> Code:
         """The error code for one request."""
@@ -83,11 +85,13 @@ OF_RECORDS = Bound(_waiting, Code.KAFKA_STORAGE_ERROR)
 """The same where records may have to be waited for."""
 OF_TOPICS = Bound(_named, Code.LEADER_NOT_AVAILABLE)
 """Topics that are looked up, and may be created by that; all of them are known."""
-COMMIT = Bound(_stored)
+COMMIT = Bound(_stored, stays=True)
 """What a group stores, and Kafka's code for it: librdkafka tries a commit again by this code alone."""
+OF_CHANGES = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
+"""What else changes a group, and waits for nothing but that."""
 OF_GROUPS = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE)
-"""What else is asked of groups."""
-OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE)
-"""The same where members may have to wait for one another."""
+"""What is asked of groups."""
+OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
+"""What changes it where members may have to wait for one another."""
 OF_PRODUCER_IDS = OF_POSITIONS = Bound(_stored, Code.COORDINATOR_LOAD_IN_PROGRESS)
 """The one code by which every Java client asks again for these."""

@@ -64,7 +64,7 @@ class Connection(Framing):
         self.requests = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Exchange | None] = {}
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     # Life of the connection
@@ -88,15 +88,25 @@ class Connection(Framing):
             tell_ended(self.client_host, exc)
         self._closed = True
         self._listener.forget(self)
-        for task in self._tasks:
-            task.cancel()
         self._answers.drop(self.broker.reads)
+        if self.let_go():
+            self._listener.gone.add(self)
         self.login.end()
         self._muting.end()
         self._drop_frame()
         self._memory.free(sum(map(len, self._order.put_off)))
         self._order.put_off.clear()
         self._memory.done(self)
+
+    def let_go(self) -> bool:
+        """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
+
+        What comes to wait for something else then, such as other members, is ended the next time.
+        """
+        for task, exchange in self._tasks.items():
+            if exchange is None or not exchange.stays:
+                task.cancel()
+        return bool(self._tasks)
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
@@ -263,7 +273,7 @@ class Connection(Framing):
         if account is not None:
             account.pause()
         if later is not None:
-            close_with(self._keep(self._complete(later, exchange)), later)
+            close_with(self._keep(self._complete(later, exchange), exchange), later)
 
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -331,11 +341,11 @@ class Connection(Framing):
         self._go_on()
         self._read_on()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something that ends with the connection."""
+    def _keep(self, work: Coroutine[Any, Any, None], exchange: Exchange | None = None) -> asyncio.Task[None]:
+        """Do something that ends with the connection, unless it is for an exchange that is kept then."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = exchange
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:

@@ -10,6 +10,8 @@ from headrace.access.principal import Principal
 from headrace.addresses import is_everywhere
 from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
+from headrace.groups.effects import Result
+from headrace.groups.events import Request
 from headrace.kafka.account import Account
 from headrace.kafka.codec.headers import encode_response_header
 from headrace.kafka.codec.messages import RESPONSES
@@ -65,6 +67,10 @@ class Outlet(Protocol):
 
 class Late(Protocol):
     """What becomes of a request whose answer takes too long."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether what it asked for lies in memory until storage has answered, also where its client is gone."""
 
     def due_ms(self, exchange: "Exchange") -> int | None:
         """When it is answered at the latest (ticks); None: it waits for something else than storage."""
@@ -149,6 +155,14 @@ class Exchange(msgspec.Struct, eq=False):
         await self.reserve(total)
         return fitting
 
+    async def ask_group(self, group: str, event: Request) -> Result:
+        """Send a request to a group and wait for its result.
+
+        Where this request is given up before the group is loaded it is not sent any more: its client may have asked for
+        something else since, and that may come to the group first.
+        """
+        return await self.broker.groups.request(group, event, lambda: self.done)
+
     def pace(self) -> Pace:
         """Takes turns with other requests, for work that may be long."""
         return self.outlet.broker.lane.pace()
@@ -159,6 +173,11 @@ class Exchange(msgspec.Struct, eq=False):
             if self.done:
                 break
             yield item
+
+    @property
+    def stays(self) -> bool:
+        """As `Late.stays`, as long as that is what it waits for."""
+        return self.late is not None and self.late.stays and self.late.due_ms(self) is not None
 
     def due_ms(self) -> int | None:
         """As `Late.due_ms`."""

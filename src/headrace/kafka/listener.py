@@ -110,6 +110,8 @@ class KafkaListener:
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
         self._overdue: asyncio.Task[None] | None = None
+        self.gone: set[Connection] = set()
+        """Connections that have ended, and of which storage has not answered all."""
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
@@ -152,6 +154,9 @@ class KafkaListener:
             pace = self.broker.lane.pace()
             async for connection in pace.each(tuple(self.connections)):
                 await pace.drain(connection.answer_overdue(self.broker.clock.ticks_ms()))
+            async for connection in pace.each(tuple(self.gone)):
+                if not connection.let_go():
+                    self.gone.discard(connection)
             await asyncio.sleep(SWEEP_MS / 1000)
 
     def clients(self) -> dict[str, tuple[int, int]]:

@@ -38,6 +38,11 @@ class Overdue:
         self._bound = bound
         self._request = request
 
+    @property
+    def stays(self) -> bool:
+        """As `Late.stays`."""
+        return self._bound.stays
+
     def due_ms(self, exchange: Exchange) -> int | None:
         """As `Late.due_ms`."""
         return self._bound.due_ms(self._request, exchange)

@@ -1,5 +1,6 @@
 """A lock that one broker of several holds for a while."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -10,9 +11,9 @@ class Lock(NamedTuple):
     """Where it is in Redis; empty for a broker that is alone and needs none."""
     token: str
     """What is there as long as it is held."""
-    revisions: dict[str, int] | None
-    """Kind of documents -> how often some of them had been changed when it was taken; None: nobody else changes any."""
+    revisions: Mapping[str, int]
+    """Kind of documents -> how often some of them had been changed when it was taken, where others change any."""
 
 
-ALONE = Lock("", "", None)
-"""That of a broker that is alone."""
+ALONE = Lock("", "", {})
+"""That of a broker that is alone: nobody else changes anything."""

@@ -43,6 +43,10 @@ class RedisDocuments:
         async with self._locks.held(name) as lock:
             yield lock
 
+    async def close(self) -> None:
+        """Nothing of this goes on."""
+        await self._locks.close()
+
     async def save(self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
         """Apply all changes atomically; see `broker.ports.DocumentStorage.save`."""
         if not changes:

@@ -16,7 +16,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.membership.lock import Lock
 from headrace.store.scripts import Scripts
 from headrace.tasks import end
-from headrace.topics.errors import LockLost, TopicError
+from headrace.topics.errors import LockLost, StorageAway, StorageUnavailable, TopicError
 
 LEASE_MS = 5_000
 """After how long a lock is free that nobody has kept."""
@@ -25,6 +25,8 @@ _PATIENCE_S = 4 * LEASE_MS / 1000
 """How long to wait for others: longer than it takes to see that one of them has died."""
 _AGAIN_S = 0.01
 """Between two tries. Who gave a lock back that others want leaves it alone for longer, so that they get it."""
+_RETURNED_AGAIN_S = 0.1
+"""Between two tries to give a lock back while Redis does not answer."""
 
 
 class Locks:
@@ -34,6 +36,7 @@ class Locks:
         self._scripts = scripts
         self._keyspace = keyspace
         self._free_again = 0.0
+        self._returning: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[Lock]:
@@ -41,16 +44,48 @@ class Locks:
         key, token = self._keyspace.lock(name), secrets.token_hex(8)
         wanted = self._keyspace.wanted(name)
         keys = [key, self._keyspace.revisions, wanted]
-        lock = Lock(key, token, await self._wait(keys, token))
+        try:
+            lock = Lock(key, token, await self._wait(keys, token))
+        except (StorageAway, LockLost):
+            raise
+        except StorageUnavailable:
+            # It may be ours all the same.
+            self._return_later(key, wanted, token)
+            raise
         keeping = asyncio.get_running_loop().create_task(self._keep(key, token))
         try:
             yield lock
         finally:
             await end(keeping)
-            # Who cannot say so any more has lost it in a few seconds.
-            with contextlib.suppress(TopicError):
-                if await self._scripts.run("leave_lock", [key, wanted], token):
+            try:
+                if await self._leave(key, wanted, token):
                     self._free_again = asyncio.get_running_loop().time() + 3 * _AGAIN_S
+            except TopicError:
+                self._return_later(key, wanted, token)
+
+    async def _leave(self, key: str, wanted: str, token: str) -> bool:
+        """Give a lock back, if it is held by this token; whether others wait for it."""
+        return bool(await self._scripts.run("leave_lock", [key, wanted], token))
+
+    def _return_later(self, key: str, wanted: str, token: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._return(key, wanted, token), name="locks")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _return(self, key: str, wanted: str, token: str) -> None:
+        """Give a lock back whose last answer was lost, as soon as Redis answers: others would wait for nobody."""
+        now = asyncio.get_running_loop().time
+        until = now() + LEASE_MS / 1000
+        while now() < until:  # then it is free by itself
+            await asyncio.sleep(_RETURNED_AGAIN_S)
+            with contextlib.suppress(TopicError):
+                await self._leave(key, wanted, token)
+                return
+
+    async def close(self) -> None:
+        """What is not given back by now is free by itself in a few seconds."""
+        for task in tuple(self._returning):
+            await end(task)
 
     async def _wait(self, keys: list[str], token: str) -> dict[str, int]:
         """Wait until it is ours; the revisions then."""

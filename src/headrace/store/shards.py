@@ -13,7 +13,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from headrace.redis_clients import ERRORS, cluster_of
 from headrace.storage_urls import StorageUrl
 from headrace.store.connection import ANSWER_S, Call, Connection
-from headrace.store.errors import Unreachable, unusable
+from headrace.store.errors import Unreachable, in_the_way, unusable
 from headrace.store.link import Reply
 from headrace.topics.errors import StorageUnavailable
 
@@ -77,6 +77,8 @@ class ClusterShards:
         self._meeting = asyncio.Lock()
         self._closed = False
         self._doubts = 0
+        self._untold = ""
+        """Why the cluster did not tell its topology when it was asked last; empty: it did."""
         self.on_lost: list[Callable[[Connection], None]] = []
         self.on_restored: list[Callable[[], None]] = []
 
@@ -166,8 +168,10 @@ class ClusterShards:
                 for each in self._take():
                     each.connect_soon()
             except ERRORS as error:
-                _log.warning("the cluster does not tell its topology", reason=str(error))
+                self._untold = f"the cluster {in_the_way(error, self._url.url)[0]}"
+                _log.warning("the cluster does not tell its topology", reason=self._untold)
             else:
+                self._untold = ""
                 if doubts == self._doubts and all(each.connected for each in self._nodes.values()):
                     _log.info(
                         "topology of the cluster", primaries=", ".join(f"{host}:{port}" for host, port in self._nodes)
@@ -226,7 +230,7 @@ class ClusterShards:
         told = list(chain.from_iterable(await asyncio.gather(*starmap(wrong, asked))))
         if len(silent) == len(asked):
             raise StorageUnavailable("; ".join(told))
-        return told
+        return [self._untold, *told] if self._untold else told
 
     async def close(self) -> None:
         """Close every connection for good."""

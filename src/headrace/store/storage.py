@@ -207,6 +207,7 @@ class RedisStorage:
     async def close(self) -> None:
         """Close the connections; what is stored stays."""
         await self.native.close()
+        await self.documents.close()
         self.logs.flush()
         await self._copies.close()
         await self._shards.close()

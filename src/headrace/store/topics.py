@@ -1,6 +1,7 @@
 """The registry of topics in Redis: `broker.ports.TopicStorage`."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -78,8 +79,8 @@ class RedisTopics:
         answer: int = await self._fence.write(lambda number: self._scripts.run("put_topic", keys, number, *arguments))
         return answer
 
-    async def delete(self, topic: Topic) -> None:
-        """Remove the topic from the registry, then its records; adopted streams stay.
+    async def delete(self, topic: Topic) -> Topic:
+        """Remove the topic from the registry, then its records; adopted streams stay. The topic as it was stored.
 
         Once it is out of the registry it is gone: what is left of its records then goes with the next creation, or at
         the next start.
@@ -88,15 +89,15 @@ class RedisTopics:
             UnknownTopic: it is not there any more: deleted, or moved to another virtual cluster with its records.
             StorageUnavailable: whether it is still there has to be asked (`find`).
         """
-        stored = await self._remove("begin", topic)
-        if stored is None:
+        found = await self._remove("begin", topic)
+        if found is None:
             raise UnknownTopic(f"topic {topic.name!r} is not there any more")
-        try:
-            # With the partitions that another broker has added.
-            await self.drop_streams(registry.topic(stored))
+        # With the partitions that another broker has added.
+        stored = registry.topic(found)
+        with contextlib.suppress(StorageUnavailable):
+            await self.drop_streams(stored)
             await self._remove("end", topic)
-        except StorageUnavailable:
-            return
+        return stored
 
     async def _remove(self, what: str, topic: Topic) -> Any:
         keyspace = self._keyspace

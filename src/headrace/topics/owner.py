@@ -11,7 +11,7 @@ from heapq import nsmallest
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
 from headrace.topics.model import Append, Appended
 from headrace.topics.refusals import Refusals
-from headrace.topics.sequences import Producer, ahead, may_begin
+from headrace.topics.sequences import Producer
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -88,19 +88,18 @@ class LogOwner:
 
     def _check_first(self, append: Append) -> None:
         """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
-        refused = self.refused.first.get(append.producer_id)
-        if refused is not None and not may_begin(refused, append.producer_epoch, append.base_sequence):
-            first = refused[1]
-            error = OutOfOrderSequence(f"expected {first}, which was refused, found {append.base_sequence}")
-            self._check_behind(append, first, error)
-            raise error
-
-    def _check_behind(self, append: Append, expected: int, error: OutOfOrderSequence) -> None:
-        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
-        refused = self.refused.first.get(append.producer_id)
-        if refused is None or ahead(expected, refused[1]) >= ahead(append.base_sequence, refused[1]):
+        if self.refused.may_begin(append):
             return
-        if self.refused.waits(append):
+        refused = self.refused.first.get(append.producer_id)
+        first = None if refused is None else refused[1]
+        expected = "what was sent ahead" if first is None else f"{first}, which was refused"
+        error = OutOfOrderSequence(f"expected {expected}, found {append.base_sequence}")
+        self._check_behind(append, first, error)
+        raise error
+
+    def _check_behind(self, append: Append, expected: int | None, error: OutOfOrderSequence) -> None:
+        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+        if self.refused.waits(append, expected):
             raise BehindRefused(f"{error}: sent behind one that was refused") from None
 
     def _make_room(self) -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 
 from headrace.topics.model import Append
-from headrace.topics.sequences import first_refused, is_behind, refused_after
+from headrace.topics.sequences import ahead, first_refused, is_ahead, is_behind, may_begin, refused_after
 
 MOST_REFUSED = 10_000
 """Producers remembered of one partition; beyond that the one whose last refusal is longest ago is forgotten."""
 WAIT_MS = 10_000
-"""So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up."""
+"""So long those behind a refused batch are to come again: a producer that has not sent it by then has given it up.
+
+So long, too, after one was forgotten: until then any producer may be that one.
+"""
 
 
 class Refusals:
@@ -18,7 +21,7 @@ class Refusals:
     its second batch may still be on its way here. librdkafka takes an answer to that for one to the first, too.
     """
 
-    __slots__ = ("_last", "_since", "_ticks_ms", "first")
+    __slots__ = ("_forgot_ms", "_last", "_since", "_ticks_ms", "first")
 
     def __init__(self, ticks_ms: Callable[[], int]) -> None:
         """`ticks_ms`: milliseconds without jumps; asked only where something was refused."""
@@ -31,6 +34,8 @@ class Refusals:
         """Producer id -> since when (ticks) batches behind that one come, and it does not."""
         self._last: dict[int, int] = {}
         """Producer id -> when (ticks) the last change of what `first` says was; the one of longest ago is first."""
+        self._forgot_ms: int | None = None
+        """When (ticks) a producer was forgotten since there were too many; None: none was, or it matters no more."""
         self._ticks_ms = ticks_ms
 
     def refuse(self, append: Append) -> None:
@@ -42,6 +47,7 @@ class Refusals:
         self._keep(producer, first_refused(known, append.producer_epoch, append.base_sequence))
         if len(self.first) > MOST_REFUSED:
             self.end(next(iter(self.first)))
+            self._forgot_ms = self._ticks_ms()
 
     def stored(self, append: Append, *, repeated: bool) -> None:
         """A batch was stored. `repeated`: it had been before, whoever was told that it may not have been."""
@@ -50,17 +56,40 @@ class Refusals:
         if left is not None:
             self._keep(producer, left)
 
-    def waits(self, append: Append) -> bool:
+    def may_begin(self, append: Append) -> bool:
+        """Whether a producer that a partition does not know may begin with this batch: not behind what was refused."""
+        refused = self.first.get(append.producer_id)
+        if refused is None and append.base_sequence:
+            return not self._has_forgotten()
+        return may_begin(refused, append.producer_epoch, append.base_sequence)
+
+    def waits(self, append: Append, expected: int | None = None) -> bool:
         """Whether a batch that is out of order was sent behind a refused one, and is to come again with it.
 
         Not when the producer has given that one up, as the Java client does after `delivery.timeout.ms`: it sends the
         next one until it is told that something is missing, and begins a new epoch then.
+
+        Args:
+            append: the batch.
+            expected: the sequence that is to come next of this producer, where that is known.
         """
         producer = append.producer_id
-        if not is_behind(self.first.get(producer), append.producer_epoch, append.base_sequence):
+        refused = self.first.get(producer)
+        if refused is None:
+            # One from before what is expected comes again for another reason.
+            return (expected is None or is_ahead(append.base_sequence, expected)) and self._has_forgotten()
+        if not is_behind(refused, append.producer_epoch, append.base_sequence):
+            return False
+        if expected is not None and ahead(expected, refused[1]) >= ahead(append.base_sequence, refused[1]):
             return False
         now = self._ticks_ms()
         return now - self._since.setdefault(producer, now) < WAIT_MS
+
+    def _has_forgotten(self) -> bool:
+        """Whether it may be any producer whose first batch was refused and is still to come again."""
+        if self._forgot_ms is not None and self._ticks_ms() - self._forgot_ms >= WAIT_MS:
+            self._forgot_ms = None
+        return self._forgot_ms is not None
 
     def end(self, producer: int) -> tuple[int, int] | None:
         """Nothing of a producer is waited for any more; what was."""

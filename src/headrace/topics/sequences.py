@@ -138,7 +138,12 @@ def may_begin(refused: tuple[int, int] | None, epoch: int, sequence: int) -> boo
 
 def is_behind(refused: tuple[int, int] | None, epoch: int, sequence: int) -> bool:
     """Whether a batch was sent behind the first one that was refused. That one itself was not."""
-    return refused is not None and refused[0] == epoch and 0 < ahead(sequence, refused[1]) < SEQUENCES // 2
+    return refused is not None and refused[0] == epoch and is_ahead(sequence, refused[1])
+
+
+def is_ahead(sequence: int, of: int) -> bool:
+    """Whether it comes later than the other; they wrap."""
+    return 0 < ahead(sequence, of) < SEQUENCES // 2
 
 
 def ahead(sequence: int, of: int) -> int:

@@ -17,6 +17,7 @@ from headrace.keyspace.keys import producers_of
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
+from headrace.topics import refusals
 from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
@@ -252,6 +253,21 @@ def test_a_producer_that_redis_does_not_know_does_not_begin_behind_what_was_refu
     stream = Stream(lost, Appended(0))
     told_of(answering(stream), (0, 4), (1, 0))
     assert stream.follows == [False, False], "another epoch begins with 0, whatever was refused"
+
+
+def test_nor_behind_what_was_refused_and_had_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MOST_REFUSED", 1)
+    clock = ManualClock()
+    late = OutOfOrderSequence("expected what was sent ahead, found 4")
+    stream = Stream(StorageUnavailable("lost"), late, Appended(1), Appended(2))
+    partition = answering(stream, Refusals(clock.ticks_ms))
+    assert told_of(partition, (0, 3)) == [StorageUnavailable]
+    partition.refusals.refuse(Append(bytearray(61), 1, 0, producer_id=8, producer_epoch=0, base_sequence=3))
+    assert partition.refusals.first.keys() == {8}
+    assert told_of(partition, (0, 4), (0, 0)) == [BehindRefused, Appended]
+    clock.advance(WAIT_MS)
+    assert told_of(partition, (0, 4)) == [Appended]
+    assert stream.follows == [False, True, False, False]
 
 
 def test_nor_behind_what_is_still_under_way() -> None:

@@ -61,13 +61,14 @@ class DyingTopics(RedisTopics):
         self.fuse.burn()
         await super().create(topic)
 
-    async def delete(self, topic: Topic) -> None:
+    async def delete(self, topic: Topic) -> Topic:
         self.fuse.burn()
         await self._remove("begin", topic)
         self.fuse.burn()
         await self.drop_streams(topic)
         self.fuse.burn()
         await self._remove("end", topic)
+        return topic
 
 
 class DyingStorage(RedisStorage):

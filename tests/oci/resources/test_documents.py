@@ -5,6 +5,7 @@ import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from tests.harness.memory import MemoryStorage
 from tests.oci.resources.conftest import World
@@ -12,6 +13,7 @@ from tests.oci.resources.conftest import World
 from headrace.membership.lock import Lock
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.resources.documents import Documents
+from headrace.oci.resources.records import RetryToken
 from headrace.oci.settings import OciSettings
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import LockLost
@@ -55,3 +57,18 @@ async def test_a_start_waits_for_another_brokers_long_change(world: World, monke
     await catalog.start()
     assert tries == ["oci"] * 3
     assert [each.id for each in catalog.streams.all()] == [record.id]
+
+
+async def test_others_go_first_while_very_many_documents_are_read() -> None:
+    storage = MemoryStorage()
+    token = RetryToken(resource="r", work_request="w", request="d", expires_ms=1)
+    documents = Documents(storage.documents, OciSettings.of({}), ManualClock())
+    kind = documents.tokens.kind
+    await storage.documents.save({(kind, str(number)): msgspec.json.encode(token) for number in range(5_000)})
+    reading = asyncio.ensure_future(documents.reload(frozenset({kind})))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5
+    assert len(documents.tokens.values) == 5_000

@@ -6,11 +6,12 @@ import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
+from headrace.keyspace.keys import Keyspace
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import TokenUse
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import LockLost, StorageUnavailable
 from headrace.topics.model import Topic
 
 from .conftest import COMPARTMENT, World
@@ -75,6 +76,35 @@ async def test_an_update_changes_what_is_given(world: World) -> None:
     assert refused(caught) == (412, "NoEtagMatch")
 
 
+async def test_nothing_of_a_pool_is_written_under_a_lost_lock(
+    world: World, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker may have changed it meanwhile; its settings are in a document of their own."""
+    made = await world.pool("p", {"num.partitions": "3"})
+    world.storage.fence.hurry = lambda: None
+    save = world.storage.documents.save
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        await link.hset(Keyspace().view, "number", "1")
+
+        async def late(changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
+            # As if whoever decided that had stood still for longer than its lease.
+            await link.delete(Keyspace().lock("oci"))
+            return await save(changes, lock)
+
+        before = await link.hgetall(Keyspace().documents("clusters"))
+        with monkeypatch.context() as patch:
+            patch.setattr(world.storage.documents, "save", late)
+            for change in (
+                world.catalog.update_pool(world.pool_id(made), None, {"num.partitions": "5"}, {}),
+                world.pool("q"),
+                world.catalog.delete_pool(world.pool_id(made), None),
+            ):
+                with pytest.raises(LockLost):
+                    await change
+        assert await link.hgetall(Keyspace().documents("clusters")) == before
+    assert (world.state(made), world.clusters.get(made.cluster).settings.num_partitions) == ("ACTIVE", 3)
+
+
 async def test_the_default_pool_takes_settings(world: World) -> None:
     await world.catalog.update_pool(DEFAULT, None, {"num.partitions": "5"}, {})
     assert (await world.restart()).pools.get(DEFAULT).version == 2
@@ -111,10 +141,10 @@ async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(
     topics = world.clusters.get(made.cluster).topics
     delete = topics.storage.topics.delete
 
-    async def refuse(topic: Topic) -> None:
+    async def refuse(topic: Topic) -> Topic:
         if topic is topics.get("b").topic:
             raise StorageUnavailable("away")
-        await delete(topic)
+        return await delete(topic)
 
     with monkeypatch.context() as patch:
         patch.setattr(topics.storage.topics, "delete", refuse)

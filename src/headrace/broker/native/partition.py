@@ -36,7 +36,6 @@ from headrace.topics.errors import (
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 from headrace.topics.refusals import Refusals
-from headrace.topics.sequences import may_begin
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -215,9 +214,7 @@ class NativePartition:
             done = done_with_copies(self.native.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
         # Only Redis knows what has become of those ahead of it.
-        follows = behind or not may_begin(
-            self.refusals.first.get(append.producer_id), append.producer_epoch, append.base_sequence
-        )
+        follows = behind or not self.refusals.may_begin(append)
         try:
             self.native.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
         except BaseException:

@@ -7,14 +7,14 @@ from typing import Any
 from headrace import times
 from headrace.access.needs import Operation, ResourceType
 from headrace.broker import standings
-from headrace.broker.standings import Share, Standing
+from headrace.broker.standings import Planned, Share, Standing
 from headrace.console import charts, elsewhere, links, needs, text
 from headrace.console.listing import Slice, cut
 from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
 from headrace.groups.description import GroupDescription
-from headrace.groups.resetting import Move, Target
+from headrace.groups.resetting import Target
 from headrace.groups.states import in_words
 from headrace.harmless import quoted
 
@@ -193,7 +193,7 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
     target, topic, wrong = _target(ask, given)
     if target is None and not wrong and not refused:
         return None
-    moves: list[Move] = []
+    moves: list[Planned] = []
     if target is not None and not wrong:
         moves = await _moves(ask, target, topic)
     page = _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
@@ -224,7 +224,7 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
     }
 
 
-async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Move]:
+async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Planned]:
     """What would become of the positions that who asks may move."""
     planned = await standings.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(needs.MOVED, needs.of_topic(ask, move.topic))]

@@ -13,7 +13,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
-from headrace.kafka.bounds import OF_GROUPS
+from headrace.kafka.bounds import OF_CHANGES
 from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -36,7 +36,7 @@ def _no(name: str, no: No, _: Exchange) -> DeleteGroupsResponse.DeletableGroupRe
     2,
     needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),),
     refusal=parts("groups_names", _places, _no, "results"),
-    bound=OF_GROUPS,
+    bound=OF_CHANGES,
 )
 async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
     """Delete groups."""
@@ -47,7 +47,7 @@ async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGrou
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND
         if error is None:
-            result = await groups.request(name, DeleteGroup(token=(exchange, index)))
+            result = await exchange.ask_group(name, DeleteGroup(token=(exchange, index)))
             assert isinstance(result, DeleteGroupResult)
             error = result.error
             if error is None:

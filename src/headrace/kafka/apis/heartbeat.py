@@ -18,7 +18,7 @@ from headrace.kafka.registry import register
 @register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
 async def handle(request: HeartbeatRequest, exchange: Exchange) -> HeartbeatResponse:
     """Keep a member alive."""
-    result = await exchange.broker.groups.request(
+    result = await exchange.ask_group(
         request.group_id,
         Heartbeat(
             token=exchange,

@@ -41,7 +41,7 @@ async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResp
     # It is kept for each member, and begins its id.
     client_id = (exchange.client_id or "")[:_MOST_CLIENT_ID]
     groups = exchange.broker.groups
-    result = await groups.request(
+    result = await exchange.ask_group(
         request.group_id,
         Join(
             token=exchange,

@@ -7,7 +7,7 @@ Version notes
 from headrace.access.needs import Operation
 from headrace.groups.effects import LeaveResult
 from headrace.groups.events import Leave, Leaving
-from headrace.kafka.bounds import OF_MEMBERS
+from headrace.kafka.bounds import OF_CHANGES
 from headrace.kafka.codec.messages import LeaveGroupRequest, LeaveGroupResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -15,7 +15,7 @@ from headrace.kafka.needs import groups, its_group
 from headrace.kafka.registry import register
 
 
-@register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
+@register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_CHANGES)
 async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupResponse:
     """Take members out of a group."""
     if exchange.version < 3:
@@ -25,7 +25,7 @@ async def handle(request: LeaveGroupRequest, exchange: Exchange) -> LeaveGroupRe
             Leaving(member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason)
             for member in request.members
         )
-    result = await exchange.broker.groups.request(request.group_id, Leave(token=exchange, members=leaving))
+    result = await exchange.ask_group(request.group_id, Leave(token=exchange, members=leaving))
     assert isinstance(result, LeaveResult)
     if exchange.version < 3:
         error = result.error or (result.members[0].error if result.members else None)

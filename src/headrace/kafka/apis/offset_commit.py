@@ -47,7 +47,7 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
     pace = exchange.pace()
     found, errors, ids = await find_partitions(request.topics, exchange, pace)
     for number, some in enumerate(in_steps(found)):
-        result = await exchange.broker.groups.request(
+        result = await exchange.ask_group(
             request.group_id,
             Commit(
                 token=(exchange, number),
@@ -56,7 +56,6 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
                 instance_id=request.group_instance_id,
                 positions={place: _position(asked, ids[place.topic]) for place, asked in some.items()},
             ),
-            lambda: exchange.done,
         )
         assert isinstance(result, CommitResult)
         if exchange.done:

@@ -9,7 +9,7 @@ from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
-from headrace.kafka.bounds import OF_GROUPS
+from headrace.kafka.bounds import OF_CHANGES
 from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.kafka.errors import code_of
 from headrace.kafka.exchange import Exchange
@@ -35,7 +35,7 @@ def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused
     0,
     needs=(groups(Operation.DELETE, its_group), topics(Operation.READ, each_topic)),
     refusal=_take_out,
-    bound=OF_GROUPS,
+    bound=OF_CHANGES,
 )
 async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
     """Delete positions of a group."""
@@ -48,7 +48,7 @@ async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDele
     pace = exchange.pace()
     found, errors, _ = await find_partitions(request.topics, exchange, pace)
     for number, some in enumerate(in_steps(found)):
-        result = await broker.groups.request(
+        result = await exchange.ask_group(
             request.group_id, DeletePositions(token=(exchange, number), partitions=tuple(some))
         )
         assert isinstance(result, DeletePositionsResult)

@@ -75,6 +75,9 @@ class _Pending:
 
     __slots__ = ("_exchange", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
+    stays = False
+    """As `Late.stays`: what becomes of this API's requests is seen to here."""
+
     def __init__(
         self,
         exchange: Exchange,

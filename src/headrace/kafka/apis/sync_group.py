@@ -21,7 +21,7 @@ from headrace.kafka.registry import register
 @register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
 async def handle(request: SyncGroupRequest, exchange: Exchange) -> SyncGroupResponse:
     """Exchange assignments."""
-    result = await exchange.broker.groups.request(
+    result = await exchange.ask_group(
         request.group_id,
         Sync(
             token=exchange,

@@ -50,7 +50,7 @@ class Catalog:
         """Load what is stored, and finish what a crash has cut short."""
 
         async def start() -> None:
-            await self.documents.load()
+            # What is stored has been read: nothing of it was known.
             await self.pools.start()
             await self.streams.start()
 
@@ -211,7 +211,7 @@ class Catalog:
             streams = [each.id for each in self.streams.in_pool(pool)]
             # Its streams write down themselves that they are gone. If this stops half-way, the pool is still there.
             with self.streams.asked(streams):
-                await self._clusters.delete(pool.cluster)
+                await self._clusters.delete(pool.cluster, self.documents.store)
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
             resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams)]
             request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)

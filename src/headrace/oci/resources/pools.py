@@ -41,7 +41,7 @@ class Pools:
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
             if pool.cluster in clusters and lifecycle.is_deleted(pool):
-                await self._clusters.delete(pool.cluster)
+                await self._clusters.delete(pool.cluster, self._documents.store)
             elif pool.cluster not in clusters and not lifecycle.is_deleted(pool):
                 changes[table, pool.id] = self._documents.changed(pool, "DELETING")
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
@@ -51,7 +51,7 @@ class Pools:
                 if broker.topics.names():
                     changes[table, name] = self._adopted(name, name)
                 else:
-                    await self._clusters.delete(name)
+                    await self._clusters.delete(name, self._documents.store)
         await self._documents.save(changes)
         self._of_cluster = {pool.cluster: pool.id for pool in table.values.values()}
 
@@ -148,7 +148,7 @@ class Pools:
 
     async def _open(self, pool: PoolRecord, kafka: Mapping[str, str]) -> None:
         self._of_cluster[pool.cluster] = pool.id
-        await self._clusters.create(pool.cluster, kafka)
+        await self._clusters.create(pool.cluster, kafka, self._documents.store)
 
     def _check_name(self, name: str, compartment: str, own: str = "") -> None:
         if any(
@@ -184,7 +184,8 @@ class Pools:
         if "name" in fields:
             self._check_name(fields["name"], pool.compartment, pool.id)
         if kafka:
-            await self._clusters.create(pool.cluster, {**self._clusters.settings_of(pool.cluster), **kafka})
+            settings = {**self._clusters.settings_of(pool.cluster), **kafka}
+            await self._clusters.create(pool.cluster, settings, self._documents.store)
         pool = self._documents.changed(pool, "UPDATING", **fields)
         request = self._request("UPDATE", pool)
         await self._documents.save(

@@ -289,7 +289,7 @@ class Streams:
             broker, live = self._live[record.id]
             self._check_name(record.name, pool)
             try:
-                await self._clusters.move(live.topic.name, broker.cluster, pool.cluster)
+                await self._clusters.move(live.topic.name, broker.cluster, pool.cluster, self._documents.store)
             except TopicExists:
                 raise _name_taken(record.name) from None
             fields["pool"] = pool.id
