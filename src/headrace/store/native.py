@@ -24,7 +24,7 @@ from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
 from headrace.topics.answers import AppendDone
-from headrace.topics.errors import CorruptBatch, StorageUnavailable
+from headrace.topics.errors import CorruptBatch, StorageFull, StorageUnavailable
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import (
     Entered,
@@ -155,6 +155,12 @@ class RedisNative:
             arguments, count = streams.xadd_arguments(append.batch)
         except BatchError as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
+        try:
+            self._scripts.check_room(len(arguments))
+        except StorageFull as error:
+            self._counted.refused += 1
+            done(error)
+            return
         producer: tuple[str | int, ...] = ("", "", "", "")
         if append.producer_id >= 0:
             producer = (append.producer_id, append.producer_epoch, append.base_sequence, "follows" if follows else "")
@@ -167,10 +173,10 @@ class RedisNative:
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
         length, _, rest = head.partition(b"\r\n")
-        answered = partial(self._appended, done, len(append.batch), perf_counter())
+        answered = partial(self._appended, stream.key, done, len(append.batch), perf_counter())
         self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(length[1:]) + count) + rest, arguments], answered)
 
-    def _appended(self, done: AppendDone, size: int, began: float, reply: Reply) -> None:
+    def _appended(self, key: str, done: AppendDone, size: int, began: float, reply: Reply) -> None:
         counted = self._counted
         counted.append_durations.add(int((perf_counter() - began) * TICKS))
         if not isinstance(reply, bytes):
@@ -181,7 +187,8 @@ class RedisNative:
             return
         counted.appends += 1
         counted.append_bytes += size
-        done(Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply)))
+        result = Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply))
+        self._scripts.when_kept(key, lambda error: done(error or result))
 
     async def settle(self, stream: NativeStream) -> None:
         """Return when every append given before has its answer: answers come in order, so this one is the last."""
