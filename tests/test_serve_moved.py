@@ -34,7 +34,7 @@ def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path) ->
         wait_for(lambda: send(sequence) == 0, "the server to take records again")
         sequence += 1
         assert send(sequence) == 0
-        found = []
+        found: list[int] = []
         while len(found) <= sequence:
             read = opened(client.fetch("moved", len(found)).records)
             assert [record.offset for record in read] == list(range(len(found), len(found) + len(read)))

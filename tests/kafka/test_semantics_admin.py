@@ -118,7 +118,6 @@ def test_what_only_adoption_sets_is_not_given(wire: Wire) -> None:
         wire.create("given", headrace_storage="native", headrace_adopted="x")
 
 
-
 def test_a_change_can_be_tried(wire: Wire, topic: str) -> None:
     wire.create(topic, retention_ms=5)
     assert alter(wire, topic, ("retention.ms", SET, "6"), dry=True) == 0

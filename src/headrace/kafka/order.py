@@ -11,15 +11,17 @@ from headrace.broker.pace import PACKED_S, SLICE_S, TURN_S
 from headrace.kafka.exchange import Exchange
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
-_HELD = frozenset({1, 11, 14})
-"""Fetch, JoinGroup and SyncGroup: they may be held for long, and nothing but Metadata depends on their end."""
+MEMBERS = frozenset({11, 14})
+"""JoinGroup and SyncGroup."""
+_HELD = frozenset({1, *MEMBERS})
+"""Those and Fetch: they may be held for long, and nothing but Metadata depends on their end."""
 _URGENT = frozenset({PRODUCE, FETCH, METADATA, 12, 18})
 """Those, Heartbeat and ApiVersions are served while clients come in a crowd: they are cheap, and records depend on
 them, or whether a member or the server is held to be alive."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
-_LARGE = 16 << 10
+LARGE = 16 << 10
 """Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
 _QUOTA = 32
 """Requests that are served before the clock is looked at."""
@@ -35,8 +37,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted", "others",
-                 "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted",
+                 "others", "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
@@ -56,6 +58,8 @@ class Order:
         self.others = 0
         """The same of other requests, but for the held ones."""
         self._joins = 0  # JoinGroup and SyncGroup
+        self.ahead = 0
+        """Bytes of those put off that were sent ahead of requests which may be held for long."""
         self.due_bytes = 0
         """Of answers that were given and not written."""
         self.write_paused = False
@@ -100,6 +104,18 @@ class Order:
         else:
             self.others -= 1
 
+    def park_ahead(self, size: int) -> int:
+        """A request is put off; how many of its bytes wait for as long as those that are held, which may be long."""
+        held = size if self.fetches or self._joins else 0
+        self.ahead += held
+        return held
+
+    def unpark_ahead(self, size: int) -> int:
+        """So many bytes of those put off are so no longer; how many of them were counted by `park_ahead`."""
+        counted = min(size, self.ahead)
+        self.ahead -= counted
+        return counted
+
     def keep(self, exchange: Exchange) -> None:
         """Count a request until what it asked for is through: it is given up."""
         exchange.kept, exchange.size = exchange.size, 0
@@ -134,8 +150,13 @@ class Order:
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
             or (self.crowded and key not in _URGENT)
-            or ((self.others > 0 or key != PRODUCE) and (size > _LARGE or self._depends(key)))
+            or ((self.others > 0 or key != PRODUCE) and (size > LARGE or self._depends(key)))
         )
+
+    @property
+    def large_next(self) -> bool:
+        """Whether the first of those put off may be served, and be made of thousands of elements."""
+        return self.ready and len(self.put_off[0]) > LARGE and _key_of(self.put_off[0]) != PRODUCE
 
     @property
     def ready(self) -> bool:

@@ -1,6 +1,5 @@
 """What can go wrong with topics and partitions. Each API has one table that translates these."""
 
-
 MOST_SAID = 1_000
 """Characters of an error's message: it may name what a client has sent, and goes where a string has 32 767 bytes."""
 
