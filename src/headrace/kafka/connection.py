@@ -349,6 +349,10 @@ class Connection(Framing):
         self._order.waiting_bytes += more
         return self._memory.park(exchange, more)
 
+    def took_long(self) -> None:
+        """See `Outlet.took_long`."""
+        self._order.quota = 0
+
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long, though what is under way is answered."""
         self._muting.mute(wait_ms)

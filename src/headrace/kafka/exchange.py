@@ -59,6 +59,9 @@ class Outlet(Protocol):
     def park(self, exchange: "Exchange", more: int) -> bool:
         """Count a request that waits for something else than the server, as `Exchange.may_wait`."""
 
+    def took_long(self) -> None:
+        """The request being served may take longer than most, as whose records are gone through: look at the clock."""
+
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long: the client was told to wait."""
 
