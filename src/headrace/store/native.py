@@ -203,7 +203,7 @@ class RedisNative:
 
     async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
         """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""
-        last = "+" if before is None else native.id_before(before, stream.bits)
+        last = native.last_before_most(stream.bits) if before is None else native.id_before(before, stream.bits)
         return await self._read(
             stream, self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit), limit
         )
@@ -367,7 +367,7 @@ class RedisNative:
         def told(last_id: str | None) -> None:
             woken(None if last_id is None else native.offset_after(last_id.encode(), stream.bits))
 
-        self._watcher.watch(stream.key, native.id_before(after, stream.bits), told)
+        self._watcher.watch(stream.key, native.behind(after, stream.bits), told)
 
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""
