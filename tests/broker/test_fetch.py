@@ -1,6 +1,8 @@
 """Fetch: limits, waiting, waking. No time passes but by hand."""
 
 import asyncio
+from functools import partial
+from time import perf_counter
 
 from tests.harness.memory import MemoryStorage
 
@@ -8,6 +10,7 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.log import LogPartition
+from headrace.broker.pace import SLICE_S
 from headrace.broker.partition import Watchers
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
@@ -119,8 +122,33 @@ async def test_a_fetch_that_cannot_be_answered_does_not_hold_up_the_others(clock
     reader.wakeups.add(fail)
     reader.wakeups.add(lambda: answered.append(1))
     reader.wakeups.run()
+    await turn()
 
     assert answered == [1]
+
+
+async def test_many_that_are_woken_together_leave_time_for_others(clock: ManualClock) -> None:
+    wakeups = Wakeups()
+    woken: list[int] = []
+    turns = 0
+
+    def work(number: int) -> None:
+        until = perf_counter() + SLICE_S
+        while perf_counter() < until:
+            pass
+        woken.append(number)
+
+    for number in range(5):
+        wakeups.add(partial(work, number))
+    wakeups.run()
+    assert woken == [0]
+    wakeups.run()
+    assert woken == [0], "those who send in the same turn do not go on with them either"
+    while len(woken) < 5:
+        turns += 1
+        await asyncio.sleep(0)
+    assert woken == list(range(5))
+    assert turns >= 4
 
 
 async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LogPartition, clock: ManualClock) -> None:

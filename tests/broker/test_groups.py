@@ -408,6 +408,16 @@ async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> 
     assert table.positions("g")[PARTITION].offset == 5
 
 
+async def test_a_group_with_a_very_long_name_is_not_made(table: GroupTable, clock: ManualClock) -> None:
+    await stable(table, clock, "n" * 1_024)
+    for name in ("n" * 1_025, "\N{SNOWMAN}" * 342):
+        refused = await table.request(name, commit(1))
+        assert isinstance(refused, CommitResult)
+        assert refused.partitions == {PARTITION: GroupError.INVALID_GROUP_ID}
+        assert await table.request(name, join()) == JoinResult(error=GroupError.INVALID_GROUP_ID)
+    assert table.names() == ["n" * 1_024]
+
+
 async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
     storage: MemoryStorage, clock: ManualClock, partition: LogPartition
 ) -> None:

@@ -187,6 +187,18 @@ def test_a_static_member_restarts_in_a_full_group(small: GroupContext) -> None:
     assert small.join(instance="i").error is None
 
 
+@pytest.mark.parametrize("letter", ["i", "\N{SNOWMAN}"])
+def test_names_of_instances_are_part_of_what_members_say_of_themselves(letter: str) -> None:
+    """Each is kept, begins its member's id, and is told whoever asks for the group."""
+    ctx = GroupContext(GroupSettings(max_metadata_bytes=10_000))
+    size = 1_000 // len(letter.encode())
+    joined = [ctx.join(instance=f"{number}{letter * size}") for number in range(4)]
+    assert all(each.held for each in joined)
+    assert ctx.join(instance=f"4{letter * size}").error is GroupError.GROUP_MAX_SIZE_REACHED
+    # Who comes again takes its own place.
+    assert ctx.join(instance=f"3{letter * size}").held
+
+
 # rejoining
 
 

@@ -36,6 +36,16 @@ def alter(wire: Wire, name: str, *changes: tuple[str, int, str | None], kind: in
     return code
 
 
+def _told(wire: Wire, name: str, key: str, text: str, version: int) -> str:
+    """The error message of setting a key of a topic, in a version."""
+    changed = IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=SET, value=text)
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC, resource_name=name, configs=[changed]
+    )
+    answer = wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), version)
+    return str(answer.responses[0].error_message)
+
+
 def value(wire: Wire, name: str, key: str) -> str | None:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=TOPIC, resource_name=name, configuration_keys=[key]
@@ -84,6 +94,28 @@ def test_items_are_added_to_lists_and_taken_from_them(wire: Wire, topic: str) ->
     assert alter(wire, topic, (key, SUBTRACT, "compact")) == 0
     assert value(wire, topic, key) == "delete"
     assert alter(wire, topic, (key, 9, "x")) == Code.INVALID_REQUEST
+
+
+def test_a_value_that_is_much_too_long_is_refused_at_once(wire: Wire, topic: str) -> None:
+    """To append a list to a list, or to take one from one, took hours of everybody's time."""
+    wire.create(topic)
+    long = ",".join(["delete"] * 100_000)
+    for operation in (SET, APPEND, SUBTRACT):
+        assert alter(wire, topic, ("cleanup.policy", operation, long)) == Code.INVALID_CONFIG
+    assert alter(wire, topic, ("retention.ms", SET, " " * 5_000 + "1")) == Code.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_message_about_a_long_value_fits_into_its_version(wire: Wire, topic: str, version: int) -> None:
+    """A string of version 0 has room for 32 767 bytes; the connection was closed."""
+    wire.create(topic)
+    assert "retention.ms" in _told(wire, topic, "retention.ms", "x" * 1_000, version)
+    assert "unknown topic configuration" in _told(wire, topic, "\x7f" * 30_000, "1", version)
+
+
+def test_what_only_adoption_sets_is_not_given(wire: Wire) -> None:
+    with pytest.raises(AssertionError, match="only adoption sets it"):
+        wire.create("given", headrace_storage="native", headrace_adopted="x")
 
 
 def test_a_change_can_be_tried(wire: Wire, topic: str) -> None:

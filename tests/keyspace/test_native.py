@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.keyspace.native import (
+    LAST_ID,
     State,
     StreamInfo,
     UnfitId,
+    behind,
     extent,
     id_before,
     id_of,
+    last_before_most,
     offset_after,
     offset_at,
     offset_of,
@@ -104,3 +107,13 @@ def test_everything_trimmed() -> None:
 
 def test_a_stream_that_was_lost_ends_where_it_was_known_to_end() -> None:
     assert extent(StreamInfo(), State(next_offset=900, log_start=100), 10) == (100, 900)
+
+
+@pytest.mark.parametrize("bits", [0, 10, 12])
+def test_an_id_whose_time_no_offset_has_leaves_offsets_that_there_are(bits: int) -> None:
+    for entry_id in (LAST_ID.encode(), b"18446744073709551615-0", b"%d-0" % (1 << (62 - bits))):
+        assert offset_after(entry_id, bits) == 1 << 62
+        assert offset_at(entry_id, bits) == (1 << 62) - 1
+    assert behind(1 << 62, bits) == LAST_ID
+    assert parts_of(last_before_most(bits).encode())[0] == (1 << (62 - bits)) - 1
+    assert offset_after(last_before_most(bits).encode(), bits) == 1 << 62

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 from tests.harness.redis import RedisServer
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code
@@ -54,3 +54,20 @@ def test_of_the_embedded_valkey_everything_unless_it_is_said() -> None:
         with server(**given) as started, redis.Redis.from_url(started.storage) as link:
             link.xadd("jobs", {"value": "x"})
             assert adopt(started.kafka, "jobs", "jobs").error_code == code
+
+
+@pytest.mark.parametrize("ms", [2**64 - 1, 2**55, 2**52])
+def test_an_entry_that_no_offset_stands_for_closes_nobodys_connection(ms: int) -> None:
+    """Its time is beyond what offsets have: what is before it is served, and nothing can be added."""
+    with server() as started, redis.Redis.from_url(started.storage) as link:
+        link.xadd("ends", {"value": "first"}, id="5-0")
+        link.xadd("ends", {"value": "last"}, id=f"{ms}-{2**64 - 1}")
+        assert adopt(started.kafka, "ends", "ends").error_code == Code.NONE
+        with Wire(started.kafka) as client:
+            assert (client.offset("ends", -2).offset, client.offset("ends", -1).offset) == (0, 1 << 62)
+            assert client.offset("ends", 1).offset == 5 << 10
+            assert client.offset("ends", 6).offset == -1
+            [record] = opened(client.fetch("ends", 0).records)
+            assert record.value == b"first"
+            assert client.fetch("ends", 1 << 62).error_code == Code.NONE
+            assert client.produce("ends", batch(b"x")).error_code != Code.NONE

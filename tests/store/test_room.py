@@ -8,6 +8,7 @@ from tests.store.conftest import Wire
 
 from headrace.store import room
 from headrace.store.room import RESERVE_BYTES, DiskRoom, MemoryRoom
+from headrace.topics.errors import StorageFull
 
 HERE = Path()
 LOOK = 4 << 20
@@ -75,6 +76,17 @@ def test_whoever_looks_and_finds_the_reserve_near_has_the_next_batch_look_too() 
     disk.free = RESERVE_BYTES
     assert found.low()
     assert not found.has_room(1)
+
+
+def test_a_directory_that_is_gone_has_no_room_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    found = DiskRoom(folder)
+    assert not found.has_room(1)
+    assert found.low()
+    with pytest.raises(StorageFull, match="data directory cannot be looked at"):
+        found.check(1)
+    folder.mkdir()
+    assert found.has_room(1)
 
 
 def test_the_free_bytes_of_a_directory(tmp_path: Path) -> None:

@@ -41,6 +41,22 @@ def test_an_unknown_key_is_refused_by_name_with_a_near_one() -> None:
         resolve({"retention.msec": "1"}, KAFKA)
 
 
+def test_a_value_has_a_length_blanks_included() -> None:
+    assert resolve({"retention.ms": " " * 1_000 + "7"}, KAFKA).retention_ms == 7
+    for value in (" " * 1_024 + "7", ",".join(["delete"] * 150)):
+        with pytest.raises(InvalidConfig, match="1024 characters"):
+            check({"cleanup.policy" if "," in value else "retention.ms": value})
+    # One number for each partition that was adopted.
+    check({"headrace.adopted": ",".join(map(str, range(10_000)))})
+
+
+def test_an_error_names_no_more_of_what_was_sent_than_can_be_told() -> None:
+    for config in ({"retention.ms": "\0" * 1_024}, {"x" * 500_000: "1"}):
+        with pytest.raises(InvalidConfig) as caught:
+            check(config)
+        assert len(str(caught.value).encode()) < 4_200
+
+
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [

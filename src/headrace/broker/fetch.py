@@ -7,6 +7,7 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import msgspec
 import structlog
@@ -14,6 +15,7 @@ import structlog
 from headrace.broker.budget import ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
+from headrace.broker.pace import SLICE_S
 from headrace.broker.partition import Readable
 from headrace.topics.errors import TopicError
 
@@ -48,28 +50,47 @@ FetchDone = Callable[[list[Found]], None]
 
 
 class Wakeups:
-    """Fetches that found enough while they slept: each is gone on with once, however many batches came."""
+    """Fetches that found enough while they slept: each is gone on with once, however many batches came.
+
+    A fetch may name thousands of partitions, and a batch may wake hundreds of them: a slice of time in each turn.
+    """
 
     def __init__(self) -> None:
-        self._due: list[Callable[[], None]] = []
+        self._due: deque[Callable[[], None]] = deque()
+        self._over = False
 
     def add(self, again: Callable[[], None]) -> None:
-        """Call `again` when `run` is called next, at the end of this turn of the event loop at the latest."""
+        """Call `again` when `run` is called next, in the next turn of the event loop at the latest; or in its turn."""
         if not self._due:
-            asyncio.get_running_loop().call_soon(self.run)
+            self._soon()
         self._due.append(again)
 
+    def _soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._over = False
+        if self._due:
+            self.run()
+            if self._due:
+                self._soon()
+
     def run(self) -> None:
-        """Go on with those that are due."""
-        if not self._due:
+        """Go on with those that are due, unless as many as there is time for were in this turn of the event loop."""
+        due = self._due
+        if not due or self._over:
             return
-        due, self._due = self._due, []
-        for again in due:
+        until = perf_counter() + SLICE_S
+        while due:
+            again = due.popleft()
             try:
                 again()
             except Exception:
                 # One client's trouble; the others still get their answers.
                 _log.exception("a fetch could not be answered")
+            if due and perf_counter() >= until:
+                self._over = True
+                return
 
 
 class Fetch:
@@ -315,7 +336,8 @@ class Fetch:
     def _expired(self) -> None:
         self._due = True
         self._stop_waiting()
-        self.start()
+        self._wakeups.add(self._again)
+        self._wakeups.run()
 
     def _stop_waiting(self) -> None:
         for partition in self._watched:

@@ -36,6 +36,10 @@ _LATELY_MS = 10_000
 """Within that a member's heartbeat has told it to look for the coordinator anew: Kafka's default is one in 3 s."""
 
 
+LONGEST_NAME = 1_024
+"""Bytes of a new group's name (Kafka: 32 767): all names of a server are kept, sorted and listed together."""
+
+
 class GroupTable:
     """Every group of this server."""
 
@@ -208,6 +212,8 @@ class GroupTable:
             refused = GroupError.COORDINATOR_NOT_AVAILABLE
         if refused is not None:
             return refusal(event, refused)
+        if isinstance(event, Join | Commit) and group not in self._runners and len(group.encode()) > LONGEST_NAME:
+            return refusal(event, GroupError.INVALID_GROUP_ID)
         if isinstance(event, Join | Commit) and not self.has_room_for(group):
             return refusal(event, GroupError.POLICY_VIOLATION)
         if not isinstance(event, Commit):

@@ -66,7 +66,7 @@ class GroupTeller:
         _log.info(
             what,
             group=self._name[:_MOST_TOLD],
-            member=member,
+            member=member[:_MOST_TOLD],
             client_id=client,
             host=host,
             generation=machine.generations,

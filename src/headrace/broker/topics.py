@@ -25,7 +25,7 @@ from headrace.broker.ports import Storage
 from headrace.broker.replication import check_attainable
 from headrace.broker.snapshots import Snapshots
 from headrace.broker.whole import to_the_end
-from headrace.topics.config import TopicConfig, TopicDefaults, resolve
+from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -242,6 +242,7 @@ class TopicTable:
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
+        check_given(config)
         check_attainable(self.storage.logs.copies, config, resolve(config, self.defaults))
         self._check_room(partitions)
 

@@ -92,6 +92,8 @@ class Figures:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.create_task(self._ask(), name="console facts")
             await asyncio.shield(self._asking)
+            # Everybody who waited goes on now: one after the other.
+            await self.clusters.lane.turn()
         assert self._facts is not None
         return self._facts
 

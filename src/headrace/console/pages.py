@@ -138,6 +138,8 @@ class Pages:
                 return refused(str(error))
         try:
             ask = self._ask(page, _target(request), form)
+            # Of thousands of topics a page takes milliseconds, and many may be asked for, or open, at once.
+            await self._figures.clusters.lane.turn()
             view = await page.view(ask)
         except Moved as moved:
             return RedirectResponse(str(moved), 303, HEADERS)
@@ -219,6 +221,7 @@ class Pages:
         """What a page tells just now; None: what it is about is gone, or is not for who asks."""
         if not target.asker.lasts():
             return None
+        await self._figures.clusters.lane.turn()
         try:
             view = await page.view(self._ask(page, target, {}))
         except (NotThere, Refused, UnknownCluster, UnknownTopic):

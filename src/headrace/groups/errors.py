@@ -7,7 +7,7 @@ class GroupError(Enum):
     """Why a request to a group was refused; the names are Kafka's."""
 
     INVALID_GROUP_ID = auto()
-    """The empty group name, where members are concerned."""
+    """The empty group name, where members are concerned; a new group whose name has more than 1 024 bytes."""
     GROUP_ID_NOT_FOUND = auto()
     """No such group."""
     UNKNOWN_MEMBER_ID = auto()

@@ -51,8 +51,8 @@ def _has_bytes(group: Membership, settings: GroupSettings, request: Join) -> boo
     if not request.member_id and len(group.pending) >= settings.max_size:
         return False
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
-    known = 0 if member is None else size_of(member.protocols)
-    return group.metadata_bytes - known + size_of(request.protocols) <= settings.max_metadata_bytes
+    known = 0 if member is None else size_of(member)
+    return group.metadata_bytes - known + size_of(request) <= settings.max_metadata_bytes
 
 
 def _give_id(group: Membership, request: Join, turn: Turn) -> None:

@@ -21,9 +21,10 @@ _PROTOCOL_BYTES = 100
 """Counted for each protocol of a member beside its own bytes: Python's objects."""
 
 
-def size_of(protocols: Protocols) -> int:
-    """Bytes that the protocols of a member are counted with."""
-    return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+def size_of(told: Join | Member) -> int:
+    """Bytes that a member is counted with: its protocols, and the name of its instance, with which its id begins."""
+    size = sum(_PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in told.protocols)
+    return size if told.instance_id is None else size + 2 * len(told.instance_id.encode())
 
 
 class OtherApis(Protocol):
@@ -93,7 +94,7 @@ class Membership:
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
         self.metadata_bytes = 0
-        """What the members say of themselves, all protocols together."""
+        """What the members say of themselves together, as `size_of` counts it."""
         self._waiting_joins = 0
         self._stored: set[str] = set()
         self._departed: list[str] = []
@@ -156,7 +157,7 @@ class Membership:
         self._moved.setdefault(member.member_id, None)
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
-        self._count(member.protocols, 1)
+        self._count(member, 1)
         self.pending.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member:
@@ -167,7 +168,7 @@ class Membership:
             self._waiting_joins -= 1
         if member.instance_id is not None:
             del self._instances[member.instance_id]
-        self._count(member.protocols, -1)
+        self._count(member, -1)
         self.pending_sync.discard(member_id)
         if self.leader == member_id:
             self.leader = None
@@ -200,9 +201,9 @@ class Membership:
 
     def update(self, member: Member, join: Join) -> None:
         """Take over what a known member now says of itself."""
-        self._count(member.protocols, -1)
-        self._count(join.protocols, 1)
+        self._count(member, -1)
         member.protocols = join.protocols
+        self._count(member, 1)
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
         member.client_id = join.client_id
@@ -267,9 +268,9 @@ class Membership:
         judge = self.members.get(self.leader or "") or next(iter(self.members.values()))
         return max((name for name, _ in judge.protocols if name in candidates), key=lambda name: votes[name])
 
-    def _count(self, protocols: Protocols, step: int) -> None:
-        self.metadata_bytes += step * size_of(protocols)
-        for name in {name for name, _ in protocols}:
+    def _count(self, member: Member, step: int) -> None:
+        self.metadata_bytes += step * size_of(member)
+        for name in {name for name, _ in member.protocols}:
             self._supporters[name] += step
             if not self._supporters[name]:
                 del self._supporters[name]

@@ -89,6 +89,8 @@ class Answers:
         for exchange in order.waiting:
             if not exchange.kept:
                 held += exchange.held
+            self._listener.memory.settle(exchange)
+            self._listener.memory.unpark(exchange)
             if exchange.cancel is not None:
                 exchange.cancel()
             elif not exchange.done and (exchange.api_key == PRODUCE or exchange.stays):

@@ -21,9 +21,10 @@ from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.frames import Framing
 from headrace.kafka.gate import may, serve
+from headrace.kafka.intake import SMALL_BYTES
 from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
-from headrace.kafka.order import FETCH, PAUSE_REQUESTS, PRODUCE, Order
+from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.overdue import Overdue
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
@@ -95,8 +96,9 @@ class Connection(Framing):
         self._muting.end()
         self._drop_frame()
         self._memory.free(sum(map(len, self._order.put_off)))
+        self._memory.parked -= self._order.unpark_ahead(self._order.ahead)
         self._order.put_off.clear()
-        self._memory.done(self)
+        self._memory.forget(self)
 
     def let_go(self) -> bool:
         """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
@@ -189,6 +191,10 @@ class Connection(Framing):
             frame = buffer[start:stop]
             order.put_off.append(frame if owned else memoryview(bytearray(frame)))
             self._memory.add(stop - start)
+            self._memory.parked += order.park_ahead(stop - start)
+            if order.ahead and self._memory.many_parked:
+                self.abort("sent ahead of requests that wait, while too much does")
+                return
             self._pause_reading()
         else:
             self._serve(buffer, start, stop, key, owned=owned)
@@ -207,9 +213,13 @@ class Connection(Framing):
         order = self._order
         order.begin_slice(self._now, self._now)
         try:
-            while not self._closed and (taken := order.take()) is not None:
+            while not self._closed and not (order.large_next and not self._memory.may_open(self)):
+                taken = order.take()
+                if taken is None:
+                    break
                 key, frame = taken
                 self._memory.free(len(frame))
+                self._memory.parked -= order.unpark_ahead(len(frame))
                 self._serve(frame, 0, len(frame), key, owned=True)
         except Exception:
             # As the event loop does where bytes have come: a client must not wait for what is never answered.
@@ -217,6 +227,10 @@ class Connection(Framing):
             raise
         self._served()
         self._read_on()
+
+    def may_open(self) -> None:
+        """It is its turn to have a large request read."""
+        self._go_on()
 
     def _served(self) -> None:
         """Answer what can be answered now."""
@@ -263,6 +277,9 @@ class Connection(Framing):
         if api.bound is not None:
             exchange.late = Overdue(api, api.bound, request)
         self._begin(exchange)
+        if exchange.api_key in MEMBERS and not exchange.may_wait():
+            exchange.give_up()
+            return
         try:
             grants = self._grants
             later = api.handler(request, exchange) if grants is None else serve(api, request, exchange, grants)
@@ -330,8 +347,21 @@ class Connection(Framing):
             order.produces += 1
         else:
             order.begin(key)
-        if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > _PAUSE_BYTES or self._memory.full:
+            if exchange.size > LARGE:
+                self._memory.open(exchange)
+        if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
+            SMALL_BYTES if self._memory.full else _PAUSE_BYTES
+        ):
             self._pause_reading()
+
+    def park(self, exchange: Exchange, more: int) -> bool:
+        """See `Outlet.park`."""
+        self._order.waiting_bytes += more
+        return self._memory.park(exchange, more)
+
+    def took_long(self) -> None:
+        """See `Outlet.took_long`."""
+        self._order.quota = 0
 
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long, though what is under way is answered."""
@@ -412,6 +442,8 @@ class Connection(Framing):
             order.produces -= 1
         else:
             order.end(key)
+            self._memory.settle(exchange)
+            self._memory.unpark(exchange)
         if exchange.alone:
             order.others -= 1
         order.due_bytes += exchange.answered
@@ -440,7 +472,8 @@ class Connection(Framing):
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""
         if self._read_paused and not self._order.write_paused and not self._closed and self._may_read():
-            if self._memory.full if self._frame is None else self._frame.starved:
+            much = self._order.waiting_bytes > SMALL_BYTES and self._memory.full
+            if much if self._frame is None else self._frame.starved:
                 self._memory.wait(self)
                 return
             self._read_paused = False

@@ -87,7 +87,7 @@ class RequestError(Exception):
     """An error that only exists in this protocol."""
 
     def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
+        super().__init__(topics.cut(message))
         self.code = code
 
 

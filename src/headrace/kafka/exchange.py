@@ -58,6 +58,12 @@ class Outlet(Protocol):
     def is_busy(self, beside: "Exchange") -> bool:
         """Whether another exchange than this one is without an answer."""
 
+    def park(self, exchange: "Exchange", more: int) -> bool:
+        """Count a request that waits for something else than the server, as `Exchange.may_wait`."""
+
+    def took_long(self) -> None:
+        """The request being served may take longer than most, as whose records are gone through: look at the clock."""
+
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long: the client was told to wait."""
 
@@ -116,6 +122,10 @@ class Exchange(msgspec.Struct, eq=False):
     """None: it waits however long it takes, unless its class says otherwise."""
     seen_ms: int = -1
     """When it was first seen to wait (ticks); -1: it was not."""
+    large: bool = False
+    """Whether it is one of the large requests that are read and answered now."""
+    parked: int = 0
+    """Bytes that it is counted with while it waits for something else than the server."""
     kept: int = 0
     """Bytes that are counted until what it asked for is through, whatever has become of its answer."""
 
@@ -178,6 +188,13 @@ class Exchange(msgspec.Struct, eq=False):
     def stays(self) -> bool:
         """As `Late.stays`, as long as that is what it waits for."""
         return self.late is not None and self.late.stays and self.late.due_ms(self) is not None
+
+    def may_wait(self, more: int = 0) -> bool:
+        """Whether it may wait for something else than the server for as long as it likes: too much does already.
+
+        It is counted until it is answered, whatever this says. `more`: bytes that it takes beside those that came.
+        """
+        return not self.done and self.outlet.park(self, more)
 
     def due_ms(self) -> int | None:
         """As `Late.due_ms`."""

@@ -65,6 +65,10 @@ class Framing(asyncio.BufferedProtocol, ABC):
         """There is memory for requests again."""
 
     @abstractmethod
+    def may_open(self) -> None:
+        """A large request may be read now."""
+
+    @abstractmethod
     def _pause_reading(self) -> None:
         """Take no more from the client for now."""
 

@@ -1,12 +1,17 @@
 """Memory of the requests of all connections together, from their first byte until they are answered."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from headrace.records.compiled import unfilled
 
 FIRST_BYTES = 1 << 20
 """What a frame gets at once; the rest of what it announced comes as its bytes do."""
+SMALL_BYTES = 64 << 10
+"""What each connection may have even where there is no room: who asks for little does not wait for those who do not."""
+MOST_OPENED = 16
+"""Large requests that are read and answered at a time; what they name takes some ten times what they have in bytes."""
 _STEP_BYTES = 8 << 20
 
 
@@ -15,6 +20,20 @@ class Sender(Protocol):
 
     def memory_free(self) -> None:
         """There is memory again."""
+
+    def may_open(self) -> None:
+        """A large request may be read now."""
+
+
+class Request(Protocol):
+    """A request under way."""
+
+    size: int
+    """Its bytes."""
+    large: bool
+    """Whether it is one of the large ones that are read and answered now."""
+    parked: int
+    """Bytes that it is counted with while it waits for something else than the server."""
 
 
 class RequestMemory:
@@ -30,8 +49,56 @@ class RequestMemory:
         self.used = 0
         self.pressed: Callable[[], None] | None = None
         """Called when a connection begins to wait."""
+        self.parked = 0
+        """Bytes of those requests that wait for something else than the server, for as long as they like: a Fetch for
+        records, a member for others. They leave half of all to those that are served."""
         self._favoured: Sender | None = None
         self._waiting: dict[Sender, None] = {}
+        self._opened = 0
+        self._unopened: dict[Sender, None] = {}
+
+    def may_open(self, sender: Sender) -> bool:
+        """Whether a large request may be read now; its sender is told when it may, otherwise."""
+        if self._opened < MOST_OPENED:
+            return True
+        self._unopened[sender] = None
+        return False
+
+    def open(self, request: Request) -> None:
+        """A large request is being read."""
+        request.large = True
+        self._opened += 1
+
+    def settle(self, request: Request) -> None:
+        """A request is answered, or only waits from now on: where it was a large one, another may be read."""
+        if not request.large:
+            return
+        request.large = False
+        self._opened -= 1
+        self._open_others()
+
+    def _open_others(self) -> None:
+        """Tell those who wait to have a large request read, as many as there is room for."""
+        for sender in tuple(islice(self._unopened, max(0, MOST_OPENED - self._opened))):
+            del self._unopened[sender]
+            sender.may_open()
+
+    def park(self, request: Request, more: int) -> bool:
+        """A request waits for something else than the server from now on; whether it may for as long as it likes.
+
+        `more`: bytes that it takes beside those that came.
+        """
+        request.size += more
+        self.used += more
+        request.parked = request.size
+        self.parked += request.size
+        self.settle(request)
+        return not self.many_parked
+
+    def unpark(self, request: Request) -> None:
+        """It is answered, or its client is gone."""
+        self.parked -= request.parked
+        request.parked = 0
 
     @property
     def short(self) -> bool:
@@ -42,6 +109,11 @@ class RequestMemory:
     def full(self) -> bool:
         """Whether no more should be read."""
         return 0 <= self.limit < self.used
+
+    @property
+    def many_parked(self) -> bool:
+        """Whether so much waits for something else that no more should."""
+        return 0 <= self.limit < 2 * self.parked
 
     def add(self, size: int) -> None:
         """Count bytes of requests that are held."""
@@ -66,6 +138,12 @@ class RequestMemory:
         self._waiting[sender] = None
         if self.pressed is not None:
             self.pressed()
+
+    def forget(self, sender: Sender) -> None:
+        """The sender is gone."""
+        self.done(sender)
+        self._unopened.pop(sender, None)
+        self._open_others()
 
     def done(self, sender: Sender) -> None:
         """The sender's frame is complete, or the sender is gone."""
@@ -99,7 +177,7 @@ class Frame:
         self._memory = memory
         self._sender = sender
         self._filled = len(begun)
-        capacity = min(size, max(FIRST_BYTES, self._filled))
+        capacity = min(size, max(SMALL_BYTES if memory.full else FIRST_BYTES, self._filled))
         self._bytes = unfilled(capacity)
         self._view = memoryview(self._bytes)
         self._view[: self._filled] = begun

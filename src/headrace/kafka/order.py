@@ -20,7 +20,8 @@ from headrace.kafka.codec.messages import (
 from headrace.kafka.exchange import Exchange
 
 PRODUCE, FETCH, METADATA = ProduceRequest.API_KEY, FetchRequest.API_KEY, MetadataRequest.API_KEY
-_HELD = frozenset({FETCH, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+MEMBERS = frozenset({JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+_HELD = frozenset({FETCH, *MEMBERS})
 """They may be held for long, and nothing but Metadata depends on their end."""
 _URGENT = frozenset({PRODUCE, FETCH, METADATA, HeartbeatRequest.API_KEY, ApiVersionsRequest.API_KEY})
 """These are served while clients come in a crowd: they are cheap, and records depend on them, or whether a member or
@@ -28,7 +29,7 @@ the server is held to be alive."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
-_LARGE = 16 << 10
+LARGE = 16 << 10
 """Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
 _QUOTA = 32
 """Requests that are served before the clock is looked at."""
@@ -44,8 +45,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted", "others",
-                 "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted",
+                 "others", "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
@@ -65,6 +66,8 @@ class Order:
         self.others = 0
         """The same of other requests, but for the held ones."""
         self._joins = 0  # JoinGroup and SyncGroup
+        self.ahead = 0
+        """Bytes of those put off that were sent ahead of requests which may be held for long."""
         self.due_bytes = 0
         """Of answers that were given and not written."""
         self.write_paused = False
@@ -109,6 +112,18 @@ class Order:
         else:
             self.others -= 1
 
+    def park_ahead(self, size: int) -> int:
+        """A request is put off; how many of its bytes wait for as long as those that are held, which may be long."""
+        held = size if self.fetches or self._joins else 0
+        self.ahead += held
+        return held
+
+    def unpark_ahead(self, size: int) -> int:
+        """So many bytes of those put off are so no longer; how many of them were counted by `park_ahead`."""
+        counted = min(size, self.ahead)
+        self.ahead -= counted
+        return counted
+
     def keep(self, exchange: Exchange) -> None:
         """Count a request until what it asked for is through: it is given up."""
         exchange.kept, exchange.size = exchange.size, 0
@@ -143,8 +158,13 @@ class Order:
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
             or (self.crowded and key not in _URGENT)
-            or ((self.others > 0 or key != PRODUCE) and (size > _LARGE or self._depends(key)))
+            or ((self.others > 0 or key != PRODUCE) and (size > LARGE or self._depends(key)))
         )
+
+    @property
+    def large_next(self) -> bool:
+        """Whether the first of those put off may be served, and be made of thousands of elements."""
+        return self.ready and len(self.put_off[0]) > LARGE and _key_of(self.put_off[0]) != PRODUCE
 
     @property
     def ready(self) -> bool:

@@ -16,6 +16,7 @@ from headrace.kafka.codec.messages import RESPONSES
 from headrace.kafka.errors import Code
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import KafkaRule
+from headrace.topics.errors import cut
 
 Place = tuple[ResourceType, str]
 _CODES = {
@@ -42,7 +43,7 @@ class Refused(dict[Place, No]):
     def add(self, rule: KafkaRule, name: str, principal: Principal) -> None:
         """Note a resource that the principal may not have."""
         self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
-        message = f"{principal} may not {rule.operation.value} {rule.type.value} {name}"
+        message = cut(f"{principal} may not {rule.operation.value} {rule.type.value} {name}")
         self.setdefault((rule.type, name), No(_CODES[rule.type], message))
 
     def first(self, places: Iterable[Place]) -> No | None:

@@ -11,7 +11,10 @@ import msgspec
 
 DEFAULT_BITS = 10
 LAST_SEQUENCE = 2**64 - 1
-"""The largest sequence of an entry id."""
+"""The largest sequence of an entry id, and the largest milliseconds."""
+LAST_ID = f"{LAST_SEQUENCE}-{LAST_SEQUENCE}"
+_MOST = 1 << 62
+"""No offset is as large. An entry whose time lies beyond has none; where there is such an entry, the log ends here."""
 _ID = re.compile(rb"([0-9]{1,20})-([0-9]{1,20})")
 
 
@@ -57,18 +60,28 @@ def id_before(offset: int, bits: int = DEFAULT_BITS) -> str:
     return f"{ms}-{sequence - 1}" if sequence else f"{ms - 1}-{LAST_SEQUENCE}"
 
 
+def last_before_most(bits: int = DEFAULT_BITS) -> str:
+    """The largest entry id whose time still fits an offset."""
+    return id_before(_MOST, bits)
+
+
+def behind(offset: int, bits: int = DEFAULT_BITS) -> str:
+    """The id behind which entries from an offset on lie; where there is no such offset any more, the largest of all."""
+    return LAST_ID if offset >= _MOST else id_before(offset, bits)
+
+
 def offset_after(entry_id: bytes, bits: int = DEFAULT_BITS) -> int:
     """The first offset above an entry id, also for ids that are no offsets. 0 for `0-0`, before which nothing lies."""
     ms, sequence = parts_of(entry_id)
     if (ms, sequence) == (0, 0):
         return 0
-    return (ms + 1) << bits if sequence + 1 >> bits else ms << bits | sequence + 1
+    return min(_MOST, (ms + 1) << bits if sequence + 1 >> bits else ms << bits | sequence + 1)
 
 
 def offset_at(entry_id: bytes, bits: int = DEFAULT_BITS) -> int:
     """The offset of an entry; for an id that fits none the last offset of its millisecond."""
     ms, sequence = parts_of(entry_id)
-    return ms << bits | min(sequence, (1 << bits) - 1)
+    return min(_MOST - 1, ms << bits | min(sequence, (1 << bits) - 1))
 
 
 def groups_of(stream: str) -> str:

@@ -4,10 +4,11 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from secrets import token_hex
 from time import monotonic, perf_counter, time
+from typing import Any
 
 import hiredis
 
@@ -17,6 +18,7 @@ from headrace.keyspace.scripts import script
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError
+from headrace.records.pure_streams import Built
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
@@ -24,7 +26,7 @@ from headrace.store.native_watch import watcher
 from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
 from headrace.topics.answers import AppendDone
-from headrace.topics.errors import CorruptBatch, StorageUnavailable
+from headrace.topics.errors import CorruptBatch, StorageFull, StorageUnavailable
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import (
     Entered,
@@ -42,6 +44,10 @@ _AT_ONCE = 10_000
 _MOST_COUNTED = 100_000
 _MOST_ENTRIES = 500
 """Entries that one read answers, however small they are: making batches of them takes time."""
+_PLAIN = 6
+"""Names and values of an entry with key, value and timestamp, which C reads."""
+_PIECE_BYTES = 64 << 10
+"""Bytes of other entries that are read in one turn of the event loop; one entry alone may have more."""
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
 
@@ -95,6 +101,7 @@ class RedisNative:
         self._watcher = watcher(url, scripts.shards)
         self._fence = fence
         self._process = token_hex(4)
+        self._reading = asyncio.Lock()
         self._given_up = 0
         """How many appends got no answer: one of them that comes in later than what is sent from now on is refused."""
         self._producer_expiry_ms = producer_expiry_ms
@@ -155,6 +162,12 @@ class RedisNative:
             arguments, count = streams.xadd_arguments(append.batch)
         except BatchError as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
+        try:
+            self._scripts.check_room(len(arguments))
+        except StorageFull as error:
+            self._counted.refused += 1
+            done(error)
+            return
         producer: tuple[str | int, ...] = ("", "", "", "")
         if append.producer_id >= 0:
             producer = (append.producer_id, append.producer_epoch, append.base_sequence, "follows" if follows else "")
@@ -167,10 +180,10 @@ class RedisNative:
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.
         length, _, rest = head.partition(b"\r\n")
-        answered = partial(self._appended, done, len(append.batch), perf_counter())
+        answered = partial(self._appended, stream.key, done, len(append.batch), perf_counter())
         self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(length[1:]) + count) + rest, arguments], answered)
 
-    def _appended(self, done: AppendDone, size: int, began: float, reply: Reply) -> None:
+    def _appended(self, key: str, done: AppendDone, size: int, began: float, reply: Reply) -> None:
         counted = self._counted
         counted.append_durations.add(int((perf_counter() - began) * TICKS))
         if not isinstance(reply, bytes):
@@ -181,7 +194,8 @@ class RedisNative:
             return
         counted.appends += 1
         counted.append_bytes += size
-        done(Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply)))
+        result = Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply))
+        self._scripts.when_kept(key, lambda error: done(error or result))
 
     async def settle(self, stream: NativeStream) -> None:
         """Return when every append given before has its answer: answers come in order, so this one is the last."""
@@ -189,7 +203,7 @@ class RedisNative:
 
     async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
         """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""
-        last = "+" if before is None else native.id_before(before, stream.bits)
+        last = native.last_before_most(stream.bits) if before is None else native.id_before(before, stream.bits)
         return await self._read(
             stream, self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit), limit
         )
@@ -272,7 +286,7 @@ class RedisNative:
         wanted = entries
         if entries and native.offset_at(entries[0][0], stream.bits) < at:
             wanted = [entry for entry in entries if native.offset_at(entry[0], stream.bits) >= at]
-        batches, unfit, gone = streams.build_batches(wanted, stream.bits, min(limit, _BATCH_BYTES))
+        batches, unfit, gone = await self._built(wanted, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
             # Trimmed or deleted since they were delivered: nobody will ever commit them.
             self._scripts.shards.at(stream.key).send([encode(["XACK", stream.key, group, *gone])], _ignore)
@@ -286,6 +300,22 @@ class RedisNative:
             extent=extent,
             last_id=entries[-1][0].decode() if entries else "",
         )
+
+    async def _built(self, entries: list[Any], bits: int, limit: int) -> Built:
+        """As `build_batches`; of entries that Python has to read, a few in each turn of the event loop."""
+        pieces = list(_pieces(entries))
+        if len(pieces) == 1:
+            return streams.build_batches(entries, bits, limit)
+        built: Built = ([], [], [])
+        for piece in pieces:
+            # One at a time, whoever else reads such entries.
+            async with self._reading:
+                batches, unfit, gone = streams.build_batches(piece, bits, limit)
+                built[0].extend(batches)
+                built[1].extend(unfit)
+                built[2].extend(gone)
+                await asyncio.sleep(0)
+        return built
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
         """Whether no entry lies between.
@@ -337,7 +367,7 @@ class RedisNative:
         def told(last_id: str | None) -> None:
             woken(None if last_id is None else native.offset_after(last_id.encode(), stream.bits))
 
-        self._watcher.watch(stream.key, native.id_before(after, stream.bits), told)
+        self._watcher.watch(stream.key, native.behind(after, stream.bits), told)
 
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""
@@ -431,6 +461,20 @@ class RedisNative:
             name = facts[b"name"].decode("utf-8", "replace")
             found.append(GroupLag(name, lag, facts[b"pending"], facts[b"consumers"]))
         return found
+
+
+def _pieces(entries: list[Any]) -> Iterator[list[Any]]:
+    """Entries in pieces of which each has so many bytes that Python reads: those of headers, or in somebody's form."""
+    begin = size = 0
+    for place, (_, fields) in enumerate(entries):
+        if not isinstance(fields, list) or (len(fields) <= _PLAIN and b"headers" not in fields[::2]):
+            continue
+        size += sum(map(len, fields))
+        if size > _PIECE_BYTES:
+            yield entries[begin : place + 1]
+            begin, size = place + 1, 0
+    if begin < len(entries) or not entries:
+        yield entries[begin:]
 
 
 def _ignore(reply: Reply) -> None:

@@ -28,7 +28,7 @@ from headrace.store.early import EarlyAcknowledgement
 from headrace.store.link import PING, Chunk, Reply
 from headrace.store.owned_log import Batch, BatchCall, OwnedLog, ScriptCall, nobody
 from headrace.store.replies import error_of
-from headrace.store.room import NEARLY_FULL, DiskRoom
+from headrace.store.room import DiskRoom
 from headrace.topics.answers import PlaceDone
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append
@@ -90,7 +90,7 @@ class Placer:
             return
         size = len(append.batch)
         if self._disk is not None and not self._disk.has_room(size):
-            self._refuse(log, done)
+            self._refuse(log, self._disk.refusal(), done)
             return
         batch = Batch(append, base_offset, done)
         log.waiting.append(batch)
@@ -112,9 +112,8 @@ class Placer:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
         done(None)
 
-    def _refuse(self, log: OwnedLog, done: PlaceDone) -> None:
+    def _refuse(self, log: OwnedLog, error: StorageFull, done: PlaceDone) -> None:
         """The disk is nearly full. What the owner decided is not placed, so it has to begin anew."""
-        error = StorageFull(NEARLY_FULL)
         done(error)
         self.fail(log, error)
 

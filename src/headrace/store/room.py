@@ -7,10 +7,12 @@ from pathlib import Path
 
 from headrace.store.connection import Connection
 from headrace.store.link import Reply, encode
+from headrace.topics.errors import StorageFull
 
 RESERVE_BYTES = 64 << 20
 """Free disk below which nothing is taken: there must be room for all that is under way."""
-NEARLY_FULL = "less than 64 MiB are free on the disk of the data directory: free some of it"
+_NEARLY_FULL = "less than 64 MiB are free on the disk of the data directory: free some of it"
+_UNSEEN = "the data directory cannot be looked at ({}): put it back where it was, or start the server again"
 _LOW_BYTES = 1 << 30
 """Free disk below which an answer of Valkey is not believed without a second one."""
 _LOOK_BYTES = 4 << 20
@@ -36,17 +38,37 @@ class DiskRoom:
         self._path = path
         self._free = free
         self._left = 0
+        self._why = ""
+
+    def check(self, size: int) -> None:
+        """Count a batch of so many bytes that is to be taken. Raises StorageFull where it may not be."""
+        if not self.has_room(size):
+            raise self.refusal()
 
     def has_room(self, size: int) -> bool:
         """Whether a batch of so many bytes may be taken."""
         self._left -= size
         if self._left <= 0:
-            self._left = min(_LOOK_BYTES, self._free(self._path) - RESERVE_BYTES - size)
+            self._left = min(_LOOK_BYTES, self._look() - RESERVE_BYTES - size)
         return self._left >= 0
+
+    def refusal(self) -> StorageFull:
+        """Why there was no room when somebody looked last."""
+        return StorageFull(self._why)
+
+    def _look(self) -> int:
+        """Bytes that are free; none where the directory has gone: what Redis writes there is nobody's by now."""
+        try:
+            free = self._free(self._path)
+        except OSError as error:
+            self._why = _UNSEEN.format(error.strerror)
+            return 0
+        self._why = _NEARLY_FULL
+        return free
 
     def low(self) -> bool:
         """Whether the disk is so nearly full that Valkey's answers need a proof; looks now."""
-        free = self._free(self._path)
+        free = self._look()
         if free < RESERVE_BYTES + _LOOK_BYTES:
             self._left = 0
         return free < _LOW_BYTES

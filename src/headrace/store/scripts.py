@@ -1,15 +1,16 @@
 """Calls of the server-side scripts: one object over the whole of `keyspace/lua`, shared by every part of the store."""
 
+from collections.abc import Callable
+
 from headrace.keyspace.scripts import script, scripts
-from headrace.store.link import Reply, encode
-from headrace.store.replies import checked
-from headrace.store.room import NEARLY_FULL, DiskRoom
+from headrace.store.link import PING, Reply, encode
+from headrace.store.replies import checked, error_of
+from headrace.store.room import DiskRoom
 from headrace.store.shards import Shards
-from headrace.topics.errors import StorageFull
 
 _GROWING = frozenset({"put_topic", "register_group", "save_documents", "save_group"})
 """Refused while the disk is nearly full."""
-_PROVEN = _GROWING | {"open"}
+_PROVEN = _GROWING | {"open", "take_producer_ids"}
 """Believed on a disk that may be filling up only once Redis has taken something sent behind the answer."""
 
 
@@ -33,8 +34,8 @@ class Scripts:
 
     async def call(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
         """Call a script; an error that it answers is returned. Raises StorageUnavailable, StorageFull."""
-        if self._disk is not None and name in _GROWING and not self._disk.has_room(0):
-            raise StorageFull(NEARLY_FULL)
+        if self._disk is not None and name in _GROWING:
+            self._disk.check(0)
         connection = self.shards.at(keys[0])
         asked = script(name)
         reply = await connection.call("EVALSHA", asked.sha, len(keys), *keys, *arguments, reads=asked.reads)
@@ -45,6 +46,22 @@ class Scripts:
     async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
         """The same; raises an error that it answers, as a class of `topics.errors`."""
         return checked(await self.call(name, keys, *arguments))
+
+    def check_room(self, size: int) -> None:
+        """Count bytes that are about to be sent past `call`. Raises StorageFull while the disk is nearly full."""
+        if self._disk is not None:
+            self._disk.check(size)
+
+    def when_kept(self, key: str, then: Callable[[Exception | None], None]) -> None:
+        """Tell when Redis has written to its file what it has just answered for a key, or why nobody knows that."""
+        if self._disk is None or not self._disk.low():
+            then(None)
+            return
+
+        def answered(reply: Reply) -> None:
+            then(error_of(reply) if isinstance(reply, Exception) else None)
+
+        self.shards.at(key).send([PING], answered)
 
     @staticmethod
     def command(name: str, keys: list[str], *arguments: str | bytes | int) -> bytes:

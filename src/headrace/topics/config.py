@@ -185,6 +185,8 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
 """Every key a topic may be given; one that is not here is refused by name."""
 
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
+_LONGEST = 1_024
+"""Characters of a value, blanks around it included: each is kept with its topic, and read again with each change."""
 
 
 class TopicDefaults(msgspec.Struct, frozen=True):
@@ -287,8 +289,22 @@ def check(config: Mapping[str, str]) -> None:
     for name, text in config.items():
         if name not in _BY_NAME:
             hint = suggestion(name, _BY_NAME)
-            raise InvalidConfig(f"unknown topic configuration {name!r}" + (f", {hint}" if hint else ""))
+            raise InvalidConfig(f"unknown topic configuration {name[:_LONGEST]!r}" + (f", {hint}" if hint else ""))
+        if name != ADOPTED:
+            check_length(name, text)
         _parse(name, text)
+
+
+def check_length(name: str, text: str) -> None:
+    """Raise InvalidConfig for what is too long for a value of anything."""
+    if len(text) > _LONGEST:
+        raise InvalidConfig(f"{name}: a value has at most {_LONGEST} characters, this one has {len(text)}")
+
+
+def check_given(config: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for a key that is never given, but comes about."""
+    if ADOPTED in config:
+        raise InvalidConfig(f"{ADOPTED} cannot be given: only adoption sets it")
 
 
 def describe(config: Mapping[str, str], defaults: TopicDefaults) -> tuple[ConfigEntry, ...]:

@@ -1,8 +1,19 @@
 """What can go wrong with topics and partitions. Each API has one table that translates these."""
 
+MOST_SAID = 1_000
+"""Characters of an error's message: it may name what a client has sent, and goes where a string has 32 767 bytes."""
+
 
 class TopicError(Exception):
     """Base of every error born in this room."""
+
+    def __str__(self) -> str:
+        return cut(super().__str__())
+
+
+def cut(message: str) -> str:
+    """A message as it is said."""
+    return message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}..."
 
 
 class UnknownTopic(TopicError):

@@ -28,6 +28,8 @@ class ConfigType(IntEnum):
 # Python's own int() also takes underscores and other scripts' digits, which no other reader of the value would.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_LONGEST_NAME = 100
+"""Characters of a name that those which are known are compared with."""
 _BOUNDS = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
     ConfigType.INT: (-(2**31), 2**31 - 1),
@@ -119,7 +121,7 @@ def text_of(value: Value) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`did you mean X?` for the nearest known name, or an empty string when none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""
 
 

@@ -12,7 +12,11 @@ from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
 
-TINY, BOMBS, NATIVE, HUGE = "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge"
+TINY, BOMBS, NATIVE, HUGE, HEADERS = (
+    "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge", "hostile-headers",
+)  # fmt: skip
+_MOST_HEADERS = 99_000
+"""About as many as one batch for a native topic may have."""
 _SIZE = Struct(">i")
 _COUNT_AT, _CRC_AT, _COVERED_FROM = 57, 17, 21
 
@@ -25,6 +29,9 @@ def prepare(server: Server) -> None:
         wire.create(TINY)
         wire.create(BOMBS, 4)
         wire.create(NATIVE, headrace_storage="native")
+        wire.create(HEADERS, headrace_storage="native")
+        for _ in range(40):
+            assert wire.produce(HEADERS, headers_bomb(_MOST_HEADERS)).error_code == 0
         wire.create(HUGE, headrace_storage="native", max_message_bytes=16 * MIB)
         for _ in range(20):
             assert wire.produce(HUGE, build([(None, bytes(15 * MIB), 1_000, ())])).error_code == 0
@@ -125,6 +132,10 @@ def _fetch(topic: str, times: int = 1) -> bytes:
     return encoded(fetch_request([(topic, 0, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
 
 
+def _headers(count: int) -> bytes:
+    return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS)), 9) * count
+
+
 def _subscription() -> bytes:
     """A mebibyte of names of one letter."""
     count = MIB // 3
@@ -169,6 +180,9 @@ def attacks() -> list[Attack]:
         Attack("ten clients look by time", 2, _by_time((BOMBS, 2, 1_001)), connections=10),
         Attack("headers in a native topic", 0, lambda: encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
         Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
+        Attack("batches full of headers in a row", 0, lambda: _headers(20), answers=20),
+        Attack("entries full of headers", 1, _fetch(HEADERS)),
+        Attack("ten clients fetch entries full of headers", 1, _fetch(HEADERS), connections=10),
         Attack("blocks in a native topic", 0, lambda: encoded(produce_request(NATIVE, blocks_bomb()), 9)),
         Attack("huge native entries", 1, _fetch(HUGE)),
         Attack("huge native entries, unread", 1, _fetch(HUGE) * 4, connections=4, reads=False),

@@ -8,7 +8,7 @@ import structlog
 
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.opening import open_partition
-from headrace.topics.config import resolve
+from headrace.topics.config import check_given, resolve
 from headrace.topics.errors import (
     Fenced,
     InvalidConfig,
@@ -31,6 +31,7 @@ async def adopt(table: "TopicTable", name: str, stream: str, partition: int, con
     """See `TopicTable.adopt`."""
     async with table.changing:
         check_name(name)
+        check_given(config)
         for other in (*table, *table.elsewhere()):
             if stream in other.topic.streams:
                 raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")

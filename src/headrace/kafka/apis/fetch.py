@@ -37,6 +37,10 @@ READ_COMMITTED = 1
 _ZSTD_FROM = 10
 _MANY = 200
 """Partitions from which on an answer is made in pieces."""
+_WAITING_BYTES = 300
+"""What each of them takes while it is waited for records."""
+_CROWDED_MS = 100
+"""How long is waited for records at most while too much waits already (`Exchange.may_wait`)."""
 
 PartitionData = FetchResponse.PartitionData
 
@@ -121,11 +125,12 @@ def _begin(exchange: Exchange, request: FetchRequest, asks: list[Ask], done: Fet
     most = min(request.max_bytes, broker.settings.fetch_max_bytes)
     if exchange.account is not None and exchange.account.most_bytes is not None:
         most = min(most, exchange.account.most_bytes)
+    may_wait = exchange.may_wait(len(asks) * _WAITING_BYTES)
     return broker.fetch(
         asks,
         min_bytes=min(request.min_bytes, most),
         max_bytes=most,
-        max_wait_ms=request.max_wait_ms,
+        max_wait_ms=request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS),
         done=done,
     )
 

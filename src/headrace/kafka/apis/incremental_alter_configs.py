@@ -19,7 +19,7 @@ from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster, topics
 from headrace.kafka.refusing import No, parts
 from headrace.kafka.registry import register
-from headrace.topics.config import TopicDefaults, describe
+from headrace.topics.config import TopicDefaults, check_length, describe
 from headrace.topics.errors import InvalidConfig, TopicError
 from headrace.topics.values import ConfigType
 
@@ -89,6 +89,7 @@ def _changed_config(present: Mapping[str, str], resource: Resource, defaults: To
     for change in resource.configs:
         if change.name not in values:
             raise InvalidConfig(f"unknown topic configuration {change.name!r}")
+        check_length(change.name, change.value or "")
         if change.config_operation == _DELETE:
             config.pop(change.name, None)
         elif change.value is None:

@@ -15,6 +15,8 @@ from headrace.kafka.refusing import No, Refusal, whole
 from headrace.kafka.registry import register
 
 _TYPE = "classic"
+_GROUP_BYTES = 250
+"""What a group takes while the answer is made, without its name."""
 
 
 NEEDS = (
@@ -41,7 +43,9 @@ async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsRe
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
     known = exchange.broker.groups
-    found = (group for name in known.names() if (group := known.describe(name)) is not None)
+    names = known.names()
+    await exchange.reserve(len(names) * _GROUP_BYTES + 2 * sum(map(len, names)))
+    found = (group for name in names if (group := known.describe(name)) is not None)
     return ListGroupsResponse(
         groups=[
             ListGroupsResponse.ListedGroup(

@@ -184,6 +184,8 @@ class _OneBatch(Served, eq=False):
             now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
                 self.log_append_ms = now_ms
+            if live.config.native:
+                self.outlet.took_long()
             live.append(
                 index,
                 self.batch,
@@ -434,6 +436,8 @@ def _append(
         answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
         # What is stored and what is answered are one reading of the clock.
         done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
+        if live.config.native:
+            exchange.outlet.took_long()
         live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7, wait_ms=_wait_ms(request))
     except TopicError as error:
         pending.settle(name, answer, -1, error)

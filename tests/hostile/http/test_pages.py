@@ -1,0 +1,77 @@
+"""Many pages of a server with thousands of topics, open at once or asked for at once, hurt nobody."""
+
+import http.client
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from headrace.kafka.codec.messages import CreateTopicsRequest
+from headrace.testing import server
+from headrace.testing.process import Server
+from tests.harness.wire import Wire
+from tests.hostile.http.attacking import Target, many, read_all, request
+from tests.hostile.http.bystander import Bystander
+
+TOPICS, PAGES = 4_000, 60
+_LISTEN_S = 5.0
+"""The server looks every two seconds what is to be told."""
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[tuple[Server, Target, Bystander]]:
+    with server(console_write=True) as started:
+        with Wire(started.kafka, timeout_s=120) as wire:
+            for first in range(0, TOPICS, 500):
+                made = [
+                    CreateTopicsRequest.CreatableTopic(
+                        name=f"topic-{number:05}", num_partitions=1, replication_factor=-1
+                    )
+                    for number in range(first, first + 500)
+                ]
+                wire.ask(CreateTopicsRequest(topics=made, timeout_ms=120_000), 7)
+        address = started.http.removeprefix("http://")
+        target = Target(http=address, kafka=started.kafka, streams={}, cursors={}, open=True)
+        # Templates are compiled for the first one.
+        connection = http.client.HTTPConnection(address, timeout=60)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+        connection.close()
+        bystander = Bystander(started)
+        yield started, target, bystander
+        bystander.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/groups"])
+def test_pages_that_are_open_hurt_nobody(crowded: tuple[Server, Target, Bystander], path: str) -> None:
+    _, target, bystander = crowded
+
+    def listen() -> None:
+        with many(target, PAGES) as connections, selectors.DefaultSelector() as ready:
+            for connection in connections:
+                connection.sendall(request("GET", f"/events?of={quote(path, safe='')}"))
+                ready.register(connection, selectors.EVENT_READ)
+            until = time.monotonic() + _LISTEN_S
+            while (left := until - time.monotonic()) > 0:
+                for key, _ in ready.select(left):
+                    assert isinstance(key.fileobj, socket.socket)
+                    assert key.fileobj.recv(1 << 20)
+
+    print(bystander.harmless(listen))
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/groups"])
+def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bystander], path: str) -> None:
+    _, target, bystander = crowded
+
+    def ask() -> None:
+        with many(target, PAGES) as connections:
+            for connection in connections:
+                connection.sendall(request("GET", path, headers={"connection": "close"}))
+            for connection in connections:
+                assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+    print(bystander.harmless(ask))

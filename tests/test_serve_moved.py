@@ -1,0 +1,42 @@
+"""A data directory that is moved away under a running server, and put back."""
+
+from pathlib import Path
+
+from headrace.kafka.errors import Code
+from headrace.testing import server
+from tests.harness.waiting import wait_for
+from tests.harness.wire import Wire, batch, opened
+
+_TURN = 5 << 20
+"""Bytes after which the server has looked at its directory again."""
+
+
+def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path) -> None:
+    """The producer sends again what was refused, as idempotent ones do."""
+    value = b"x" * 500_000
+    with server(data=tmp_path / "data", num_partitions=1) as running, Wire(running.kafka) as client:
+        client.create("moved")
+        producer = client.producer_id()
+        sequence = 0
+
+        def send(number: int) -> int:
+            made = batch(b"%d " % number + value, producer_id=producer, producer_epoch=0, base_sequence=number)
+            return client.produce("moved", made).error_code
+
+        for _ in range(_TURN // len(value)):
+            assert send(sequence) == 0
+            sequence += 1
+        (tmp_path / "data").rename(tmp_path / "elsewhere")
+        while (code := send(sequence)) == 0:
+            sequence += 1
+        assert code == Code.KAFKA_STORAGE_ERROR
+        (tmp_path / "elsewhere").rename(tmp_path / "data")
+        wait_for(lambda: send(sequence) == 0, "the server to take records again")
+        sequence += 1
+        assert send(sequence) == 0
+        found: list[int] = []
+        while len(found) <= sequence:
+            read = opened(client.fetch("moved", len(found)).records)
+            assert [record.offset for record in read] == list(range(len(found), len(found) + len(read)))
+            found += [int((record.value or b"").split()[0]) for record in read]
+        assert found == list(range(sequence + 1))
