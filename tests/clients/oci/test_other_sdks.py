@@ -55,7 +55,7 @@ JAVA = Sdk(
     run=("java", "-cp", "target:target/dependency/*", "Flow"),
     tells_work_requests=False,  # this SDK has nothing about them
 )
-GO = Sdk(folder="go", build=(("go", "build", "-o", "flow", "."),), run=("./flow",))
+GO = Sdk(folder="go", build=((*fetching.GO_BUILD, "-o", "flow", "."),), run=("./flow",))
 
 
 @pytest.fixture(

@@ -155,7 +155,7 @@ class FranzGo:
         """Build the program in `folder`; Go fetches the library."""
         self._program = str(folder / "secured")
         shutil.copytree(_HERE / "go", folder / "go")
-        fetching.run(["go", "build", "-o", self._program, "."], folder / "go", each_s=_BUILD_S / 3)
+        fetching.run([*fetching.GO_BUILD, "-o", self._program, "."], folder / "go", each_s=_BUILD_S / 3)
 
     def write_and_read(self, login: Login, topic: str, values: Sequence[str]) -> list[str]:
         """See `SecuredClient`."""
