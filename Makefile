@@ -50,7 +50,9 @@ SHORT_JAVA := -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSer
 CLASSES := build/classes.jsa
 short_java = kept=; if [ -s $(CLASSES) ]; then kept="-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)"; fi; \
   env JAVA_TOOL_OPTIONS="$(SHORT_JAVA) $$kept -Xlog:cds*=off"
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# PySpark has no wheel: pip makes one, of 450 MB, and unpacks it. To compress it takes half of that.
+INSTALL := env DIST_EXTRA_CONFIG="$(CURDIR)/packaging/stored.cfg" $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(INSTALL) --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-apt test-npm test-maven test-lake test-kafka test-security test-go test-index test-wheel test-pure \
@@ -145,7 +147,7 @@ test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and si
 
 $(SPARK43)/pyspark: | $(BIN)/python
 	@echo "Installing PySpark 4.3 (450 MB)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SPARK43) pyspark==4.3.0
+	@$(INSTALL) --no-deps --target $(SPARK43) pyspark==4.3.0
 	@$(BIN)/python -m tests.harness.compiled_zip $(SPARK43)/pyspark/python/lib/*.zip
 
 test-archive: $(VENV)/.dev ## Kill the archive's driver, JVM, workers and storage at each of its steps; about ten minutes
@@ -231,7 +233,7 @@ $(VENV)/.demo: $(BIN)/python $(SOURCES)
 
 # All at once, as `dev` holds `demo`: pip looks through everything that is installed. Compiled after that, by all cores,
 # but for the thousands of modules of which a few are imported, if any.
-SELDOM := oci|services|moto|pip|mypy|mypyc|tests
+SELDOM := oci|services|moto|pip|mypy|mypyc|tests|pyspark/(pandas|ml|mllib)|pygments/lexers|hive_metastore
 $(VENV)/.dev: $(BIN)/python $(SOURCES)
 	@echo "Installing Headrace and what the tests need (a minute or two, longer when pip's cache is cold)"
 	@$(PIP) --no-compile --editable '.[dev]'

@@ -69,7 +69,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     made = Environment(folder)
     constraints = str(wheels.ROOT / "constraints.txt")
-    made.run("pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints, f"{wheel}[spark]")
+    # Of the thousands of modules that come along, Python compiles those that are imported.
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
+    made.run("pip", "install", *quiet, "-c", constraints, f"{wheel}[spark]")
     return made
 
 
