@@ -39,7 +39,7 @@ PARTITIONS = 2
 BATCH_BYTES = 64 << 10
 NOW = 1_700_000_000_000
 EVERY_S = 0.1
-WARMING = 10
+WARMING, QUICK_WARMING = 10, 2
 VISIBLE_MS = 250.0
 
 
@@ -146,8 +146,8 @@ def bench(storage: BareStorage, broker: Server, load: Load, topic: Topic, rounds
     yield row("Spark's Parquet sink", load, records, best(parquet_sink, rounds), None)
 
 
-def visible(broker: Server, count: int) -> list[Cell]:
-    """How long it takes from a record's sending until `foreachBatch` has it: p50 and p95."""
+def visible(broker: Server, count: int, warming: int) -> list[Cell]:
+    """How long from a record's sending until `foreachBatch` has it: p50 and p95. The first `warming` do not count."""
     name = "bench-visible"
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     admin.create_topics([NewTopic(name, 1)])[name].result(60)
@@ -167,17 +167,17 @@ def visible(broker: Server, count: int) -> list[Cell]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         query = frame.writeStream.foreachBatch(look).option("checkpointLocation", folder).start()
         try:
-            for number in range(count + WARMING):
+            for number in range(count + warming):
                 producer.produce(name, b"%f" % (time.time() * 1000))
                 producer.flush(60)
                 if not number:
                     looked.wait(60)
                 time.sleep(EVERY_S)
-            while len(waited) < count + WARMING and query.isActive:
+            while len(waited) < count + warming and query.isActive:
                 time.sleep(EVERY_S)
         finally:
             query.stop()
-    kept = waited[WARMING:]
+    kept = waited[warming:]
     return ["visible in foreachBatch", statistics.median(kept), statistics.quantiles(kept, n=20)[-1], VISIBLE_MS]
 
 
@@ -209,7 +209,7 @@ def run(options: argparse.Namespace) -> None:
                 end="\n\n",
                 flush=True,
             )
-            shown = visible(broker, 20 if options.quick else 150)
+            shown = visible(broker, *((5, QUICK_WARMING) if options.quick else (150, WARMING)))
             print(table(["one record per 100 ms", "p50 ms", "p95 ms", "p50 asked for"], [shown]), end="\n\n")
             memory = spark_memory_mb(os.getpid())
             print(table(["at the end", "MB"], [[name, used] for name, used in memory.items()]))
