@@ -87,7 +87,7 @@ test-npm: $(VENV)/.dev ## Run the tests of Oracle's TypeScript SDK: needs Node.j
 
 test-maven: $(VENV)/.dev ## Run the tests of Oracle's Java SDK and of Kafka's Java client: needs a JDK 17 and Maven, which fetches it
 	@command -v mvn >/dev/null && command -v javac >/dev/null || { echo "mvn or javac is missing: install Maven and a JDK 17"; exit 1; }
-	$(PYTEST) tests/clients -m maven $(ARGS)
+	env JAVA_TOOL_OPTIONS="$(SHORT_JAVA)" $(PYTEST) tests/clients -m maven $(ARGS)
 
 test-lake: $(VENV)/.dev $(CLASSES) ## Read the archive's tables with Delta's own reader for Spark: needs Maven, which fetches it
 	@command -v mvn >/dev/null || { echo "mvn is missing: install Maven and a JDK 17"; exit 1; }
