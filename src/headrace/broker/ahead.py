@@ -7,6 +7,9 @@ from typing import Any
 from headrace.broker.budget import ReadAhead, ReadBudget, bytes_of
 from headrace.topics.model import StoredBatch
 
+ANSWER_TURNS = 4
+"""Turns of the loop until an answer has left: a read that is a copy from the page cache would hold it up."""
+
 Read = Callable[[int, int], Coroutine[Any, Any, list[StoredBatch]]]
 """Batches from an offset on, about so many bytes of them."""
 
@@ -60,4 +63,6 @@ class Ahead:
     async def _read_on(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
         if sum(len(found.batch) for found in left) >= limit:
             return left
+        for _ in range(ANSWER_TURNS):
+            await asyncio.sleep(0)
         return left + await self._read(left[-1].next_offset if left else following, limit)
