@@ -177,7 +177,7 @@ LONG = $(patsubst %/conftest.py,%,$(shell grep -rlF mark.long tests --include=*.
 test-long: $(VENV)/.dev $(CLASSES) ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(short_java) $(PYTEST) -n $(WORKERS) -m long $(LONG) $(ARGS)
 
-FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/packaging/test_extensions.py
+FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/store/test_aof.py tests/store/test_aof_valkey.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
 	$(BIN)/python -m tests.harness.wheels sanitized build/sanitized
 	$(call installed,sanitized) $(sanitizing) $(PYTEST) --extensions sanitized --hypothesis-profile $(PROFILE) $(FUZZED) $(ARGS)

@@ -53,6 +53,11 @@ def extensions() -> list[Extension]:
         extension("records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(
+            "store._aof",
+            [ROOT / "store" / name for name in ("_aof.c", "_aof_index.c", "_aof_scan.c")],
+            (ROOT / "store/_aof.h",),
+        ),
+        extension(
             "kafka.codec._produce",
             [ROOT / "kafka/codec/_produce.c", RECORDS / "_header.c", RECORDS / "_crc32c.c"],
             headers,

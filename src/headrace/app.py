@@ -35,7 +35,7 @@ from headrace.lake.catalog import Lake
 from headrace.listening import KafkaListeners, Listening, open_listeners
 from headrace.logging_in import Known, logins_at, opened_logins
 from headrace.loop import DelayWatch
-from headrace.memory import prepared, settle_memory
+from headrace.memory import prepared, settle_memory, shrink_beside_file
 from headrace.metrics.counters import Counters, StoreCounters
 from headrace.oci.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.authentication import Authenticator
@@ -191,6 +191,8 @@ async def _clusters(
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
+        if storage.reads_file:
+            shrink_beside_file(cache, settings)
         brokers: Brokers | None = None
         if options.redis:
             lost = partial(stop.ask, status=1)

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import gc
 
-from headrace.broker.cache import CacheBudget, default_bytes
+from headrace.broker.cache import BESIDE_FILE_BYTES, CacheBudget, default_bytes
 from headrace.broker.connections import raise_descriptors
 from headrace.broker.settings import BrokerSettings
 from headrace.store.embedded import machine_memory
@@ -23,6 +23,12 @@ def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
         # What was imported stays: `settle_memory` need not walk it, which took a twelfth of a start.
         gc.freeze()
     return cache
+
+
+def shrink_beside_file(cache: CacheBudget, settings: BrokerSettings) -> None:
+    """Where the page cache has what the server drops, keep little, unless somebody says how much."""
+    if settings.headrace_cache_bytes < 0:
+        cache.limit = BESIDE_FILE_BYTES
 
 
 def keep_memory(cached: int) -> None:

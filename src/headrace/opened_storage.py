@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import structlog
 
@@ -68,7 +69,7 @@ async def _embedded(
     url = await valkey.start(show_valkey_loading)
     stack.push_async_callback(valkey.stop)
     try:
-        return await over_valkey(url, options, settings, stack, counted)
+        return await over_valkey(url, options, settings, stack, counted, valkey.records)
     except Unreachable:
         # Nobody else could say more of why.
         if not await valkey.has_ended():
@@ -77,9 +78,26 @@ async def _embedded(
 
 
 async def over_valkey(
-    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
+    url: str,
+    options: ServerOptions,
+    settings: BrokerSettings,
+    stack: contextlib.AsyncExitStack,
+    counted: StoreCounters,
+    records: Path | None = None,
 ) -> RedisStorage:
-    """The storage in the Valkey of the data directory, after what the journal there has. Raises StoreError."""
+    """The storage in the Valkey of the data directory, after what the journal there has.
+
+    Args:
+        url: of the Valkey.
+        options: of the server.
+        settings: of the broker.
+        stack: closes the client.
+        counted: counts what goes on.
+        records: the folder of its append-only file, where logs are to be read from that.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
     # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
@@ -102,6 +120,7 @@ async def over_valkey(
         counted=counted,
         journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
         journal_bytes=journal_bytes,
+        records=records,
     )
 
 

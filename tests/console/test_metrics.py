@@ -18,6 +18,7 @@ from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.broker.broker import Broker
+from headrace.broker.cache import BESIDE_FILE_BYTES
 from headrace.broker.clusters import Clusters
 from headrace.broker.ownership import Ownership
 from headrace.console import metrics
@@ -161,6 +162,36 @@ def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) 
     assert value(samples, "group_members", group="plain") == 0
 
 
+def test_where_readers_get_what_memory_has_not_is_told() -> None:
+    pytest.importorskip("headrace.store._aof", reason="the file is read by an extension")
+    with InProcessServer(headrace_cache_bytes=0, headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
+        wire.create("read")
+        for each in (b"first", b"second"):
+            wire.produce("read", batch(each))
+        size = len(batch(b"second"))
+        for offset, asked, of_the_file in ((0, True, False), (1, False, True)):
+            before = read(scraped(started))
+            assert wire.fetch("read", offset).records
+            after = read(scraped(started))
+            grown = [
+                value(after, "store_read_bytes_total", source=source)
+                - value(before, "store_read_bytes_total", source=source)
+                for source in ("redis", "file")
+            ]
+            assert (grown[0] > 0, grown[1] >= size) == (asked, of_the_file)
+
+
+def test_of_what_lies_in_the_file_a_server_keeps_little_in_memory() -> None:
+    pytest.importorskip("headrace.store._aof", reason="the file is read by an extension")
+    with InProcessServer(headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
+        wire.create("large", max_message_bytes="2000000")
+        sent = batch(b"v" * 1_000_000)
+        for _ in range(BESIDE_FILE_BYTES // len(sent) + 2):
+            wire.produce("large", sent)
+        assert wire.fetch("large", 1).records
+        assert value(read(scraped(started)), "store_read_bytes_total", source="file") >= len(sent)
+
+
 def test_what_the_store_does_is_told(running: Server, wire: Wire) -> None:
     def told(name: str) -> float:
         return value(samples, f"store_{name}")
@@ -180,6 +211,7 @@ def test_what_the_store_does_is_told(running: Server, wire: Wire) -> None:
     assert told("openings_total") == openings + 3
     assert told("append_duration_seconds_count") >= 2
     assert told("journal_bytes") >= 16 << 20
+    assert {value(samples, "store_read_bytes_total", source=each) for each in ("file", "redis")} == {0}
     assert told("append_failures_total") == told("reconnects_total") == 0
 
 

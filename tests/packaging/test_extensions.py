@@ -10,6 +10,7 @@ import pytest
 EXTENSIONS = [
     "headrace.records._compiled",
     "headrace.records._streams",
+    "headrace.store._aof",
     "headrace.store._reader",
     "headrace.kafka.codec._produce",
 ]

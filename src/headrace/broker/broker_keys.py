@@ -257,7 +257,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         default="-1",
         minimum=-1,
         doc="Memory for the newest record batches, from which consumers are served without asking Redis; it stays with "
-        "the server once it was used. -1: a sixteenth of the machine's, 128 MiB to 1 GiB (not in Kafka).",
+        "the server once it was used. -1: 32 MiB where the rest can be read from the embedded Valkey's append-only "
+        "file, which the page cache has anyway; else a sixteenth of the machine's, 128 MiB to 1 GiB (not in Kafka).",
     ),
     ConfigKey(
         name="headrace.reads.bytes",

@@ -13,6 +13,8 @@ ENTRY_OVERHEAD = 256
 """Bytes charged for each batch beside its own: list slots and Python objects."""
 
 LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
+BESIDE_FILE_BYTES = 32 << 20
+"""Where what is dropped can be read from the page cache, which has it a second time anyway."""
 MOST_HELD = 256 << 20
 _MEMORY_SHARE = 16
 _COMPACT_AFTER = 512

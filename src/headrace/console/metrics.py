@@ -127,6 +127,8 @@ class MetricsPage:
             page.sample(families.STORE_FILE_OK, int(facts.append_file_ok))
         page.sample(families.STORE_APPENDS, counted.appends)
         page.sample(families.STORE_APPEND_BYTES, counted.append_bytes)
+        page.sample(families.STORE_READ_BYTES, counted.asked_bytes, labels(source="redis"))
+        page.sample(families.STORE_READ_BYTES, counted.file_bytes, labels(source="file"))
         page.sample(families.STORE_REFUSED, counted.refused)
         page.histogram(families.STORE_APPEND_DURATION, counted.append_durations)
         page.sample(families.STORE_RECONNECTS, counted.reconnects)

@@ -24,14 +24,30 @@ RawEntry = Sequence[object]
 """An entry as Redis answers it: id, then fields and values in turn."""
 
 
+EntryId = tuple[int, int]
+"""Term and next offset."""
+LAST_ID: EntryId = (2**63 - 1, 2**63 - 1)
+"""Behind every entry."""
+
+
+def first_id(epochs: LeaderEpochs, offset: int) -> EntryId:
+    """At or before the entry of the batch that holds `offset`, and behind the one before."""
+    return epochs.term_of(offset), offset + 1
+
+
+def last_id(epochs: LeaderEpochs, offset: int) -> EntryId:
+    """At or behind the entry of the last batch that ends at or before `offset`, and before the next one."""
+    return (epochs.term_of(offset - 1), offset) if offset > 0 else (0, 0)
+
+
 def range_start(epochs: LeaderEpochs, offset: int) -> str:
     """Where an XRANGE begins that has the batch holding `offset` first."""
-    return f"{epochs.term_of(offset)}-{offset + 1}"
+    return entry_id(*first_id(epochs, offset))
 
 
 def range_end(epochs: LeaderEpochs, offset: int) -> str:
     """Where an XRANGE ends that has the last batch ending at or before `offset`."""
-    return f"{epochs.term_of(offset - 1)}-{offset}" if offset > 0 else "0-0"
+    return entry_id(*last_id(epochs, offset))
 
 
 position_id = range_end

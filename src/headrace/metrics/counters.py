@@ -88,8 +88,8 @@ class StoreCounters:
     """What the storage does. The store increases these, or sets those that say "now"; the page reads them."""
 
     __slots__ = (
-        "append_bytes", "append_durations", "appends", "journal_bytes", "journal_waiting", "openings", "reconnects",
-        "refused",
+        "append_bytes", "append_durations", "appends", "asked_bytes", "file_bytes", "journal_bytes", "journal_waiting",
+        "openings", "reconnects", "refused",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,6 +99,10 @@ class StoreCounters:
         """Bytes of these."""
         self.append_durations = Durations()
         """From when a batch is sent to Redis until its answer is there; by call, where several batches go in one."""
+        self.asked_bytes = 0
+        """Bytes of batches that Redis was asked for."""
+        self.file_bytes = 0
+        """Bytes of batches that were read from the embedded Valkey's append-only file instead."""
         self.refused = 0
         """Batches that Redis refused, or whose fate was unknown when its connection was lost."""
         self.reconnects = 0

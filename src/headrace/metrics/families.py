@@ -117,6 +117,13 @@ STORE_FILE = Family(
 STORE_FILE_OK = Family("headrace_store_append_file_ok", Kind.GAUGE, (), "0 when Redis' last write to that file failed.")
 STORE_APPENDS = Family("headrace_store_appends_total", Kind.COUNTER, (), "Record batches that Redis has taken.")
 STORE_APPEND_BYTES = Family("headrace_store_append_bytes_total", Kind.COUNTER, (), "Bytes of these.")
+STORE_READ_BYTES = Family(
+    "headrace_store_read_bytes_total",
+    Kind.COUNTER,
+    ("source",),
+    "Bytes of batches of this broker's logs that readers did not find in its memory, by where they came from: `redis`, "
+    "or `file`, the embedded Valkey's append-only file. Native topics are not among them.",
+)
 STORE_REFUSED = Family(
     "headrace_store_append_failures_total",
     Kind.COUNTER,

@@ -32,7 +32,8 @@ RECORDS = "appendonlydir"
 SOCKET_PATH_BYTES = 107
 """What fits into sockaddr_un with its final zero."""
 
-_MANIFEST = "appendonly.aof.manifest"
+MANIFEST = "appendonly.aof.manifest"
+"""In the folder of the records: which files they are in."""
 _NOTHING_BYTES = 1 << 10
 """What the files of a Valkey without records have at most, all together."""
 _LOG_BYTES = 10 << 20
@@ -146,7 +147,7 @@ class DataDirectory:
         """Raise StoreError where there are records that a Valkey would not find and would write among, or not read."""
         folder = self.path / RECORDS
         try:
-            if (folder / _MANIFEST).exists() or not folder.is_dir():
+            if (folder / MANIFEST).exists() or not folder.is_dir():
                 return
             found = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
         except OSError as error:
@@ -156,7 +157,7 @@ class DataDirectory:
         # A first start that was killed has left files without a manifest, too, and nothing in them.
         if found > _NOTHING_BYTES:
             raise StoreError(
-                f"{folder} has records, but {_MANIFEST} is missing, which says what they are: put it back, as from the "
+                f"{folder} has records, but {MANIFEST} is missing, which says what they are: put it back, as from the "
                 f"copy that {folder} came from, or move {folder} away to start without its records"
             )
 

@@ -110,6 +110,11 @@ class EmbeddedValkey:
         login = "" if self._password is None else f"{_USER}:{self._password}@"
         return f"unix://{login}{quote(os.fspath(self._socket))}"
 
+    @property
+    def records(self) -> Path:
+        """The folder of its append-only file."""
+        return self._data / RECORDS
+
     async def has_ended(self) -> bool:
         """Whether it ended, asked when its connections broke: the kernel closes these a moment before it tells that."""
         return self._process is not None and await self._process.wait(_TOLD_S)

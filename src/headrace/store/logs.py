@@ -12,6 +12,7 @@ from headrace.keyspace.keys import foreign_of, producers_of, state_of
 from headrace.metrics.counters import StoreCounters
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.store import restoring
+from headrace.store.aof import AppendOnlyFile
 from headrace.store.connection import Connection
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.early import EarlyAcknowledgement
@@ -63,6 +64,7 @@ class RedisLogs(Searching):
         disk: DiskRoom | None = None,
         counted: StoreCounters | None = None,
         copies: Copies | NoCopies | None = None,
+        file: AppendOnlyFile | None = None,
     ) -> None:
         """Own nothing yet.
 
@@ -75,6 +77,7 @@ class RedisLogs(Searching):
             disk: room on the disk that Redis writes to, where that is known.
             counted: counts what goes on.
             copies: waits for replicas; None: there are none.
+            file: what Redis has on this machine's disk, for readers; None: they ask Redis.
         """
         self.copies = copies or NoCopies()
         self._shards = shards
@@ -84,6 +87,7 @@ class RedisLogs(Searching):
         self._now_ms = now_ms
         self._early = early
         self._counted = counted or StoreCounters()
+        self._file = file
         self._placer = Placer(now_ms, early, disk, self._counted)
         self._logs: dict[str, OwnedLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
@@ -352,12 +356,19 @@ class RedisLogs(Searching):
     async def _range(self, log: OwnedLog, offset: int, count: int, end: int | None) -> list[StoredBatch]:
         epochs = log.epochs
         assert epochs is not None
+        if self._file is not None:
+            bound = entries.LAST_ID if end is None else entries.last_id(epochs, end)
+            batches = await self._file.read(log.key, entries.first_id(epochs, offset), bound, count)
+            if batches is not None:
+                self._counted.file_bytes += sum(len(each.batch) for each in batches)
+                return batches
         last = "+" if end is None else entries.range_end(epochs, end)
         first = entries.range_start(epochs, offset)
         while True:
             connection = self._shards.at(log.name)
             raw = checked(await connection.call("XRANGE", log.name, first, last, "COUNT", count, in_place=True))
             found = entries.decode(raw)
+            self._counted.asked_bytes += sum(len(each.batch) for each in found)
             if len(found) < len(raw):
                 self._placer.fail(log, _stray(log.name))
             if found or not raw:

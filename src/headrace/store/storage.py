@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.metrics.counters import StoreCounters
 from headrace.redis_clients import ERRORS
 from headrace.storage_urls import Kind, StorageUrl
+from headrace.store.aof import AppendOnlyFile
 from headrace.store.connection import Connection
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.documents import RedisDocuments
@@ -70,6 +72,7 @@ class RedisStorage:
         disk: DiskRoom | None = None,
         counted: StoreCounters,
         replicas_ms: int | None,
+        file: AppendOnlyFile | None,
     ) -> None:
         """Use `open`."""
         shards.on_restored.append(partial(_count_reconnect, counted))
@@ -86,7 +89,8 @@ class RedisStorage:
         self.scripts = Scripts(shards, disk)
         self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
         common: Any = {"producer_expiry_ms": producer_expiry_ms, "counted": counted, "copies": self._copies}
-        self.logs = RedisLogs(shards, self.fence, early=early, disk=disk, **common)
+        self._file = file
+        self.logs = RedisLogs(shards, self.fence, early=early, disk=disk, file=file, **common)
         self.native = RedisNative(self.scripts, url, self.fence, **common)
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
         self._default = ClusterParts(self, keyspace)
@@ -107,6 +111,7 @@ class RedisStorage:
         disk: DiskRoom | None = None,
         counted: StoreCounters | None = None,
         replicas_ms: int | None = None,
+        records: Path | None = None,
     ) -> Self:
         """Check the layout and connect.
 
@@ -123,6 +128,7 @@ class RedisStorage:
             counted: counts what goes on.
             replicas_ms: how long acks=all waits for replicas at most (`replica.lag.time.max.ms`); None: this Redis
                 has none, nor ever will.
+            records: the folder in which it writes its append-only file, where that is on this machine.
 
         Raises:
             Unreachable, TooOld, WrongKind, WrongLayout, Evicting; StoreError: the journal could not be made.
@@ -154,7 +160,13 @@ class RedisStorage:
         return cls(
             url, admin, shards, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, early=early,
             disk=disk, counted=counted, replicas_ms=replicas_ms,
+            file=None if records is None else AppendOnlyFile.open(records),
         )  # fmt: skip
+
+    @property
+    def reads_file(self) -> bool:
+        """Whether readers get from the page cache what the server has not in memory any more."""
+        return self._file is not None
 
     def in_cluster(self, name: str) -> ClusterParts:
         """The storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
@@ -212,6 +224,8 @@ class RedisStorage:
         await self._copies.close()
         await self._shards.close()
         self.logs.close()
+        if self._file is not None:
+            await self._file.close()
         for task in tuple(self._leaving):
             await end(task)
         await self._admin.aclose()

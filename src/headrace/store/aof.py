@@ -1,0 +1,182 @@
+"""Reads batches from the append-only file of the Valkey on this machine: it lies in the page cache anyway.
+
+Asking Valkey costs three copies of each batch and work in two processes; here it is one copy. It is a shorter way, and
+never another answer: a batch comes from the file only where XRANGE would give the same at this moment, and everything
+unexpected means that Valkey is asked. What makes that true:
+
+- Valkey writes a command into the file before anybody hears of it. A read first follows the file to its end; where that
+  takes longer than a moment, Valkey is asked meanwhile.
+- Valkey names the file that it writes to in its manifest, and changes that before it writes to another. A read looks
+  there first. What was known of an earlier file is forgotten, so a rewrite costs what lies before it.
+- Any command that touches a log in another way than its owner does ends what is known of that log (`_aof_scan.c`).
+- What has left the page cache is not waited for.
+
+It does not know when somebody switches the file off (CONFIG SET appendonly no), nor of a key that is given a time to
+end (EXPIRE) before Valkey has removed it.
+"""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Final, Self
+
+from headrace.keyspace.entries import EntryId
+from headrace.store.datadir import MANIFEST
+from headrace.tasks import end
+from headrace.topics.model import StoredBatch
+
+try:
+    import headrace.store._aof as _compiled  # mypy finds the stub only by this form
+except ImportError:  # no compiler when Headrace was installed
+    _compiled = None  # type: ignore[assignment]
+
+MOST_PLACES: Final = 1 << 20
+"""Batches that are known at most, at 24 bytes each; the oldest are forgotten first."""
+SLICE_WORK: Final = 10_000
+"""Arguments of commands that are looked at before others have their turn: about a millisecond."""
+PIECE_BYTES: Final = 4 << 20
+"""What is copied before others have their turn."""
+_WANTED_BYTES: Final = 1 << 20
+"""How far the kernel is asked to read on where the file has left the page cache."""
+_MANIFEST_BYTES: Final = 64 << 10
+_NOTHING: Final = -1
+
+
+class AppendOnlyFile:
+    """The file that a Valkey writes to just now, as far as it is known."""
+
+    def __init__(self, records: Path, work: int = SLICE_WORK) -> None:
+        """Use `open`."""
+        assert _compiled is not None
+        self._records = records
+        self._manifest = records / MANIFEST
+        self._named: bytes | None = None
+        """What the manifest said when the file was opened."""
+        self._fd = _NOTHING
+        self._index = _compiled.Index(MOST_PLACES)
+        self._work = work
+        self._scanning: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, records: Path, work: int = SLICE_WORK) -> Self | None:
+        """Find the file.
+
+        Args:
+            records: the folder that Valkey keeps it in.
+            work: arguments of commands that are looked at in one go.
+
+        Returns:
+            None where nothing can be read from it: there is no extension, or the disk lets nobody read without waiting.
+        """
+        if _compiled is None:
+            return None
+        made = cls(records, work)
+        if made._follow() and _compiled.can_read(made._fd):
+            return made
+        made._leave()
+        return None
+
+    async def read(self, key: bytes, first: EntryId, last: EntryId, count: int) -> list[StoredBatch] | None:
+        """At most `count` batches of the log under a key, with ids from `first` to `last`.
+
+        Args:
+            key: of the log's stream.
+            first: term, and the offset behind the one that the first batch must hold.
+            last: of the last entry that is wanted.
+            count: of batches.
+
+        Returns:
+            What XRANGE would give, at least one batch; None: it has to be asked.
+        """
+        if not self._is_known():
+            return None
+        found: list[StoredBatch] = []
+        index = self._index
+        following: EntryId | None = first
+        while following is not None:
+            piece = index.read(self._fd, key, following, last, count - len(found), PIECE_BYTES)
+            if piece is None:
+                return None
+            batches, following = piece
+            found += [StoredBatch(*each) for each in batches]
+            if following is not None:
+                await asyncio.sleep(0)
+                if index is not self._index:
+                    return None
+        return found
+
+    def _is_known(self) -> bool:
+        """Whether all that Valkey has written is known; else it is from some later moment on."""
+        if not self._follow():
+            return False
+        how = self._scan()
+        if how == _compiled.MORE and (self._scanning is None or self._scanning.done()):
+            self._scanning = asyncio.get_running_loop().create_task(self._go_on(), name="append-only file")
+        return how == _compiled.AT_END
+
+    def _scan(self) -> int:
+        how = self._index.scan(self._fd, self._work)
+        if how == _compiled.ABSENT:
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, self._index.position, _WANTED_BYTES, os.POSIX_FADV_WILLNEED)
+        return how
+
+    async def _go_on(self) -> None:
+        index = self._index
+        while index is self._index and self._scan() == _compiled.MORE:
+            await asyncio.sleep(0)
+
+    def _follow(self) -> bool:
+        """Have the file open that Valkey writes to now; whether there is one."""
+        manifest = None if self._closed else self._read_manifest()
+        if manifest is not None and manifest == self._named:
+            return self._fd != _NOTHING
+        self._leave()
+        self._named = manifest
+        name = None if manifest is None else _file_of(manifest)
+        if name is not None:
+            with contextlib.suppress(OSError):
+                self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return self._fd != _NOTHING
+
+    def _read_manifest(self) -> bytes | None:
+        try:
+            file = os.open(self._manifest, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            text = os.read(file, _MANIFEST_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+        return text if len(text) < _MANIFEST_BYTES else None
+
+    def _leave(self) -> None:
+        """Forget the file: a descriptor would keep its bytes on the disk."""
+        if self._fd != _NOTHING:
+            os.close(self._fd)
+            self._fd = _NOTHING
+            self._index = _compiled.Index(MOST_PLACES)
+        self._named = None
+
+    async def close(self) -> None:
+        """Let go of the file; nothing is read from it any more."""
+        self._closed = True
+        self._leave()
+        if self._scanning is not None:
+            await end(self._scanning)
+
+
+def _file_of(manifest: bytes) -> str | None:
+    """The name of the file that is written to: the last one that holds commands. None: there is none."""
+    # `file appendonly.aof.2.incr.aof seq 2 type i`
+    for line in reversed(manifest.decode("utf-8", "replace").splitlines()):
+        words = line.split(" ")
+        facts = dict(zip(words[::2], words[1::2], strict=False))
+        if facts.get("type") == "i":
+            name = facts.get("file", "")
+            return name if name and "/" not in name and '"' not in name else None
+    return None
