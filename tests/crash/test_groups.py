@@ -30,8 +30,10 @@ class Member:
 
     def __init__(self, kafka: str, session_ms: int = 6_000) -> None:
         """`session_ms`: by default the least that the server lets a member ask for."""
-        self.committed = [0] * PARTITIONS
-        """Positions whose commit was acknowledged."""
+        self._acknowledged = [0] * PARTITIONS
+        """Positions of the last commits that were acknowledged."""
+        self._asked: list[dict[int, int]] = []
+        """Commits that have no answer yet."""
         self.commits = 0
         self.read: list[list[int]] = [[] for _ in range(PARTITIONS)]
         """Offsets as they came."""
@@ -64,14 +66,31 @@ class Member:
                 taken[partition] = offset + 1
         if taken:
             places = [TopicPartition(TOPIC, partition, offset) for partition, offset in taken.items()]
+            self._asked.append(taken)
             self.consumer.commit(offsets=places, asynchronous=True)
 
     def _on_commit(self, error: object, places: list[TopicPartition]) -> None:
+        asked = {place.partition: place.offset for place in places}
+        if asked in self._asked:
+            self._asked.remove(asked)
         if error is None:
             self.commits += 1
             for place in places:
                 if place.error is None:
-                    self.committed[place.partition] = max(self.committed[place.partition], place.offset)
+                    self._acknowledged[place.partition] = place.offset
+
+    @property
+    def committed(self) -> list[int]:
+        """Positions that the server must have at least.
+
+        librdkafka repeats a commit that got no answer, also behind a later one that did: then the earlier position
+        is the group's, as it would be in Apache Kafka.
+        """
+        found = list(self._acknowledged)
+        for asked in self._asked:
+            for partition, offset in asked.items():
+                found[partition] = min(found[partition], offset)
+        return found
 
     @property
     def assigned(self) -> set[int]:
