@@ -56,7 +56,7 @@ class Connections:
             if body:
                 writer.write(body)
             answer = await _answer(reader)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError) as error:
             writer.transport.abort()
             raise Lost(f"{url} went away before it had answered", sent=True) from error
         except BaseException:
@@ -105,7 +105,7 @@ class Connections:
 
 
 async def _answer(reader: asyncio.StreamReader) -> PeerAnswer:
-    """Raises ValueError, EOFError for what is no answer."""
+    """Raises ValueError, IndexError, EOFError for what is no answer."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(lines[0].split(" ", 2)[1])
     headers = {}

@@ -20,6 +20,8 @@ _AGAIN_S, _MOST_AGAIN_S = 0.005, 1.0
 """How soon another connection is made, at first and at last."""
 _DOUBTED_S: Final = 0.25
 """How long it may take at most to find out whether a broker that has closed its connection has ended."""
+_SLOW_S: Final = 5.0
+"""How long a neighbour is not asked again that did not answer in that time."""
 _SOME_BYTES: Final = 1 << 10
 
 
@@ -42,6 +44,8 @@ class Neighbours:
         """Those that a connection is held to."""
         self._doubted: dict[Member, asyncio.Event] = {}
         """Those that have closed a connection, until they answer or are out of the view."""
+        self._slow: dict[Member, float] = {}
+        """Until when those are not asked that did not answer."""
         self._closed = False
 
     def go_by(self, view: View) -> None:
@@ -49,8 +53,10 @@ class Neighbours:
         if self._closed:
             return
         wanted = after(self._node_id, view)
+        self._connections.retain({each.http for each in wanted})
         for member in self._watched.keys() - set(wanted):
             self._watched.pop(member).cancel()
+            self._slow.pop(member, None)
             self._trust(member)
         for member in wanted:
             watching = self._watched.get(member)
@@ -74,7 +80,9 @@ class Neighbours:
         what it is told must not be from before. The kernel closes a process' connections one after the other, so each
         neighbour is asked: one that ends just now does not answer.
         """
-        await asyncio.gather(*map(self._ask, self._held | self._doubted.keys()))
+        now = asyncio.get_running_loop().time()
+        asked = (each for each in self._held | self._doubted.keys() if self._slow.get(each, 0.0) <= now)
+        await asyncio.gather(*map(self._ask, asked))
         for doubt in list(self._doubted.values()):
             await doubt.wait()
 
@@ -87,7 +95,8 @@ class Neighbours:
             if member in self._held:
                 self._doubt(member)
         except TimeoutError:
-            pass
+            # Nobody is to wait for it again and again: its heartbeats are missing, or they are not.
+            self._slow[member] = asyncio.get_running_loop().time() + _SLOW_S
 
     def _doubt(self, member: Member) -> None:
         """It has closed a connection."""

@@ -78,8 +78,14 @@ class Locks:
         until = now() + LEASE_MS / 1000
         while now() < until:  # then it is free by itself
             await asyncio.sleep(_RETURNED_AGAIN_S)
-            with contextlib.suppress(TopicError):
+            try:
                 await self._leave(key, wanted, token)
+            except StorageAway:
+                # A Redis that stands still may take the lock yet, when it goes on.
+                until = now() + LEASE_MS / 1000
+            except TopicError:
+                continue
+            else:
                 return
 
     async def close(self) -> None:
