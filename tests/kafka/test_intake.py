@@ -54,6 +54,44 @@ def test_who_is_gone_leaves_its_turn_to_the_next() -> None:
     assert [first.told, second.told, third.told] == [1, 0, 1]
 
 
+def test_who_was_told_keeps_its_place_until_it_has_had_its_turn() -> None:
+    memory = RequestMemory(1 << 20)
+    first, second, newcomer = (Sender() for _ in range(3))
+    under_way = [opened(memory) for _ in range(MOST_OPENED)]
+    assert not memory.may_open(first)
+    assert not memory.may_open(second)
+    memory.settle(under_way[0])
+    assert not memory.may_open(newcomer)
+    assert not memory.may_open(second)
+    assert memory.may_open(first)
+
+
+def test_who_cannot_use_its_turn_leaves_it_to_the_next() -> None:
+    memory = RequestMemory(1 << 20)
+    first, second = Sender(), Sender()
+    under_way = [opened(memory) for _ in range(MOST_OPENED)]
+    assert not memory.may_open(first)
+    assert not memory.may_open(second)
+    memory.settle(under_way[0])
+    # Meanwhile it was muted: it has nothing to read for now.
+    memory.had_turn(first, waits=False)
+    assert second.told == 1
+    assert memory.may_open(second)
+
+
+def test_a_turn_of_which_nothing_came_is_for_the_next() -> None:
+    memory = RequestMemory(1 << 20)
+    first, second = Sender(), Sender()
+    under_way = [opened(memory) for _ in range(MOST_OPENED)]
+    assert not memory.may_open(first)
+    assert not memory.may_open(second)
+    memory.settle(under_way[0])
+    assert memory.may_open(first)
+    # What it read was not served as a large one: its client had to log in first.
+    memory.had_turn(first, waits=False)
+    assert second.told == 1
+
+
 def test_one_that_waits_for_something_else_makes_room_and_is_counted_until_it_is_answered() -> None:
     memory = RequestMemory(1_000)
     memory.add(400)

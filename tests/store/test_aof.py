@@ -192,6 +192,9 @@ async def test_logs_are_told_apart(written: Written) -> None:
         written.write(*xadd(f"log-{number}", "1-11", batch(10)))
     for number in range(0, 500, 7):
         written.write("DEL", f"log-{number}")
+    async with asyncio.timeout(60):
+        while await written.read(0, key=b"log-1") is None:
+            await asyncio.sleep(0)
     found = [await written.read(0, key=b"log-%d" % number) for number in range(501)]
     assert found == [None if number % 7 == 0 or number == 500 else [0] for number in range(501)]
 
@@ -262,6 +265,47 @@ async def test_another_file_in_the_manifest_is_followed_from_its_beginning(writt
     written.name(written.path.name, 2)
     assert (await written.read(0), await written.read(2)) == (None, [2])
     assert before not in set(held())
+
+
+async def test_a_file_that_valkey_has_left_is_let_go_of_though_nobody_reads(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes would stay on the disk."""
+    monkeypatch.setattr(aof, "LOOK_S", 0.0)
+    inode = written.path.stat().st_ino
+    written.append(1, 0)
+    assert inode not in set(held())
+    assert await written.read(0) == [0]
+    assert inode in set(held())
+    written.path = written.folder / "appendonly.aof.2.incr.aof"
+    written.write("SELECT", 0)
+    written.name(written.path.name, 2)
+    async with asyncio.timeout(60):
+        while inode in set(held()):
+            await asyncio.sleep(0)
+
+
+async def test_many_readers_leave_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many read in one turn of the loop, they copy a piece or two."""
+    written = Written(tmp_path)
+    for base in range(4):
+        written.append(1, base)
+    one = written.path.stat().st_size // 4
+    monkeypatch.setattr(aof, "PIECE_BYTES", one)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    assert await written.read(0) == [0, 1, 2, 3]
+    counting = asyncio.ensure_future(count())
+    assert await asyncio.gather(*(written.read(0) for _ in range(20))) == [[0, 1, 2, 3]] * 20
+    counting.cancel()
+    assert turns >= 20
+    await written.file.close()
 
 
 def held() -> Iterator[int]:

@@ -192,7 +192,7 @@ class Connection(Framing):
             order.put_off.append(frame if owned else memoryview(bytearray(frame)))
             self._memory.add(stop - start)
             self._memory.parked += order.park_ahead(stop - start)
-            if order.ahead and self._memory.many_parked:
+            if order.ahead > SMALL_BYTES and self._memory.many_parked:
                 self.abort("sent ahead of requests that wait, while too much does")
                 return
             self._pause_reading()
@@ -225,6 +225,7 @@ class Connection(Framing):
             # As the event loop does where bytes have come: a client must not wait for what is never answered.
             self.abort("a request could not be served")
             raise
+        self._memory.had_turn(self, waits=order.large_next)
         self._served()
         self._read_on()
 
@@ -347,7 +348,7 @@ class Connection(Framing):
             order.produces += 1
         else:
             order.begin(key)
-            if exchange.size > LARGE:
+            if exchange.size > LARGE and not self.login.pending:
                 self._memory.open(exchange)
         if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
             SMALL_BYTES if self._memory.full else _PAUSE_BYTES

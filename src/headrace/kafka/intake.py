@@ -56,13 +56,27 @@ class RequestMemory:
         self._waiting: dict[Sender, None] = {}
         self._opened = 0
         self._unopened: dict[Sender, None] = {}
+        """Those who wait to have a large request read, in the order in which they came."""
 
     def may_open(self, sender: Sender) -> bool:
-        """Whether a large request may be read now; its sender is told when it may, otherwise."""
-        if self._opened < MOST_OPENED:
-            return True
-        self._unopened[sender] = None
-        return False
+        """Whether a large request may be read now; its sender keeps its place and is told when it may, otherwise.
+
+        Call `had_turn` behind what was read.
+        """
+        free = max(0, MOST_OPENED - self._opened)
+        is_next = sender in islice(self._unopened, free) if sender in self._unopened else len(self._unopened) < free
+        if is_next:
+            self._unopened.pop(sender, None)
+        else:
+            self._unopened[sender] = None
+        return is_next
+
+    def had_turn(self, sender: Sender, *, waits: bool) -> None:
+        """A sender has read what it could; `waits`: for another turn. What it left free is for the next."""
+        if self._unopened:
+            if not waits:
+                self._unopened.pop(sender, None)
+            self._open_others()
 
     def open(self, request: Request) -> None:
         """A large request is being read."""
@@ -80,7 +94,6 @@ class RequestMemory:
     def _open_others(self) -> None:
         """Tell those who wait to have a large request read, as many as there is room for."""
         for sender in tuple(islice(self._unopened, max(0, MOST_OPENED - self._opened))):
-            del self._unopened[sender]
             sender.may_open()
 
     def park(self, request: Request, more: int) -> bool:

@@ -37,6 +37,8 @@ SLICE_WORK: Final = 10_000
 """Arguments of commands that are looked at before others have their turn: about a millisecond."""
 PIECE_BYTES: Final = 4 << 20
 """What is copied before others have their turn."""
+LOOK_S: Final = 5.0
+"""How long a file that Valkey no longer writes to may be held open: its bytes stay on the disk for as long."""
 _WANTED_BYTES: Final = 1 << 20
 """How far the kernel is asked to read on where the file has left the page cache."""
 _MANIFEST_BYTES: Final = 64 << 10
@@ -57,6 +59,9 @@ class AppendOnlyFile:
         self._index = _compiled.Index(MOST_PLACES)
         self._work = work
         self._scanning: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._copied = 0
+        """Bytes in this turn of the loop."""
         self._closed = False
 
     @classmethod
@@ -73,10 +78,9 @@ class AppendOnlyFile:
         if _compiled is None:
             return None
         made = cls(records, work)
-        if made._follow() and _compiled.can_read(made._fd):
-            return made
+        can_read = made._follow() and _compiled.can_read(made._fd)
         made._leave()
-        return None
+        return made if can_read else None
 
     async def read(self, key: bytes, first: EntryId, last: EntryId, count: int) -> list[StoredBatch] | None:
         """At most `count` batches of the log under a key, with ids from `first` to `last`.
@@ -96,23 +100,33 @@ class AppendOnlyFile:
         index = self._index
         following: EntryId | None = first
         while following is not None:
+            while self._copied >= PIECE_BYTES:
+                await asyncio.sleep(0)
+            if index is not self._index:
+                return None
             piece = index.read(self._fd, key, following, last, count - len(found), PIECE_BYTES)
             if piece is None:
                 return None
             batches, following = piece
             found += [StoredBatch(*each) for each in batches]
-            if following is not None:
-                await asyncio.sleep(0)
-                if index is not self._index:
-                    return None
+            if not self._copied:
+                asyncio.get_running_loop().call_soon(self._turned)
+            self._copied += sum(len(each[2]) for each in batches)
         return found
+
+    def _turned(self) -> None:
+        self._copied = 0
 
     def _is_known(self) -> bool:
         """Whether all that Valkey has written is known; else it is from some later moment on."""
         if not self._follow():
             return False
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        if self._scanning is not None and not self._scanning.done():
+            return False
         how = self._scan()
-        if how == _compiled.MORE and (self._scanning is None or self._scanning.done()):
+        if how == _compiled.MORE:
             self._scanning = asyncio.get_running_loop().create_task(self._go_on(), name="append-only file")
         return how == _compiled.AT_END
 
@@ -128,17 +142,23 @@ class AppendOnlyFile:
         while index is self._index and self._scan() == _compiled.MORE:
             await asyncio.sleep(0)
 
+    def _look(self) -> None:
+        """Let go of a file that Valkey has left, though nobody reads."""
+        self._timer = None
+        if self._fd != _NOTHING and self._follow():
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
     def _follow(self) -> bool:
         """Have the file open that Valkey writes to now; whether there is one."""
         manifest = None if self._closed else self._read_manifest()
         if manifest is not None and manifest == self._named:
             return self._fd != _NOTHING
         self._leave()
-        self._named = manifest
         name = None if manifest is None else _file_of(manifest)
         if name is not None:
             with contextlib.suppress(OSError):
                 self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                self._named = manifest
         return self._fd != _NOTHING
 
     def _read_manifest(self) -> bytes | None:
@@ -165,6 +185,8 @@ class AppendOnlyFile:
     async def close(self) -> None:
         """Let go of the file; nothing is read from it any more."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._leave()
         if self._scanning is not None:
             await end(self._scanning)
