@@ -130,7 +130,7 @@ def test_several_brokers() -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_sinks() -> None:
-    found = rows(bench("sinks", "--quick", "--records", "10000", "--batches", "2"))
+    found = rows(bench("sinks", "--quick", "--records", "10000", "--batches", "3"))
     sinks = ["topic", "Delta table", "Spark's Parquet", "nothing"]
     writes = [f"write to: {sink}" for sink in sinks]
     assert [row[0] for row in found] == writes * 2 + [f"micro-batch to: {sink}" for sink in sinks]
