@@ -16,7 +16,6 @@ from headrace.access.principal import ANONYMOUS
 from headrace.broker.logins import Admitted
 from headrace.kafka.account import counted
 from headrace.kafka.answers import UNWRITTEN, Answers
-from headrace.kafka.bounds import LEAST_MS
 from headrace.kafka.decoding import NotServed, client_id_of, decode_request
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.frames import Framing
@@ -25,7 +24,7 @@ from headrace.kafka.intake import SMALL_BYTES
 from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_REQUESTS, PRODUCE, Order
-from headrace.kafka.overdue import Overdue
+from headrace.kafka.overdue import Overdue, overdue_among
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
 from headrace.tasks import close_with
@@ -398,17 +397,7 @@ class Connection(Framing):
 
         There may be thousands: one at each step.
         """
-        for exchange in reversed(self._waiting):
-            if exchange.seen_ms >= 0:
-                break
-            exchange.seen_ms = now_ms
-        overdue = []
-        for exchange in self._waiting:
-            if now_ms - exchange.seen_ms < LEAST_MS:
-                break
-            if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
-                overdue.append(exchange)
-        for exchange in overdue:
+        for exchange in overdue_among(self._waiting, now_ms):
             yield
             if exchange.done or self._closed:
                 continue

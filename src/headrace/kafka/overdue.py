@@ -1,10 +1,10 @@
 """Answers that a request takes too long, in the form in which its API refuses."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Reversible
 from copy import copy
 from typing import Any
 
-from headrace.kafka.bounds import MESSAGE, Bound
+from headrace.kafka.bounds import LEAST_MS, MESSAGE, Bound
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.refusing import No, Place, Refused, Rest, Steps
 from headrace.kafka.registry import Api
@@ -60,6 +60,24 @@ class Overdue:
             answer = self._api.refusal.begin(exchange)
             rest.add(answer)
         exchange.answer(answer)
+
+
+def overdue_among(waiting: Reversible[Exchange], now_ms: int) -> list[Exchange]:
+    """Those that storage has left waiting for too long, in order; those that are new are seen from `now_ms` (ticks) on.
+
+    `waiting`: of one connection, in the order in which they came.
+    """
+    for exchange in reversed(waiting):
+        if exchange.seen_ms >= 0:
+            break
+        exchange.seen_ms = now_ms
+    overdue = []
+    for exchange in waiting:
+        if now_ms - exchange.seen_ms < LEAST_MS:
+            break
+        if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
+            overdue.append(exchange)
+    return overdue
 
 
 def _through(steps: Steps) -> Rest:
