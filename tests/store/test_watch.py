@@ -103,8 +103,22 @@ def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_whe
     assert lines == [[], [], full, [], [], full, full, [], room, [], full]
 
 
-def test_a_disk_that_cannot_be_looked_at_is_left_alone() -> None:
-    Watch(nothing, Path("/nowhere/at/all")).look_at_disk()
+def test_a_directory_that_is_gone_is_told_of_once_and_so_is_its_return() -> None:
+    there = True
+
+    def free(_: Path) -> int:
+        if not there:
+            raise FileNotFoundError(2, "No such file or directory")
+        return 1 << 40
+
+    watch = Watch(nothing, Path("data"), free)
+    lines = []
+    for there in (True, False, False, True, True):  # noqa: B007  # `free` looks at it
+        with structlog.testing.capture_logs() as logged:
+            watch.look_at_disk()
+        lines.append(told(logged))
+    gone = ("error", "the data directory is not where it was: no record is taken until it is back")
+    assert lines == [[], [gone], [], [("info", "the data directory is back")], []]
 
 
 @contextlib.contextmanager

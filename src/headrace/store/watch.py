@@ -54,6 +54,8 @@ class Watch:
         self._evicting = evicting
         self._evicts = False
         self._step = _STEPS
+        self._lost = False
+        """Whether the disk could not be looked at the last time."""
         self._without = 0  # looks in a row that found no descriptor
 
     async def run(self) -> None:
@@ -98,15 +100,25 @@ class Watch:
             _log.info("Redis removes no keys any more when it is full")
 
     def look_at_disk(self) -> None:
-        """Tell when little room is left, again as it gets less, and when there is enough again."""
+        """Tell when little room is left, again as it gets less, and when there is enough again; or that it is gone."""
         if self._data is None:
             return
+        place = str(self._data)
         try:
             free = self._free_bytes(self._data)
-        except OSError:
+        except OSError as error:
+            if not self._lost:
+                self._lost = True
+                _log.error(
+                    "the data directory is not where it was: no record is taken until it is back",
+                    data=place,
+                    reason=error.strerror,
+                )
             return
+        if self._lost:
+            self._lost = False
+            _log.info("the data directory is back", data=place)
         before, self._step = self._step, min(_STEPS, free * _STEPS // _LOW_BYTES)
-        place = str(self._data)
         if self._step < before:
             _log.warning("the disk is nearly full", data=place, free_mib=free >> 20)
         elif self._step == _STEPS and before < _STEPS:
