@@ -14,6 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.dropping import Dropping
 from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.live import LiveTopic
+from headrace.broker.log import LogPartition
 from headrace.broker.settings import BrokerSettings
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
@@ -174,6 +175,30 @@ async def test_all_partitions_of_an_instance_are_read_and_all_instances_together
     assert everything == {(partition, offset) for partition in range(4) for offset in range(5)}
     holders = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     assert sorted(holders, key=str) == ["a", "a", "b", "b"]
+
+
+async def test_a_partition_that_cannot_be_read_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies on a shard of a cluster that is away."""
+    await world.topic(3)
+    a = await world.cursor()
+    for partition in range(3):
+        await world.put(5, partition)
+    away = {0, 1}
+    check = LogPartition.check_readable
+
+    def check_readable(log: LogPartition, offset: int) -> None:
+        if log.index in away:
+            raise StorageUnavailable("no connection to Redis")
+        check(log, offset)
+
+    monkeypatch.setattr(LogPartition, "check_readable", check_readable)
+    basket, a = await world.get(a)
+    assert {partition for partition, _, _ in basket.kept} == {2}
+    with pytest.raises(InstanceError, match="no connection to Redis"):
+        await world.get(a)
+    away.clear()
+    basket, _ = await world.get(a)
+    assert {(partition, offset) for partition, offset, _ in basket.kept} == {(p, o) for p in (0, 1) for o in range(5)}
 
 
 async def test_starts_are_durable_when_the_cursor_is_answered(world: World) -> None:

@@ -35,7 +35,7 @@ from headrace.groups.balanced.model import GroupCursor, Reservation, Start, Star
 from headrace.groups.effects import Result
 from headrace.groups.errors import GroupError
 from headrace.groups.model import StoredStart
-from headrace.topics.errors import OffsetOutOfRange, TopicError, UnknownTopic
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 
 __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Reservation", "Sink", "Start", "StartKind"]
 
@@ -274,19 +274,25 @@ class Instances:
         """Read what is planned as far as the sink wants it; (partition, next offset) of what it took."""
         offsets = dict(plan.cursor.offsets)
         taken: list[tuple[int, int]] = []
+        away: StorageUnavailable | None = None
         for each in plan.reads:
             if sink.room() <= 0:
                 break
             if each.partition not in offsets and len(offsets) >= max_offsets:
                 continue
-            partition = await self._source(topic.partitions[each.partition])
-            offset = await self._beginning(partition, each)
-            if offset is None:
+            try:
+                partition = await self._source(topic.partitions[each.partition])
+                offset = await self._beginning(partition, each)
+                following = -1 if offset is None else await _read_on(partition, offset, sink, each)
+            except StorageUnavailable as error:
+                # One shard of a cluster is away: the other partitions are read meanwhile.
+                away = away or error
                 continue
-            following = await _read_on(partition, offset, sink, each)
-            if following > offset:
+            if offset is not None and following > offset:
                 offsets[each.partition] = following
                 taken.append((each.partition, following))
+        if away is not None and not taken:
+            raise away
         return tuple(taken)
 
     async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:

@@ -7,6 +7,7 @@ from typing import Protocol
 from headrace.broker.cache import Buffer
 from headrace.broker.partition import Source
 from headrace.records.batch import ATTRIBUTES_AT
+from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import StoredBatch
 
 _COUNT_AT = 57
@@ -42,14 +43,21 @@ async def read(partition: Source, offset: int, sink: Sink, not_before_ms: int | 
     Raises:
         OffsetOutOfRange: `offset` is below the log start or beyond the log end.
         UnknownTopic: the topic was deleted.
-        StorageUnavailable: Redis does not answer.
+        StorageUnavailable: Redis does not answer, and nothing was taken before.
     """
     partition.check_readable(offset)
+    began = offset
     while offset < partition.log_end and (room := sink.room()) > 0:
         if partition.cached(offset):
             pieces, _ = partition.read_cached(offset, room, whole_first=True)
         else:
-            pieces, _ = await partition.read_stored(offset, room)
+            try:
+                pieces, _ = await partition.read_stored(offset, room)
+            except StorageUnavailable:
+                if offset == began:
+                    raise
+                # What the sink has taken counts; the next read says what is wrong.
+                break
         if not pieces:
             # Retention, or a deletion, came between.
             partition.check_readable(offset)
