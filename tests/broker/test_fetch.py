@@ -267,10 +267,12 @@ class Late:
     def cached(self, offset: int) -> bool:
         return False
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
         raise AssertionError
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         if self.log_end:
             return [b"record"], 6
         self.log_end = 1

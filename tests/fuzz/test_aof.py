@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -64,7 +65,20 @@ def test_any_bytes_as_a_file(data: bytes, work: int, most: int, cuts: list[int])
             assert index.places <= most
             for key in KEYS:
                 for first in ((0, 1), (1, 3), (1, 8)):
-                    found = index.read(file.fileno(), key, first, entries.LAST_ID, 100, 1_000)
-                    for base, following, each in [] if found is None else found[0]:
+                    found = index.read(file.fileno(), key, first, entries.LAST_ID, 100, 1_000, False)
+                    for base, following, each, count in [] if found is None else found[0]:
                         assert bytes(each) in data
                         assert int.from_bytes(each[:8], "big") == base < following
+                        assert count == 1
+                    joined = index.read(file.fileno(), key, first, entries.LAST_ID, 100, 1_000, True)
+                    assert _whole(joined) == _whole(found)
+                    assert joined is None or len(joined[0]) == min(2, len(found[0]))
+
+
+def _whole(found: Any) -> Any:
+    """What was read, however many batches came as one."""
+    if found is None:
+        return None
+    batches, following = found
+    read = b"".join(bytes(each) for _, _, each, _ in batches)
+    return batches[0][0], batches[-1][1], read, sum(count for *_, count in batches), following

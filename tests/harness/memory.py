@@ -16,6 +16,21 @@ from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.sequences import Producer
 
 
+def _joined(found: list[StoredBatch], most: int) -> list[StoredBatch]:
+    """All but the last as one, of at most so many bytes together; one at least."""
+    size, fits = 0, 0
+    for each in found:
+        size += len(each.batch)
+        if size > most and fits:
+            break
+        fits += 1
+    if fits < 3:
+        return found[:fits]
+    *several, last = found[:fits]
+    data = bytearray(b"".join(each.batch for each in several))
+    return [StoredBatch(several[0].base_offset, last.base_offset, memoryview(data), len(several)), last]
+
+
 class _Log:
     def __init__(self) -> None:
         self.batches: list[StoredBatch] = []
@@ -141,13 +156,17 @@ class MemoryLogs:
         self._shared.check()
         self.answer()
 
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
         self._shared.check()
         self.reads += 1
         log = self.logs[stream].batches
         first = bisect_right(log, offset, key=lambda stored: stored.next_offset)
         found = log[first : first + count]
-        return found if end is None else [stored for stored in found if stored.next_offset <= end]
+        if end is not None:
+            found = [stored for stored in found if stored.next_offset <= end]
+        return found if join is None else _joined(found, join)
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
         return next((b for b in self.logs[stream].batches if peek(b.batch).max_timestamp >= timestamp), None)

@@ -45,9 +45,13 @@ class Written:
         self.write(*xadd(key, f"{term}-{BEGINS}", batch(0, BEGINS)))
 
     def name(self, file: str, sequence: int = 1) -> None:
-        (self.folder / MANIFEST).write_text(
-            f"file appendonly.aof.1.base.rdb seq 1 type b\nfile {file} seq {sequence} type i\n"
-        )
+        self.write_manifest(f"file appendonly.aof.1.base.rdb seq 1 type b\nfile {file} seq {sequence} type i\n")
+
+    def write_manifest(self, text: str) -> None:
+        # As Valkey does it: there is always a whole one.
+        new = self.folder / "manifest.new"
+        new.write_text(text)
+        new.replace(self.folder / MANIFEST)
 
     def write_bytes(self, data: bytes) -> None:
         with self.path.open("ab") as file:
@@ -95,6 +99,56 @@ async def test_batches_are_read_from_the_one_that_holds_an_offset(written: Writt
     assert whole(found) == [(BEGINS, BEGINS + 2, bytes(batch(BEGINS, 2, 5_000)))]
 
 
+@pytest.mark.parametrize("between", [0, 10, 5_000])
+@pytest.mark.parametrize(
+    ("most", "count", "parts"), [(1, 9, [1]), (2, 9, [1, 1]), (3, 9, [2, 1]), (99, 9, [5, 1]), (99, 4, [3, 1])]
+)
+async def test_batches_come_as_one_but_for_the_last(
+    written: Written, between: int, most: int, count: int, parts: list[int]
+) -> None:
+    sent = [bytes(batch(BEGINS + base, 1, 1_000)) for base in range(6)]
+    for base in range(6):
+        written.append(1, base, 1, 1_000)
+        if between:
+            written.write("SET", "other", b"x" * between)
+    found = await written.file.read(KEY, (1, BEGINS + 1), entries.LAST_ID, count, most * len(sent[0]))
+    assert found is not None
+    assert [each.count for each in found] == parts
+    assert b"".join(each.batch for each in found) == b"".join(sent[: sum(parts)])
+    assert [(each.base_offset, each.next_offset) for each in found] == [
+        (BEGINS, BEGINS + parts[0]), (BEGINS + parts[0], BEGINS + sum(parts)),
+    ][: len(parts)]  # fmt: skip
+
+
+async def test_more_batches_than_the_kernel_reads_at_once_come_as_one(tmp_path: Path) -> None:
+    written = Written(tmp_path, work=1 << 40)
+    sent = [bytes(batch(BEGINS + base)) for base in range(1_000)]
+    for base in range(1_000):
+        written.append(1, base)
+    found = await written.file.read(KEY, (1, BEGINS + 1), entries.LAST_ID, 4_096, 1 << 20)
+    assert found is not None
+    assert [each.count for each in found] == [999, 1]
+    assert b"".join(each.batch for each in found) == b"".join(sent)
+    await written.file.close()
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_the_file_is_gone_through_once_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    monkeypatch.setattr(aof, "REST_S", 0)
+    written = Written(tmp_path, work=1)
+    for base in range(20):
+        written.append(1, base)
+    if told:
+        written.file.grows()
+    # Each turn goes on with it for a moment only.
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert await written.read(0) == (list(range(20)) if told else None)
+    await written.file.close()
+
+
 async def test_the_first_batch_that_is_known_is_not_read(written: Written) -> None:
     """Nobody knows what is before it: in a log that somebody else wrote to that may hold the same offsets."""
     written.append(1, 0)
@@ -131,6 +185,7 @@ async def test_a_term_above_the_one_that_is_asked_for_is_behind_it(written: Writ
         (["XSETID", KEY, "2-0"], [0, 1, 2]),
         (["HSET", "hash", *range(5_000)], [0, 1, 2]),
         (["HSET", "hash", "large", b"x" * 100_000], [0, 1, 2]),
+        (["HSET", "hash", *(b"x" * size for size in range(1_020, 1_030))], [0, 1, 2]),
         (["XTRIM", KEY, "MINID", "=", "1-12"], [1, 2]),
         (["XTRIM", KEY, "MINID", "=", "1-14"], None),
         (["XTRIM", KEY, "MAXLEN", "=", "2"], None),
@@ -209,7 +264,7 @@ def test_the_oldest_places_are_forgotten(written: Written, most: int) -> None:
     with written.path.open("rb") as file:
         assert index.scan(file.fileno(), 1 << 40) == _aof.AT_END
         found = [
-            [base for base in range(40) if index.read(file.fileno(), key, (1, base + 1), entries.LAST_ID, 1, 1)]
+            [base for base in range(40) if index.read(file.fileno(), key, (1, base + 1), entries.LAST_ID, 1, 1, False)]
             for key in (KEY, b"log-2")
         ]
     assert found == [list(range(40 - len(each), 40)) for each in found]
@@ -318,7 +373,7 @@ def held() -> Iterator[int]:
 @pytest.mark.parametrize("manifest", ["", "file x", "file ../x seq 1 type i\n", 'file "a b" seq 1 type i\n', "\xff"])
 async def test_a_manifest_that_says_nothing_is_none(written: Written, manifest: str) -> None:
     written.append(1, 0)
-    (written.folder / MANIFEST).write_text(manifest)
+    written.write_manifest(manifest)
     assert await written.read(0) is None
     (written.folder / MANIFEST).unlink()
     assert await written.read(0) is None

@@ -215,6 +215,10 @@ async def compare(file: AppendOnlyFile, client: Any, key: str, wanted: int) -> i
             flat = [(entry_id, [item for pair in fields.items() for item in pair]) for entry_id, fields in raw]
             assert whole(found) == whole(entries.decode(flat))
             assert len(found) == len(raw)
+            joined = await file.read(key.encode(), first, last, count, 1 << 20)
+            assert joined is not None
+            assert b"".join(each.batch for each in joined) == b"".join(each.batch for each in found)
+            assert (joined[0].base_offset, joined[-1]) == (found[0].base_offset, found[-1])
     return answers
 
 

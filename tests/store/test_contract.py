@@ -64,6 +64,19 @@ async def test_batches_lie_where_they_were_placed(storage: Storage) -> None:
     assert await storage.logs.read(STREAM, 6, 10) == []
 
 
+async def test_batches_that_come_as_one_are_the_same(storage: Storage) -> None:
+    log = await opened(storage, STREAM)
+    sent = [batch(2) for _ in range(5)]
+    await appended(log, *sent)
+    alone = await storage.logs.read(STREAM, 0, 10)
+    for most in (1, 3 * len(alone[0].batch), 1 << 20):
+        joined = await storage.logs.read(STREAM, 0, 10, None, most)
+        count = sum(each.count for each in joined)
+        assert b"".join(each.batch for each in joined) == b"".join(each.batch for each in alone[:count])
+        assert joined[-1].next_offset == alone[count - 1].next_offset
+        assert joined[-1].count == 1
+
+
 async def test_the_next_owner_goes_on_where_the_last_one_ended(storage: Storage) -> None:
     first = await opened(storage, STREAM)
     await appended(first, batch(2, producer=7, sequence=0))

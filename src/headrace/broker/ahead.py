@@ -1,17 +1,29 @@
 """Reads on while a consumer is busy with its last answer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.budget import ReadAhead, ReadBudget, bytes_of
+from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.model import StoredBatch
 
 ANSWER_TURNS = 4
 """Turns of the loop until an answer has left: a read that is a copy from the page cache would hold it up."""
 
-Read = Callable[[int, int], Coroutine[Any, Any, list[StoredBatch]]]
-"""Batches from an offset on, about so many bytes of them."""
+
+class Read(Protocol):
+    """See `LogReader.from_redis`."""
+
+    def __call__(self, offset: int, limit: int, *, join: bool) -> Coroutine[Any, Any, list[StoredBatch]]:
+        """About `limit` bytes of batches from an offset on."""
+
+
+class _Reading(NamedTuple):
+    last: StoredBatch
+    """Of the read before."""
+    following: asyncio.Future[list[StoredBatch]]
+    place: ReadAhead
 
 
 class Ahead:
@@ -23,46 +35,79 @@ class Ahead:
         """Nothing has been read yet; `reads` bounds what all logs read ahead."""
         self._reads = reads
         self._read = read
-        self._ahead: tuple[StoredBatch, asyncio.Future[list[StoredBatch]], ReadAhead] | None = None
-        """The last batch that was read, those after it, and their place in the budget."""
+        self._ahead: _Reading | None = None
 
-    async def take(self, offset: int) -> list[StoredBatch] | None:
+    def ready(self, offset: int) -> list[StoredBatch] | None:
+        """What was read ahead from an offset on and is here by now; None: nothing."""
+        ahead = self._ahead
+        if ahead is None or offset != ahead.last.next_offset or not ahead.following.done():
+            return None
+        failed = ahead.following.cancelled() or ahead.following.exception() is not None
+        return None if failed else ahead.following.result() or None
+
+    async def take(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch] | None:
         """Batches from `offset` on that the last read left over, or was followed by; None: it did not end there.
 
         It may have ended in the middle of its last batch, where somebody takes records and not batches.
-        """
-        if self._ahead is None:
-            return None
-        last, following, _ = self._ahead
-        if offset == last.next_offset:
-            self.forget()
-            return await following
-        if last.base_offset <= offset < last.next_offset:
-            self.forget()
-            return [last, *await following]
-        return None
 
-    def keep(self, last: StoredBatch, left: list[StoredBatch], limit: int) -> None:
+        Args:
+            offset: the first that is wanted.
+            limit: bytes that are wanted.
+            join: whether several batches may come as one, of at most `limit` bytes.
+        """
+        ahead = self._ahead
+        if ahead is None:
+            return None
+        last = ahead.last
+        if not last.base_offset <= offset <= last.next_offset:
+            return None
+        self.forget()
+        found = fit_to(await ahead.following, limit, join=join)
+        return found if offset == last.next_offset else [last, *found]
+
+    def keep(self, last: StoredBatch, left: list[StoredBatch], limit: int, *, join: bool) -> None:
         """A read has ended with a batch; `left`: what it found behind that one. Read on, if the budget allows it."""
         self.forget()
         place = self._reads.read_ahead(limit, self.forget)
         if place is None:
             return
-        reading = asyncio.ensure_future(self._read_on(left, last.next_offset, place.size))
+        reading = asyncio.ensure_future(self._read_on(left, last.next_offset, place.size, join))
         # Nobody may ever come for it: an error is then nobody's.
         reading.add_done_callback(lambda done: place.came(bytes_of(done)))
-        self._ahead = (last, reading, place)
+        self._ahead = _Reading(last, reading, place)
 
     def forget(self) -> None:
         """What was read ahead is asked for, or not wanted any more."""
         if self._ahead is not None:
-            _, _, place = self._ahead
+            place = self._ahead.place
             self._ahead = None
             place.drop()
 
-    async def _read_on(self, left: list[StoredBatch], following: int, limit: int) -> list[StoredBatch]:
-        if sum(len(found.batch) for found in left) >= limit:
+    async def _read_on(self, left: list[StoredBatch], following: int, limit: int, join: bool) -> list[StoredBatch]:
+        wanted = limit - sum(len(found.batch) for found in left)
+        if wanted <= 0:
             return left
         for _ in range(ANSWER_TURNS):
             await asyncio.sleep(0)
-        return left + await self._read(left[-1].next_offset if left else following, limit)
+        return left + await self._read(left[-1].next_offset if left else following, wanted, join=join)
+
+
+def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:
+    """The same batches, each by itself unless they may `join` and none is of more than `limit` bytes."""
+    if join and all(len(each.batch) <= limit for each in found):
+        return found
+    return [batch for each in found for batch in _apart(each)]
+
+
+def _apart(joined: StoredBatch) -> list[StoredBatch]:
+    """Each batch by itself."""
+    if joined.count == 1:
+        return [joined]
+    batches: list[StoredBatch] = []
+    view, at = memoryview(joined.batch), 0
+    while at < len(view):
+        header = read_header(view[at : at + HEADER_SIZE])
+        batch = view[at : at + header.size]
+        batches.append(StoredBatch(header.base_offset, header.base_offset + header.span, batch))
+        at += header.size
+    return batches

@@ -32,6 +32,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     max_bytes: int
     largest: int = 1 << 20
     """Bytes of the largest record batch that the partition takes."""
+    join: bool = False
+    """Whether batches may come joined; see `Readable.read_stored`."""
 
 
 class Found(msgspec.Struct, gc=False):
@@ -220,7 +222,7 @@ class Fetch:
             if left <= 0 and not whole_first:
                 continue
             answer.chunks, answer.size = partition.read_cached(
-                ask.offset, min(ask.max_bytes, left), whole_first=whole_first
+                ask.offset, min(ask.max_bytes, left), whole_first=whole_first, join=ask.join
             )
             if answer.size:
                 whole_first = False
@@ -268,7 +270,7 @@ class Fetch:
         ask = self._asks[index]
         assert not isinstance(ask.partition, Exception)
         try:
-            chunks, size = await ask.partition.read_stored(ask.offset, limit)
+            chunks, size = await ask.partition.read_stored(ask.offset, limit, join=ask.join)
         except TopicError as error:
             return [], 0, error
         except Exception as error:

@@ -113,11 +113,13 @@ class FollowedLog:
         """Only that there is nothing at the end is known."""
         return offset >= self.log_end
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
         """An empty answer: nothing is cached."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches from storage, the one holding `offset` first, or from the archive what is there no more."""
         cold = self._cold
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):

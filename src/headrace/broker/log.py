@@ -100,7 +100,8 @@ class LogPartition:
         self.save_soon, self.save_producers = saving.soon, saving.save_producers
         self.expire_producers = saving.expire_producers
         self.want_copies = replication.want
-        self.read_cached, self.read_stored, self.read_range = reader.tail.read, reader.stored, reader.from_redis
+        self.cached, self.read_cached = reader.cached, reader.read_cached
+        self.read_stored, self.read_range = reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
         self.refusals = Refusals(clock.ticks_ms)
@@ -336,10 +337,6 @@ class LogPartition:
     def at_end(self, offset: int) -> bool:
         """Whether a read at `offset` would find nothing."""
         return offset >= self.log_end
-
-    def cached(self, offset: int) -> bool:
-        """Whether a read at `offset` can be answered from memory (the log end itself included)."""
-        return offset >= self._tail.start
 
     async def find_offset(self, timestamp: int, searcher: offsets.Searcher) -> offsets.FoundOffset:
         """See `broker.offsets.find`."""

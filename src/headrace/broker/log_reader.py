@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.broker.ahead import Ahead
+from headrace.broker.ahead import Ahead, fit_to
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget, Tail
 from headrace.broker.index import ColdReads, LogIndex
 from headrace.broker.ports import LogStorage
-from headrace.broker.reading import fitting, readable
+from headrace.broker.reading import fitting
 from headrace.topics.model import StoredBatch
 
 if TYPE_CHECKING:
@@ -57,39 +57,67 @@ class LogReader:
         self.index.clear(log_end)
         self._ahead.forget()
 
-    async def stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    def cached(self, offset: int) -> bool:
+        """Whether a read can be answered from memory (the log end itself included), what was read ahead with it."""
+        return offset >= self.tail.start or (offset >= self._log.local_start and self._ahead.ready(offset) is not None)
+
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
+        """Whole batches of a `cached` offset, and their size; see `Tail.read`."""
+        if offset >= self.tail.start:
+            return self.tail.read(offset, limit, whole_first=whole_first)
+        found = self._ahead.ready(offset)
+        if not found or (len(found[0].batch) > limit and not whole_first):
+            return [], 0
+        self._ahead.forget()
+        return self._answer(fit_to(found, limit, join=join), limit, join)
+
+    async def stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
 
         What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
         """
         log = self._log
         cold = log.cold
-        stored = [] if cold is not None and offset < log.local_start else await self._following(offset, limit)
+        stored = [] if cold is not None and offset < log.local_start else await self._following(offset, limit, join)
         if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, log.local_start):
             old = await cold.read(offset, max(log.local_start, stored[0].base_offset if stored else 0), limit)
             if old:
                 return fitting(old, limit)
-            stored = stored or await self._following(max(offset, log.local_start), limit)
+            stored = stored or await self._following(max(offset, log.local_start), limit, join)
+        return self._answer(stored, limit, join)
+
+    def _answer(self, stored: list[StoredBatch], limit: int, join: bool) -> tuple[list[Buffer], int]:
+        """As many as fit, and their size; what follows is read ahead."""
         chunks, total = fitting(stored, limit)
         taken = len(chunks)
         if taken:
             last = stored[taken - 1]
             if taken < len(stored) or last.next_offset < self.tail.start:
-                self._ahead.keep(last, stored[taken:], limit)
+                self._ahead.keep(last, stored[taken:], limit, join=join)
         return chunks, total
 
-    async def _following(self, offset: int, limit: int) -> list[StoredBatch]:
+    async def _following(self, offset: int, limit: int, join: bool) -> list[StoredBatch]:
         """Batches from `offset` on, those that were read ahead first."""
-        found = await self._ahead.take(offset)
-        return await self.from_redis(offset, limit) if found is None else found
+        found = await self._ahead.take(offset, limit, join=join)
+        return await self.from_redis(offset, limit, join=join) if found is None else found
 
-    async def from_redis(self, offset: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches from Redis."""
-        stream = self._log.stream
+    async def from_redis(self, offset: int, limit: int, *, join: bool = False) -> list[StoredBatch]:
+        """About `limit` bytes of batches from Redis; no more where several may come as one."""
+        log = self._log
+        joined = limit if join else None
         if self.index.covers(offset):
-            stored = await self._storage.read(stream, offset, _MOST_BATCHES, self.index.end_of(offset, limit))
+            end = self.index.end_of(offset, limit)
+            stored = await self._storage.read(log.stream, offset, _MOST_BATCHES, self._readable(end), joined)
         else:
             asked = self._cold.count
-            stored = await self._storage.read(stream, offset, asked)
-            self._cold.learn(asked, len(stored), sum(len(found.batch) for found in stored), limit)
-        return readable(stored, self._log.log_end)
+            stored = await self._storage.read(log.stream, offset, asked, self._readable(None), joined)
+            size = sum(len(found.batch) for found in stored)
+            self._cold.learn(asked, sum(found.count for found in stored), size, limit)
+        return stored
+
+    def _readable(self, end: int | None) -> int:
+        """Not from the log end on: Redis has those batches, and its replicas have not."""
+        log_end = self._log.log_end
+        return log_end if end is None else min(end, log_end)

@@ -39,11 +39,16 @@ class Readable(Protocol):
     def cached(self, offset: int) -> bool:
         """Whether a read can be answered from memory (the log end itself included)."""
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Whole batches from memory and their size; see `Tail.read`."""
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
+        """Whole batches from memory and their size; see `Tail.read` and `read_stored`."""
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
-        """Whole batches from storage, the one holding `offset` first, at least one if there is one, and their size."""
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+        """Whole batches from storage, the one holding `offset` first, at least one if there is one, and their size.
+
+        Where they are to `join`, several may come as one buffer, but the last is always by itself.
+        """
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every batch from now on."""

@@ -64,10 +64,13 @@ class TopicStorage(Protocol):
 class LogLookup(Protocol):
     """Logs that can be read."""
 
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
         """At most `count` batches that end at or before offset `end` (None: no such bound).
 
-        The first is the one that holds `offset`, or the next one after it.
+        The first is the one that holds `offset`, or the next one after it. Where a reader has `join`, all but the last
+        may come as one, of so many bytes together, if they lie behind each other; more may be there then.
         """
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:

@@ -95,13 +95,6 @@ def codecs(batches: list[Buffer]) -> Iterator[int]:
     return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
 
 
-def readable(stored: list[StoredBatch], log_end: int) -> list[StoredBatch]:
-    """Without the batches from the log end on: Redis has those, and its replicas have not."""
-    while stored and stored[-1].base_offset >= log_end:
-        stored.pop()
-    return stored
-
-
 def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
     """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
 

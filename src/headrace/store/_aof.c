@@ -10,18 +10,19 @@
 
 enum { LEAST_VIEW = 2048 }; /* as in _reader.c */
 enum { GAP = 1024 };        /* bytes between two batches that are read along rather than passed over */
+enum { AT_ONCE = 256 };     /* batches of one call of the kernel, which takes 1024 places of memory at most */
 
 typedef struct {
     int64_t base, next, position;
-    Py_ssize_t at; /* in the chunk */
+    Py_ssize_t at; /* in the chunk, where they lie behind each other */
     int32_t size;
 } Piece;
 
-static PyObject *cut(PyObject *view, const char *data, const Piece *piece)
+static PyObject *cut(PyObject *view, const char *data, Py_ssize_t at, Py_ssize_t size)
 {
-    if (piece->size < LEAST_VIEW)
-        return PyBytes_FromStringAndSize(data + piece->at, piece->size);
-    PyObject *from = PyLong_FromSsize_t(piece->at), *to = PyLong_FromSsize_t(piece->at + piece->size);
+    if (size < LEAST_VIEW)
+        return PyBytes_FromStringAndSize(data + at, size);
+    PyObject *from = PyLong_FromSsize_t(at), *to = PyLong_FromSsize_t(at + size);
     PyObject *slice = from && to ? PySlice_New(from, to, NULL) : NULL, *made = NULL;
     if (slice)
         made = PyObject_GetItem(view, slice);
@@ -31,21 +32,32 @@ static PyObject *cut(PyObject *view, const char *data, const Piece *piece)
     return made;
 }
 
-/* Whether all that lies between the first and the last of these could be read; they are close to each other. */
-static int read_run(int fd, char *data, const Piece *first, const Piece *last)
+/* Read batches that lie close to each other in the file, and drop what is between them. How many; 0: it is not there. */
+static Py_ssize_t read_run(int fd, char *data, const Piece *pieces, Py_ssize_t count)
 {
-    size_t size = (size_t)(last->position + last->size - first->position);
-    return headrace_aof_read_cached(fd, data + first->at, size, first->position) == (Py_ssize_t)size;
+    char dropped[GAP];
+    struct iovec into[2 * AT_ONCE];
+    int used = 0;
+    Py_ssize_t taken = 0;
+    int64_t position = pieces[0].position;
+    for (; taken < count && taken < AT_ONCE; taken++) {
+        const Piece *piece = &pieces[taken];
+        int64_t between = piece->position - position;
+        if (between < 0 || between > GAP)
+            break;
+        if (between)
+            into[used++] = (struct iovec){dropped, (size_t)between};
+        into[used++] = (struct iovec){data + piece->at, (size_t)piece->size};
+        position = piece->position + piece->size;
+    }
+    return headrace_aof_readv_cached(fd, into, used, pieces[0].position) == position - pieces[0].position ? taken : 0;
 }
 
 static int read_pieces(int fd, char *data, const Piece *pieces, Py_ssize_t count)
 {
-    for (Py_ssize_t first = 0, last; first < count; first = last + 1) {
-        last = first;
-        while (last + 1 < count &&
-               pieces[last + 1].position - pieces[first].position == pieces[last + 1].at - pieces[first].at)
-            last++;
-        if (!read_run(fd, data, &pieces[first], &pieces[last]))
+    for (Py_ssize_t done = 0, taken; done < count; done += taken) {
+        taken = read_run(fd, data, pieces + done, count - done);
+        if (!taken)
             return 0;
     }
     return 1;
@@ -58,16 +70,26 @@ static int is_expected(const char *data, const Piece *piece)
            headrace_aof_signed(header + 23, 4) + 1 == piece->next - piece->base;
 }
 
-static PyObject *batches_of(PyObject *chunk, const Piece *pieces, Py_ssize_t count)
+/* Batches from one to before another, as one that Python sees. */
+static PyObject *joined(PyObject *view, const char *data, const Piece *pieces, Py_ssize_t count)
+{
+    const Piece *last = &pieces[count - 1];
+    PyObject *batch = cut(view, data, pieces->at, last->at + last->size - pieces->at);
+    return batch ? Py_BuildValue("LLNn", (long long)pieces->base, (long long)last->next, batch, count) : NULL;
+}
+
+/* Each by itself, or all but the last as one. */
+static PyObject *batches_of(PyObject *chunk, const Piece *pieces, Py_ssize_t count, int join)
 {
     const char *data = PyByteArray_AS_STRING(chunk);
-    PyObject *view = PyMemoryView_FromObject(chunk), *found = view ? PyList_New(count) : NULL;
-    for (Py_ssize_t index = 0; found && index < count; index++) {
-        PyObject *batch = cut(view, data, &pieces[index]);
-        PyObject *made =
-            batch ? Py_BuildValue("LLN", (long long)pieces[index].base, (long long)pieces[index].next, batch) : NULL;
+    Py_ssize_t parts = join && count > 2 ? 2 : count;
+    PyObject *view = PyMemoryView_FromObject(chunk), *found = view ? PyList_New(parts) : NULL;
+    for (Py_ssize_t part = 0, first = 0; found && part < parts; part++) {
+        Py_ssize_t size = parts < count && part == 0 ? count - 1 : 1;
+        PyObject *made = joined(view, data, &pieces[first], size);
+        first += size;
         if (made)
-            PyList_SET_ITEM(found, index, made);
+            PyList_SET_ITEM(found, part, made);
         else
             Py_CLEAR(found);
     }
@@ -77,13 +99,13 @@ static PyObject *batches_of(PyObject *chunk, const Piece *pieces, Py_ssize_t cou
 
 static PyObject *index_read(Index *self, PyObject *args)
 {
-    int fd, more = 0;
+    int fd, join, more = 0;
     uint32_t term = 0;
     const char *key;
     Py_ssize_t key_size, count, most;
     long long first_term, first_next, last_term, last_next;
-    if (!PyArg_ParseTuple(args, "iy#(LL)(LL)nn", &fd, &key, &key_size, &first_term, &first_next, &last_term, &last_next,
-                          &count, &most))
+    if (!PyArg_ParseTuple(args, "iy#(LL)(LL)nnp", &fd, &key, &key_size, &first_term, &first_next, &last_term, &last_next,
+                          &count, &most, &join))
         return NULL;
     Log *log = headrace_aof_log(self, key, key_size);
     if (!log || first_term < 0 || last_term < 0 || first_next < 1)
@@ -118,11 +140,6 @@ static PyObject *index_read(Index *self, PyObject *args)
     Py_ssize_t at = 0;
     for (Py_ssize_t index = 0; index < count; index++) {
         const Place *place = &log->places[from + index];
-        if (index) {
-            int64_t between = place->position - pieces[index - 1].position - pieces[index - 1].size;
-            if (between <= GAP)
-                at += (Py_ssize_t)between;
-        }
         pieces[index] = (Piece){base, place->next, place->position, at, place->size};
         at += place->size;
         base = place->next;
@@ -136,7 +153,7 @@ static PyObject *index_read(Index *self, PyObject *args)
         for (Py_ssize_t index = 0; whole && index < count; index++)
             whole = is_expected(data, &pieces[index]);
         Py_END_ALLOW_THREADS
-        found = whole ? batches_of(chunk, pieces, count) : Py_NewRef(Py_None);
+        found = whole ? batches_of(chunk, pieces, count, join) : Py_NewRef(Py_None);
         Py_DECREF(chunk);
     }
     PyMem_Free(pieces);
@@ -187,7 +204,7 @@ static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *keyword
 static PyMethodDef index_methods[] = {
     {"scan", (PyCFunction)headrace_aof_scan, METH_VARARGS, "scan(fd, work): note what has come; how far that went."},
     {"read", (PyCFunction)index_read, METH_VARARGS,
-     "read(fd, key, first, last, count, most): batches between two entry ids, and where more begin; or None."},
+     "read(fd, key, first, last, count, most, join): batches between two entry ids, and where more begin; or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,8 +6,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
-enum { WINDOW = 4096 };     /* bytes that a look into the file brings */
+enum { WINDOW = 2048 };     /* bytes that a look into the file brings */
 enum { AT_END, MORE, ABSENT, UNKNOWN, FOUND, OTHER }; /* how a scan, or the parsing of one thing, went */
 
 typedef struct {
@@ -58,7 +59,8 @@ int headrace_aof_note(Index *self, const char *key, Py_ssize_t key_size, Place p
 
 /* _aof_scan.c: what the file says */
 int64_t headrace_aof_signed(const char *at, int bytes);
-/* As pread, but never waits for a disk. */
+/* As preadv and pread, but these never wait for a disk. */
+Py_ssize_t headrace_aof_readv_cached(int fd, const struct iovec *into, int count, int64_t position);
 Py_ssize_t headrace_aof_read_cached(int fd, char *into, size_t size, int64_t position);
 PyObject *headrace_aof_scan(Index *self, PyObject *args);
 

@@ -10,15 +10,14 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x00000008
 #endif
 
-enum { HEAD = 2048 };        /* what comes before the records of a batch that an owner appended is shorter */
-enum { LONGEST_KEY = 1024 }; /* of logs that are noted */
+enum { HEAD = 384 };         /* what is looked at of a command at once: mostly all before the records of a batch */
+enum { LONGEST_KEY = 1024 }; /* of logs that are noted; it fits into a window */
 enum { LONGEST_LINE = 32 };  /* of a count or a length */
 enum { BATCH_HEADER = 61 };
 enum { LOOK_COST = 8 };      /* a look into the file, in arguments that are parsed meanwhile */
@@ -32,23 +31,28 @@ int64_t headrace_aof_signed(const char *at, int bytes)
     return bytes == 4 ? (int32_t)(uint32_t)value : (int64_t)value;
 }
 
-Py_ssize_t headrace_aof_read_cached(int fd, char *into, size_t size, int64_t position)
+Py_ssize_t headrace_aof_readv_cached(int fd, const struct iovec *into, int count, int64_t position)
 {
 #ifdef SYS_preadv2
-    struct iovec piece = {into, size};
     /* The kernel takes the position in two halves of its registers' size. */
     unsigned long low = (unsigned long)position;
     unsigned long high = sizeof(long) == 8 ? 0 : (unsigned long)((uint64_t)position >> 32);
     long got;
     do
-        got = syscall(SYS_preadv2, fd, &piece, 1, low, high, RWF_NOWAIT);
+        got = syscall(SYS_preadv2, fd, into, count, low, high, RWF_NOWAIT);
     while (got < 0 && errno == EINTR);
     return (Py_ssize_t)got;
 #else
-    (void)fd, (void)into, (void)size, (void)position;
+    (void)fd, (void)into, (void)count, (void)position;
     errno = EOPNOTSUPP;
     return -1;
 #endif
+}
+
+Py_ssize_t headrace_aof_read_cached(int fd, char *into, size_t size, int64_t position)
+{
+    struct iovec piece = {into, size};
+    return headrace_aof_readv_cached(fd, &piece, 1, position);
 }
 
 /* Parsing. Each of these answers FOUND, or why there is nothing: AT_END where the file ends before. */

@@ -11,6 +11,8 @@ unexpected means that Valkey is asked. What makes that true:
 - Any command that touches a log in another way than its owner does ends what is known of that log (`_aof_scan.c`).
 - What has left the page cache is not waited for.
 
+Going through the file takes a microsecond for each batch; mostly that is done once nothing is being written.
+
 It does not know when somebody switches the file off (CONFIG SET appendonly no), nor of a key that is given a time to
 end (EXPIRE) before Valkey has removed it.
 """
@@ -37,6 +39,8 @@ SLICE_WORK: Final = 10_000
 """Arguments of commands that are looked at before others have their turn: about a millisecond."""
 PIECE_BYTES: Final = 4 << 20
 """What is copied before others have their turn."""
+REST_S: Final = 0.05
+"""How long nothing is to be written before the file is gone through ahead of its readers."""
 LOOK_S: Final = 5.0
 """How long a file that Valkey no longer writes to may be held open: its bytes stay on the disk for as long."""
 _WANTED_BYTES: Final = 1 << 20
@@ -53,13 +57,16 @@ class AppendOnlyFile:
         assert _compiled is not None
         self._records = records
         self._manifest = records / MANIFEST
-        self._named: bytes | None = None
-        """What the manifest said when the file was opened."""
+        self._seen: _Seen | None = None
+        """The manifest that named the file when it was opened."""
         self._fd = _NOTHING
         self._index = _compiled.Index(MOST_PLACES)
         self._work = work
         self._scanning: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._grew = False
+        """Whether something was written since that timer was set."""
         self._copied = 0
         """Bytes in this turn of the loop."""
         self._closed = False
@@ -82,7 +89,26 @@ class AppendOnlyFile:
         made._leave()
         return made if can_read else None
 
-    async def read(self, key: bytes, first: EntryId, last: EntryId, count: int) -> list[StoredBatch] | None:
+    def grows(self) -> None:
+        """Something is about to be written: once that is over the file is gone through, so that no reader has to wait.
+
+        Meanwhile whoever writes needs the time, and most of what is written is read from memory.
+        """
+        self._grew = True
+        if self._rest is None and not self._closed:
+            self._rest = asyncio.get_running_loop().call_later(REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        if self._grew:
+            self._grew = False
+            self._rest = asyncio.get_running_loop().call_later(REST_S, self._rested)
+        else:
+            self._is_known()
+
+    async def read(
+        self, key: bytes, first: EntryId, last: EntryId, count: int, join: int | None = None
+    ) -> list[StoredBatch] | None:
         """At most `count` batches of the log under a key, with ids from `first` to `last`.
 
         Args:
@@ -90,6 +116,7 @@ class AppendOnlyFile:
             first: term, and the offset behind the one that the first batch must hold.
             last: of the last entry that is wanted.
             count: of batches.
+            join: as `LogStorage.read` has it; then these may be less than there are.
 
         Returns:
             What XRANGE would give, at least one batch; None: it has to be asked.
@@ -104,7 +131,8 @@ class AppendOnlyFile:
                 await asyncio.sleep(0)
             if index is not self._index:
                 return None
-            piece = index.read(self._fd, key, following, last, count - len(found), PIECE_BYTES)
+            most = PIECE_BYTES if join is None else min(join, PIECE_BYTES)
+            piece = index.read(self._fd, key, following, last, count - len(found), most, join is not None)
             if piece is None:
                 return None
             batches, following = piece
@@ -112,6 +140,8 @@ class AppendOnlyFile:
             if not self._copied:
                 asyncio.get_running_loop().call_soon(self._turned)
             self._copied += sum(len(each[2]) for each in batches)
+            if join is not None:
+                break
         return found
 
     def _turned(self) -> None:
@@ -150,29 +180,26 @@ class AppendOnlyFile:
 
     def _follow(self) -> bool:
         """Have the file open that Valkey writes to now; whether there is one."""
-        manifest = None if self._closed else self._read_manifest()
-        if manifest is not None and manifest == self._named:
-            return self._fd != _NOTHING
-        self._leave()
-        name = None if manifest is None else _file_of(manifest)
-        if name is not None:
+        if self._seen is not None and not self._closed:
             with contextlib.suppress(OSError):
-                self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                self._named = manifest
+                # Valkey writes a new manifest beside the old one, and gives it its name.
+                if _seen(self._manifest.stat()) == self._seen:
+                    return self._fd != _NOTHING
+        self._leave()
+        if not self._closed:
+            with contextlib.suppress(OSError):
+                self._open_named()
         return self._fd != _NOTHING
 
-    def _read_manifest(self) -> bytes | None:
-        try:
-            file = os.open(self._manifest, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            text = os.read(file, _MANIFEST_BYTES)
-        except OSError:
-            return None
-        finally:
-            os.close(file)
-        return text if len(text) < _MANIFEST_BYTES else None
+    def _open_named(self) -> None:
+        """Open the file that the manifest names, if it names one. Raises OSError."""
+        with self._manifest.open("rb") as manifest:
+            seen = _seen(os.fstat(manifest.fileno()))
+            text = manifest.read(_MANIFEST_BYTES)
+        name = _file_of(text) if len(text) < _MANIFEST_BYTES else None
+        if name is not None:
+            self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._seen = seen
 
     def _leave(self) -> None:
         """Forget the file: a descriptor would keep its bytes on the disk."""
@@ -180,16 +207,25 @@ class AppendOnlyFile:
             os.close(self._fd)
             self._fd = _NOTHING
             self._index = _compiled.Index(MOST_PLACES)
-        self._named = None
+        self._seen = None
 
     async def close(self) -> None:
         """Let go of the file; nothing is read from it any more."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._rest):
+            if timer is not None:
+                timer.cancel()
         self._leave()
         if self._scanning is not None:
             await end(self._scanning)
+
+
+_Seen = tuple[int, int, int, int]
+
+
+def _seen(facts: os.stat_result) -> _Seen:
+    """What tells one manifest from another without reading it."""
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _file_of(manifest: bytes) -> str | None:

@@ -286,6 +286,8 @@ class RedisLogs(Searching):
             done(UnknownTopic(f"{stream} was deleted"))
         else:
             self._placer.place(log, append, base_offset, done)
+            if self._file is not None:
+                self._file.grows()
 
     async def save_producers(
         self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
@@ -336,29 +338,35 @@ class RedisLogs(Searching):
         except TimeoutError:
             raise StorageUnavailable(f"Redis does not take what was acknowledged: {log.doubt}") from None
 
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
-        """At most `count` batches up to offset `end`, the one that holds `offset` first."""
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
+        """At most `count` batches up to offset `end`, the one that holds `offset` first; see `LogLookup.read`."""
         log = self._owned(stream)
-        behind = bool(log.acknowledged)
-        found = await self._range(log, offset, count, end)
+        behind = log.acknowledged[0].base_offset if log.acknowledged else None
+        found = await self._range(log, offset, count, end, join)
         if len(found) == count or (found and found[-1].next_offset == end):
             return found
-        if behind or log.acknowledged:
+        if join is not None and found and (behind is None or found[-1].next_offset < behind):
+            return found  # more of them than were wanted are there
+        if behind is not None or log.acknowledged:
             # What is missing may have been acknowledged and not stored yet.
             await self.settle(stream)
-            found = await self._range(log, offset, count, end)
+            found = await self._range(log, offset, count, end, join)
         return found
 
     async def look(self, stream: str) -> LookedAtLog:
         """A log that another server owns, as Redis has it now. Raises StorageUnavailable."""
         return await LookedAtLog.look(self._scripts, stream)
 
-    async def _range(self, log: OwnedLog, offset: int, count: int, end: int | None) -> list[StoredBatch]:
+    async def _range(
+        self, log: OwnedLog, offset: int, count: int, end: int | None, join: int | None
+    ) -> list[StoredBatch]:
         epochs = log.epochs
         assert epochs is not None
         if self._file is not None:
             bound = entries.LAST_ID if end is None else entries.last_id(epochs, end)
-            batches = await self._file.read(log.key, entries.first_id(epochs, offset), bound, count)
+            batches = await self._file.read(log.key, entries.first_id(epochs, offset), bound, count, join)
             if batches is not None:
                 self._counted.file_bytes += sum(len(each.batch) for each in batches)
                 return batches

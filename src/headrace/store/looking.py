@@ -43,7 +43,9 @@ class LookedAtLog(Searching):
     async def settle(self, stream: str) -> None:
         """Return at once: what another server owns is read as Redis has it."""
 
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
         """At most `count` batches up to offset `end`, or the log's, the one that holds `offset` first."""
         assert stream == self._stream
         end = self.next_offset if end is None else min(end, self.next_offset)

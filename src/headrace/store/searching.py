@@ -17,8 +17,10 @@ class Searching(ABC):
         """Return when all that was acknowledged so far is in Redis."""
 
     @abstractmethod
-    async def read(self, stream: str, offset: int, count: int, end: int | None = None) -> list[StoredBatch]:
-        """At most `count` batches up to offset `end`, the one that holds `offset` first."""
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
+        """At most `count` batches up to offset `end`, the one that holds `offset` first; see `LogLookup.read`."""
 
     @abstractmethod
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:

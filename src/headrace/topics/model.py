@@ -68,9 +68,14 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A record batch as it lies in the log, stamped with its base offset and leader epoch."""
+    """A record batch as it lies in the log, stamped with its base offset and leader epoch.
+
+    Where a reader asked for joined ones it may be several that lie behind each other without a gap.
+    """
 
     base_offset: int
     next_offset: int
     batch: bytes | memoryview
     """A view is writable, and this batch's alone."""
+    count: int = 1
+    """How many batches it is."""

@@ -267,11 +267,13 @@ class NativePartition:
         """Nothing is."""
         return False
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
         """Nothing."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches made of the entries from `offset` on, for a reader that is in no group.
 
         Raises:

@@ -38,11 +38,13 @@ class Reader:
         """Never: native topics are read from Redis."""
         return False
 
-    def read_cached(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
         """An empty answer: nothing is cached."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches from `offset` on; see `NativePartition.read_stored`."""
         self._asked = True
         return await self.partition.read_stored(offset, limit)
@@ -68,7 +70,7 @@ class GroupReader(Reader):
         """Whether a read would find nothing: not before Redis has been asked."""
         return super().at_end(offset) and self._delivery.at_end(self._member, offset)
 
-    async def read_stored(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches for this member; see `Delivery.read`."""
         self._asked = True
         return await self._delivery.read(self._member, offset, limit)

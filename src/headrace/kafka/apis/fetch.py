@@ -220,7 +220,9 @@ def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> 
     except (TopicError, RequestError) as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
     reader = broker.reader(partition, exchange.client_id or "", f"/{exchange.outlet.client_host}")
-    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes)
+    # Whoever looks into batches wants each by itself.
+    join = live.tracer is None and exchange.version >= _ZSTD_FROM
+    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join)
 
 
 def _refuse_zstd(found: Found) -> None:
