@@ -120,6 +120,23 @@ async def test_batches_come_as_one_but_for_the_last(
     ][: len(parts)]  # fmt: skip
 
 
+async def test_as_one_they_are_as_many_as_are_wanted_also_where_others_have_their_turn_between(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(batch(0, 1, 1_000))
+    monkeypatch.setattr(aof, "PIECE_BYTES", 4 * size)
+    for base in range(20):
+        written.append(1, base, 1, 1_000)
+    found: dict[int, list[int]] = {}
+    for wanted in (3, 4, 8, 9, 99):
+        read = await written.file.read(KEY, (1, BEGINS + 1), entries.LAST_ID, 18, wanted * size)
+        assert read is not None
+        found[wanted] = [each.count for each in read]
+        assert [each.next_offset for each in read[:-1]] == [each.base_offset for each in read[1:]]
+    several = [3, 1]
+    assert found == {3: [2, 1], 4: several, 8: 2 * several, 9: [*several, *several, 1], 99: [*4 * several, 1, 1]}
+
+
 async def test_more_batches_than_the_kernel_reads_at_once_come_as_one(tmp_path: Path) -> None:
     written = Written(tmp_path, work=1 << 40)
     sent = [bytes(batch(BEGINS + base)) for base in range(1_000)]

@@ -126,22 +126,29 @@ class AppendOnlyFile:
         found: list[StoredBatch] = []
         index = self._index
         following: EntryId | None = first
+        taken, left = 0, join
         while following is not None:
             while self._copied >= PIECE_BYTES:
                 await asyncio.sleep(0)
             if index is not self._index:
                 return None
-            most = PIECE_BYTES if join is None else min(join, PIECE_BYTES)
-            piece = index.read(self._fd, key, following, last, count - len(found), most, join is not None)
+            most = PIECE_BYTES if left is None else min(left, PIECE_BYTES)
+            piece = index.read(self._fd, key, following, last, count - taken, most, left is not None)
             if piece is None:
                 return None
             batches, following = piece
-            found += [StoredBatch(*each) for each in batches]
+            size = sum(len(each[2]) for each in batches)
             if not self._copied:
                 asyncio.get_running_loop().call_soon(self._turned)
-            self._copied += sum(len(each[2]) for each in batches)
-            if join is not None:
-                break
+            self._copied += size
+            if left is not None:
+                left -= size
+                if found and left < 0:
+                    break  # the first batch of a piece comes in any case
+            found += [StoredBatch(*each) for each in batches]
+            taken += sum(each[3] for each in batches)
+            if most < PIECE_BYTES:
+                break  # these are all that fit
         return found
 
     def _turned(self) -> None:
