@@ -1,6 +1,7 @@
 """Fetch: limits, waiting, waking. No time passes but by hand."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 
@@ -248,6 +249,31 @@ async def test_what_left_memory_is_read_from_redis(
     assert reader.sizes == [2 * size, size]
 
 
+async def test_what_was_read_ahead_does_not_starve_what_is_read_only_now(
+    partition: LogPartition,
+    storage: MemoryStorage,
+    budget: CacheBudget,
+    clock: ManualClock,
+    drop_cached: Callable[[], None],
+) -> None:
+    """Else a partition of which the next answer is always here would go first for as long as it lags."""
+    partitions = [partition, await another(storage, budget)]
+    sizes = [fill(each, storage, 40) for each in partitions]
+    drop_cached()
+    reader = Reader(clock)
+    offsets = [0, 0]
+    for first in range(10):
+        asks = [Ask(each, offset, 2 * sizes[0]) for each, offset in zip(partitions, offsets, strict=True)]
+        reader.fetch(*asks, max_bytes=2 * sizes[0], first=first)
+        while len(reader.answers) <= first:
+            await turn()
+        for _ in range(10):
+            await turn()  # what is read ahead comes
+        offsets = [offset + size // sizes[0] for offset, size in zip(offsets, reader.sizes, strict=True)]
+        reader.budget.release(sum(reader.sizes))
+    assert offsets == [10, 10]
+
+
 class Late:
     """A partition that hears of its first record before the answer of a read that has not found it is looked at."""
 
@@ -264,7 +290,7 @@ class Late:
     def at_end(self, offset: int) -> bool:
         return False
 
-    def cached(self, offset: int) -> bool:
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
         return False
 
     def read_cached(

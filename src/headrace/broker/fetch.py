@@ -216,7 +216,8 @@ class Fetch:
                 continue
             if partition.at_end(ask.offset):
                 continue
-            if not partition.cached(ask.offset):
+            # What was read ahead has its turn: else it would take the room of those that are read only now.
+            if not partition.cached(ask.offset, ahead=not stored):
                 stored.append(index)
                 continue
             if left <= 0 and not whole_first:

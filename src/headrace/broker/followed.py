@@ -109,7 +109,7 @@ class FollowedLog:
         """Whether a read would find nothing."""
         return offset >= self.log_end
 
-    def cached(self, offset: int) -> bool:
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Only that there is nothing at the end is known."""
         return offset >= self.log_end
 

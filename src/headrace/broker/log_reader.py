@@ -57,9 +57,11 @@ class LogReader:
         self.index.clear(log_end)
         self._ahead.forget()
 
-    def cached(self, offset: int) -> bool:
-        """Whether a read can be answered from memory (the log end itself included), what was read ahead with it."""
-        return offset >= self.tail.start or (offset >= self._log.local_start and self._ahead.ready(offset) is not None)
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
+        """Whether a read can be answered from memory; see `Readable.cached`."""
+        if offset >= self.tail.start:
+            return True
+        return ahead and offset >= self._log.local_start and self._ahead.ready(offset) is not None
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False

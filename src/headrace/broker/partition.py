@@ -36,8 +36,11 @@ class Readable(Protocol):
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing."""
 
-    def cached(self, offset: int) -> bool:
-        """Whether a read can be answered from memory (the log end itself included)."""
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
+        """Whether a read can be answered from memory (the log end itself included).
+
+        `ahead`: also from what was read ahead, and was in storage only until somebody came for it.
+        """
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False

@@ -263,7 +263,7 @@ class NativePartition:
         if self.deleted:
             raise gone(self)
 
-    def cached(self, offset: int) -> bool:
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Nothing is."""
         return False
 

@@ -34,7 +34,7 @@ class Reader:
         """Whether a read would find nothing: not before Redis has been asked."""
         return self._asked and self.partition.log_end <= offset
 
-    def cached(self, offset: int) -> bool:
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Never: native topics are read from Redis."""
         return False
 
