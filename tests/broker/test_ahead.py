@@ -99,8 +99,15 @@ async def test_who_wants_less_or_each_by_itself_gets_that(limit: int, join: bool
 
 async def test_who_stopped_in_the_last_batch_gets_it_again() -> None:
     log = Log([joined(2, 4), *alone(6)])
-    await log.keep([])
+    await log.keep([], join=False)
     assert whole(await log.ahead.take(1, LIMIT, join=True)) == whole([*alone(0), joined(2, 4), *alone(6)])
+
+
+async def test_with_it_there_may_be_more_than_is_wanted() -> None:
+    log = Log([joined(2, 4), *alone(6)])
+    size = len(joined(2, 4).batch) + len(alone(6)[0].batch)
+    await log.keep([], join=False)
+    assert whole(await log.ahead.take(1, size, join=True)) == whole(alone(0, 2, 4, 6))
 
 
 def test_a_large_batch_is_not_taken_apart() -> None:

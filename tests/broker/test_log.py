@@ -106,50 +106,6 @@ async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redi
     assert storage.logs.reads <= 2
 
 
-async def test_what_was_read_ahead_is_in_memory(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
-) -> None:
-    for _ in range(9):
-        partition.append(batch(10), lambda _: None)
-    storage.logs.answer()
-    drop_cached()
-    size = len(storage.logs.logs[partition.stream].batches[0].batch)
-    assert not partition.cached(0)
-
-    first, _ = await partition.read_stored(0, 3 * size, join=True)
-    while not partition.cached(30):
-        await asyncio.sleep(0)
-    reads = storage.logs.reads
-
-    assert [len(chunk) for chunk in first] == [2 * size, size]
-    assert not partition.cached(29)
-    assert partition.read_cached(30, size - 1, whole_first=False) == ([], 0)
-    second, total = partition.read_cached(30, 3 * size, whole_first=True, join=True)
-    assert [peek(chunk[:size]).base_offset for chunk in second] == [30, 50]
-    assert total == 3 * size
-    assert storage.logs.reads == reads
-    while not partition.cached(60):
-        await asyncio.sleep(0)
-    third, total = partition.read_cached(60, 2 * size, whole_first=True)
-    assert [peek(chunk).base_offset for chunk in third] == [60, 70]
-    assert total == 2 * size
-
-
-async def test_what_was_read_ahead_of_a_log_that_was_trimmed_is_not_told(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
-) -> None:
-    for _ in range(3):
-        partition.append(batch(10), lambda _: None)
-    storage.logs.answer()
-    drop_cached()
-    await partition.read_stored(0, 1)
-    while not partition.cached(10):
-        await asyncio.sleep(0)
-    await partition.save_producers()
-    await partition.delete_before(20)
-    assert not partition.cached(10)
-
-
 async def test_an_offset_outside_the_log_is_refused(partition: LogPartition, storage: MemoryStorage) -> None:
     partition.append(batch(5), lambda _: None)
     storage.logs.answer()

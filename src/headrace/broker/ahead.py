@@ -21,7 +21,7 @@ class Read(Protocol):
 
 class _Reading(NamedTuple):
     last: StoredBatch
-    """Of the read before."""
+    """Of the read before; without its bytes where batches may come as one."""
     following: asyncio.Future[list[StoredBatch]]
     place: ReadAhead
 
@@ -38,12 +38,15 @@ class Ahead:
         self._ahead: _Reading | None = None
 
     def ready(self, offset: int) -> list[StoredBatch] | None:
-        """What was read ahead from an offset on and is here by now; None: nothing."""
+        """What was read ahead and is here by now, the batch that begins at an offset first; None: nothing."""
         ahead = self._ahead
         if ahead is None or offset != ahead.last.next_offset or not ahead.following.done():
             return None
-        failed = ahead.following.cancelled() or ahead.following.exception() is not None
-        return None if failed else ahead.following.result() or None
+        if ahead.following.cancelled() or ahead.following.exception() is not None:
+            return None
+        found = ahead.following.result()
+        # Where retention came between, the archive may have what is missing.
+        return found if found and found[0].base_offset <= offset else None
 
     async def take(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch] | None:
         """Batches from `offset` on that the last read left over, or was followed by; None: it did not end there.
@@ -53,17 +56,17 @@ class Ahead:
         Args:
             offset: the first that is wanted.
             limit: bytes that are wanted.
-            join: whether several batches may come as one, of at most `limit` bytes.
+            join: whether several batches may come as one; see `fit_to`.
         """
         ahead = self._ahead
         if ahead is None:
             return None
         last = ahead.last
-        if not last.base_offset <= offset <= last.next_offset:
+        if offset != last.next_offset and not (last.batch and last.base_offset <= offset < last.next_offset):
             return None
         self.forget()
-        found = fit_to(await ahead.following, limit, join=join)
-        return found if offset == last.next_offset else [last, *found]
+        found = await ahead.following
+        return fit_to(found if offset == last.next_offset else [last, *found], limit, join=join)
 
     def keep(self, last: StoredBatch, left: list[StoredBatch], limit: int, *, join: bool) -> None:
         """A read has ended with a batch; `left`: what it found behind that one. Read on, if the budget allows it."""
@@ -71,6 +74,9 @@ class Ahead:
         place = self._reads.read_ahead(limit, self.forget)
         if place is None:
             return
+        if join:
+            # Its view would hold all that came with it, which nobody counts once the answer has left.
+            last = StoredBatch(last.base_offset, last.next_offset, b"")
         reading = asyncio.ensure_future(self._read_on(left, last.next_offset, place.size, join))
         # Nobody may ever come for it: an error is then nobody's.
         reading.add_done_callback(lambda done: place.came(bytes_of(done)))
@@ -93,8 +99,11 @@ class Ahead:
 
 
 def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:
-    """The same batches, each by itself unless they may `join` and none is of more than `limit` bytes."""
-    if join and all(len(each.batch) <= limit for each in found):
+    """The same batches, each by itself unless they may `join` and fit into `limit` bytes together.
+
+    So whoever takes as many as fit ends with one that is by itself.
+    """
+    if join and sum(len(each.batch) for each in found) <= limit:
         return found
     return [batch for each in found for batch in _apart(each)]
 

@@ -69,11 +69,11 @@ class LogReader:
         """Whole batches of a `cached` offset, and their size; see `Tail.read`."""
         if offset >= self.tail.start:
             return self.tail.read(offset, limit, whole_first=whole_first)
-        found = self._ahead.ready(offset)
+        found = fit_to(self._ahead.ready(offset) or [], limit, join=join)
         if not found or (len(found[0].batch) > limit and not whole_first):
             return [], 0
         self._ahead.forget()
-        return self._answer(fit_to(found, limit, join=join), limit, join)
+        return self._answer(found, limit, join)
 
     async def stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.

@@ -1,0 +1,145 @@
+"""What lagging readers of one log get: what was read ahead for them, and what stays correct around it."""
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tests.harness.memory import MemoryStorage
+
+from headrace.broker.log import LogPartition
+from headrace.broker.reading import count_records
+from headrace.records.batch import peek
+from headrace.topics.model import StoredBatch
+
+from .test_log import batch
+
+
+async def filled(partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None], count: int) -> int:
+    """Batches of ten records that memory has not; the size of each."""
+    for _ in range(count):
+        partition.append(batch(10), lambda _: None)
+    storage.logs.answer()
+    drop_cached()
+    return len(storage.logs.logs[partition.stream].batches[0].batch)
+
+
+async def read_on(partition: LogPartition, offset: int) -> None:
+    """Let it come that is read ahead."""
+    while not partition.cached(offset):
+        await asyncio.sleep(0)
+
+
+async def test_who_takes_less_than_was_read_ahead_ends_with_a_batch_by_itself(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    """By the first and the last header it is told how many records there were."""
+    size = await filled(partition, storage, drop_cached, 12)
+    await partition.read_stored(0, 5 * size, join=True)
+    await read_on(partition, 50)
+    chunks, total = partition.read_cached(50, 4 * size, whole_first=True, join=True)
+    assert (total, count_records(chunks, dense=True)) == (4 * size, 40)
+    # Nor does whoever comes for the middle of the last one get what came as one with it.
+    await read_on(partition, 90)
+    chunks, total = await partition.read_stored(85, size)
+    assert [peek(chunk).base_offset for chunk in chunks] == [80]
+    assert total == size
+
+
+async def test_what_was_read_ahead_as_one_is_taken_apart_where_only_a_part_of_it_fits(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    size = await filled(partition, storage, drop_cached, 12)
+    await partition.read_stored(0, 5 * size, join=True)
+    await read_on(partition, 50)
+    chunks, total = partition.read_cached(50, 2 * size, whole_first=False, join=True)
+    assert total == 2 * size
+    assert [peek(chunk).base_offset for chunk in chunks] == [50, 60]
+
+
+class Cold:
+    """An archive that has all up to offset 20."""
+
+    start = 0
+
+    def __init__(self, batches: list[StoredBatch]) -> None:
+        self.batches = batches
+
+    def has(self, offset: int, before: int) -> bool:
+        return offset < max(before, 20)
+
+    async def read(self, offset: int, end: int, limit: int) -> list[StoredBatch]:
+        return [each for each in self.batches if each.base_offset <= offset < each.next_offset]
+
+
+async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archive(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    size = await filled(partition, storage, drop_cached, 6)
+    cold: Any = Cold([*storage.logs.logs[partition.stream].batches])
+    partition.cold = cold
+    await partition.read_stored(0, size, join=True)
+    # Nobody here has heard of it when what follows is read.
+    await storage.logs.trim(partition.stream, before_offset=20)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not partition.cached(10)
+    chunks, _ = await partition.read_stored(10, size, join=True)
+    assert peek(chunks[0]).base_offset == 10
+
+
+async def test_what_was_answered_is_not_held_while_more_is_read_ahead(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    """Nobody would count it."""
+    size = await filled(partition, storage, drop_cached, 6)
+    log = storage.logs.logs[partition.stream].batches
+    log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]
+    chunks, _ = await partition.read_stored(0, size, join=True)
+    held = weakref.ref(chunks.pop())
+    log.clear()
+    assert held() is None
+
+
+async def test_what_was_read_ahead_is_in_memory(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    for _ in range(9):
+        partition.append(batch(10), lambda _: None)
+    storage.logs.answer()
+    drop_cached()
+    size = len(storage.logs.logs[partition.stream].batches[0].batch)
+    assert not partition.cached(0)
+
+    first, _ = await partition.read_stored(0, 3 * size, join=True)
+    while not partition.cached(30):
+        await asyncio.sleep(0)
+    reads = storage.logs.reads
+
+    assert [len(chunk) for chunk in first] == [2 * size, size]
+    assert not partition.cached(29)
+    assert partition.read_cached(30, size - 1, whole_first=False) == ([], 0)
+    second, total = partition.read_cached(30, 3 * size, whole_first=True, join=True)
+    assert [peek(chunk[:size]).base_offset for chunk in second] == [30, 50]
+    assert total == 3 * size
+    assert storage.logs.reads == reads
+    while not partition.cached(60):
+        await asyncio.sleep(0)
+    third, total = partition.read_cached(60, 2 * size, whole_first=True)
+    assert [peek(chunk).base_offset for chunk in third] == [60, 70]
+    assert total == 2 * size
+
+
+async def test_what_was_read_ahead_of_a_log_that_was_trimmed_is_not_told(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> None:
+    for _ in range(3):
+        partition.append(batch(10), lambda _: None)
+    storage.logs.answer()
+    drop_cached()
+    await partition.read_stored(0, 1)
+    while not partition.cached(10):
+        await asyncio.sleep(0)
+    await partition.save_producers()
+    await partition.delete_before(20)
+    assert not partition.cached(10)
