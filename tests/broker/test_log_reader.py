@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.log import LogPartition
@@ -86,6 +87,28 @@ async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archi
     assert not partition.cached(10)
     chunks, _ = await partition.read_stored(10, size, join=True)
     assert peek(chunks[0]).base_offset == 10
+
+
+async def test_a_read_that_was_under_way_when_the_log_was_opened_anew_leaves_nothing(
+    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = await filled(partition, storage, drop_cached, 6)
+    read, answered = storage.logs.read, asyncio.Event()
+
+    async def slow(*asked: Any) -> list[StoredBatch]:
+        found = await read(*asked)
+        await answered.wait()
+        return found
+
+    monkeypatch.setattr(storage.logs, "read", slow)
+    reading = asyncio.ensure_future(partition.read_stored(0, size))
+    await asyncio.sleep(0)
+    partition.close()
+    answered.set()
+    await reading
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not partition.cached(10)
 
 
 async def test_what_was_answered_is_not_held_while_more_is_read_ahead(

@@ -31,7 +31,7 @@ class LogReader:
     Whoever appends to the log adds each batch to `tail` and `index`, which are the same for as long as this is.
     """
 
-    __slots__ = ("_ahead", "_cold", "_log", "_storage", "index", "tail")
+    __slots__ = ("_ahead", "_cold", "_log", "_reads", "_storage", "index", "tail")
 
     def __init__(self, log: ReadableLog, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
         """Nothing is known yet.
@@ -49,13 +49,16 @@ class LogReader:
         self._log = log
         self._storage = storage
         self._cold = ColdReads()
-        self._ahead = Ahead(reads or ReadBudget(), self.from_redis)
+        self._reads = reads or ReadBudget()
+        self._ahead = Ahead(self._reads, self.from_redis)
 
     def clear(self, log_end: int) -> None:
         """Forget everything; the next batch begins at `log_end`."""
         self.tail.clear(log_end)
         self.index.clear(log_end)
         self._ahead.forget()
+        # A read that is under way is of the log as it was before: what it brings is not kept.
+        self._ahead = Ahead(self._reads, self.from_redis)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Whether a read can be answered from memory; see `Readable.cached`."""
@@ -73,14 +76,14 @@ class LogReader:
         if not found or (len(found[0].batch) > limit and not whole_first):
             return [], 0
         self._ahead.forget()
-        return self._answer(found, limit, join)
+        return self._answer(found, limit, join, self._ahead)
 
     async def stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
 
         What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
         """
-        log = self._log
+        log, ahead = self._log, self._ahead
         cold = log.cold
         stored = [] if cold is not None and offset < log.local_start else await self._following(offset, limit, join)
         if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, log.local_start):
@@ -88,16 +91,16 @@ class LogReader:
             if old:
                 return fitting(old, limit)
             stored = stored or await self._following(max(offset, log.local_start), limit, join)
-        return self._answer(stored, limit, join)
+        return self._answer(stored, limit, join, ahead)
 
-    def _answer(self, stored: list[StoredBatch], limit: int, join: bool) -> tuple[list[Buffer], int]:
-        """As many as fit, and their size; what follows is read ahead."""
+    def _answer(self, stored: list[StoredBatch], limit: int, join: bool, ahead: Ahead) -> tuple[list[Buffer], int]:
+        """As many as fit, and their size; what follows is read ahead, unless the log was cleared meanwhile."""
         chunks, total = fitting(stored, limit)
         taken = len(chunks)
-        if taken:
+        if taken and ahead is self._ahead:
             last = stored[taken - 1]
             if taken < len(stored) or last.next_offset < self.tail.start:
-                self._ahead.keep(last, stored[taken:], limit, join=join)
+                ahead.keep(last, stored[taken:], limit, join=join)
         return chunks, total
 
     async def _following(self, offset: int, limit: int, join: bool) -> list[StoredBatch]:
