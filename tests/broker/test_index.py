@@ -58,3 +58,11 @@ def test_cold_reads_begin_small_and_grow_while_batches_prove_small() -> None:
 
     cold.learn(64, 64, 64 << 20, 1 << 20)
     assert cold.count == 1
+
+
+def test_cold_reads_that_end_where_no_more_fits_ask_for_no_more() -> None:
+    cold = ColdReads()
+    cold.learn(64, 10, 1 << 20, 1 << 20, full=True)
+    assert cold.count == 10
+    cold.learn(10, 3, 1 << 10, 1 << 20)
+    assert cold.count == 10

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.budget import ReadBudget
+from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
 from headrace.broker.reading import count_records
+from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
+from headrace.testing.clock import ManualClock
 from headrace.topics.model import StoredBatch
 
 from .test_log import batch
@@ -122,6 +126,38 @@ async def test_what_was_answered_is_not_held_while_more_is_read_ahead(
     held = weakref.ref(chunks.pop())
     log.clear()
     assert held() is None
+
+
+async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
+    partition: LogPartition,
+    storage: MemoryStorage,
+    budget: CacheBudget,
+    clock: ManualClock,
+    drop_cached: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next ones may have left the page cache: then so many come as were asked for."""
+    small = await filled(partition, storage, drop_cached, 100)
+    for _ in range(100):
+        partition.append(batch(1_000), lambda _: None)
+    storage.logs.answer()
+    large = len(storage.logs.logs[partition.stream].batches[-1].batch)
+    later = LogPartition("t", 0, partition.stream, storage.logs, budget, clock, Snapshots(), ReadBudget(0))
+    await later.open()
+    read, counts = storage.logs.read, list[int]()
+
+    async def counted(stream: str, offset: int, count: int, *bounds: Any) -> list[StoredBatch]:
+        counts.append(count)
+        return await read(stream, offset, count, *bounds)
+
+    monkeypatch.setattr(storage.logs, "read", counted)
+    offset = 0
+    while offset < 20_000:
+        chunks, _ = await later.read_stored(offset, 2 * large, join=True)
+        offset = peek(chunks[-1]).base_offset + peek(chunks[-1]).count
+    assert max(counts) * small < 2 * large
+    assert max(counts) > 16
+    assert counts[-1] <= 4
 
 
 async def test_what_was_read_ahead_is_in_memory(

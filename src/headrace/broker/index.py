@@ -71,9 +71,14 @@ class ColdReads:
     def __init__(self) -> None:
         self.count = 1
 
-    def learn(self, asked: int, batches: int, size: int, limit: int) -> None:
-        """A read that asked for `asked` batches brought `batches`, of `size` bytes together."""
+    def learn(self, asked: int, batches: int, size: int, limit: int, *, full: bool = False) -> None:
+        """A read that asked for `asked` batches brought `batches`, of `size` bytes together.
+
+        `full`: there were more; where these are fewer than asked for, they are as many as `limit` bytes hold.
+        """
         if size > limit:
             self.count = max(1, limit * batches // size)
         elif batches == asked:
             self.count = min(self.MOST, 2 * asked)
+        elif full:
+            self.count = batches

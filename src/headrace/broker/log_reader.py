@@ -116,10 +116,12 @@ class LogReader:
             end = self.index.end_of(offset, limit)
             stored = await self._storage.read(log.stream, offset, _MOST_BATCHES, self._readable(end), joined)
         else:
-            asked = self._cold.count
-            stored = await self._storage.read(log.stream, offset, asked, self._readable(None), joined)
+            asked, end = self._cold.count, self._readable(None)
+            stored = await self._storage.read(log.stream, offset, asked, end, joined)
             size = sum(len(found.batch) for found in stored)
-            self._cold.learn(asked, sum(found.count for found in stored), size, limit)
+            # Those that come as one are never too many: there were more where the log goes on.
+            full = join and bool(stored) and stored[-1].next_offset < end
+            self._cold.learn(asked, sum(found.count for found in stored), size, limit, full=full)
         return stored
 
     def _readable(self, end: int | None) -> int:
