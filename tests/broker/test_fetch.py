@@ -180,6 +180,22 @@ async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
     assert reader.sizes == [2 * size, size]
 
 
+async def test_a_fetch_that_takes_all_it_has_room_for_does_not_wait(
+    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+) -> None:
+    """Kafka counts the part of a batch that would fit; here batches come whole."""
+    other = await another(storage, budget)
+    size = fill(partition, storage, 5)
+    fill(other, storage)
+    reader = Reader(clock)
+    reader.fetch(Ask(partition, 0, 3 * size + 1), min_bytes=3 * size + 1)
+    assert reader.sizes == [3 * size]
+    reader.fetch(Ask(partition, 0, 5 * size), Ask(other, 0, size), min_bytes=6 * size, max_bytes=5 * size)
+    assert reader.sizes == [5 * size, 0]
+    reader.fetch(Ask(partition, 2, 3 * size + 1), min_bytes=3 * size + 1)
+    assert len(reader.answers) == 2
+
+
 async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LogPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=0)

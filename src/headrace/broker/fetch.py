@@ -17,6 +17,7 @@ from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.pace import SLICE_S
 from headrace.broker.partition import Readable
+from headrace.broker.reading import next_offset
 from headrace.topics.errors import TopicError
 
 _LEAST_WEIGHT = 2_048
@@ -290,10 +291,21 @@ class Fetch:
             total += answer.size
             if answer.error is not None:
                 answer_now = True
-        if answer_now or total >= self._min_bytes or self._clock.ticks_ms() >= self._deadline_ms:
+        answer_now = answer_now or total >= self._min_bytes or self._clock.ticks_ms() >= self._deadline_ms
+        if answer_now or (total and self._leaves_some(found)):
             self._answer(found)
         else:
             self._wait(self._min_bytes - total)
+
+    def _leaves_some(self, found: list[Found]) -> bool:
+        """Whether there is more than was taken: it is the room that was short, and waiting brings nothing."""
+        for ask, answer in zip(self._asks, found, strict=True):
+            partition = ask.partition
+            if isinstance(partition, Exception) or answer.error is not None:
+                continue
+            if not partition.at_end(next_offset(answer.chunks) if answer.chunks else ask.offset):
+                return True
+        return False
 
     def _answer(self, found: list[Found]) -> None:
         self._stop_waiting()

@@ -85,9 +85,14 @@ def count_records(batches: list[Buffer], *, dense: bool) -> int:
     Where offsets are `dense` the first and the last header tell it: there may be thousands in between.
     """
     if dense:
-        base_offset, last_delta = _SPAN.unpack_from(batches[-1])
-        return int(base_offset + last_delta + 1 - _SPAN.unpack_from(batches[0])[0])
+        return next_offset(batches) - int(_SPAN.unpack_from(batches[0])[0])
     return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
+
+
+def next_offset(batches: list[Buffer]) -> int:
+    """The offset behind consecutive batches, of which the last is by itself."""
+    base_offset, last_delta = _SPAN.unpack_from(batches[-1])
+    return int(base_offset + last_delta + 1)
 
 
 def codecs(batches: list[Buffer]) -> Iterator[int]:
