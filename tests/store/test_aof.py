@@ -166,6 +166,21 @@ async def test_the_file_is_gone_through_once_nothing_is_written(
     await written.file.close()
 
 
+async def test_who_writes_again_does_not_wait_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aof, "REST_S", 0)
+    written = Written(tmp_path, work=1)
+    for base in range(200):
+        written.append(1, base)
+    written.file.grows()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    for _ in range(300):
+        written.file.grows()
+        await asyncio.sleep(0)
+    assert await written.read(0) is None
+    await written.file.close()
+
+
 async def test_the_first_batch_that_is_known_is_not_read(written: Written) -> None:
     """Nobody knows what is before it: in a log that somebody else wrote to that may hold the same offsets."""
     written.append(1, 0)

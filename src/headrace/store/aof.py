@@ -103,8 +103,8 @@ class AppendOnlyFile:
         if self._grew:
             self._grew = False
             self._rest = asyncio.get_running_loop().call_later(REST_S, self._rested)
-        else:
-            self._is_known()
+        elif self._follow() and not self._is_scanned():
+            self._scanning = asyncio.get_running_loop().create_task(self._go_through(), name="append-only file")
 
     async def read(
         self, key: bytes, first: EntryId, last: EntryId, count: int, join: int | None = None
@@ -156,16 +156,15 @@ class AppendOnlyFile:
 
     def _is_known(self) -> bool:
         """Whether all that Valkey has written is known; else it is from some later moment on."""
-        if not self._follow():
-            return False
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
-        if self._scanning is not None and not self._scanning.done():
+        if not self._follow() or self._is_scanned():
             return False
         how = self._scan()
         if how == _compiled.MORE:
             self._scanning = asyncio.get_running_loop().create_task(self._go_on(), name="append-only file")
         return how == _compiled.AT_END
+
+    def _is_scanned(self) -> bool:
+        return self._scanning is not None and not self._scanning.done()
 
     def _scan(self) -> int:
         how = self._index.scan(self._fd, self._work)
@@ -179,10 +178,16 @@ class AppendOnlyFile:
         while index is self._index and self._scan() == _compiled.MORE:
             await asyncio.sleep(0)
 
+    async def _go_through(self) -> None:
+        """As `_go_on`, while nothing is written: nobody waits for it, so no disk is read for it."""
+        index = self._index
+        while index is self._index and not self._grew and index.scan(self._fd, self._work) == _compiled.MORE:
+            await asyncio.sleep(0)
+
     def _look(self) -> None:
         """Let go of a file that Valkey has left, though nobody reads."""
         self._timer = None
-        if self._fd != _NOTHING and self._follow():
+        if self._fd != _NOTHING and self._follow() and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _follow(self) -> bool:
@@ -207,6 +212,8 @@ class AppendOnlyFile:
         if name is not None:
             self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             self._seen = seen
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _leave(self) -> None:
         """Forget the file: a descriptor would keep its bytes on the disk."""
