@@ -212,11 +212,13 @@ class AppendOnlyFile:
         if name is not None:
             self._fd = os.open(self._records / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             self._seen = seen
-            if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _leave(self) -> None:
         """Forget the file: a descriptor would keep its bytes on the disk."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._fd != _NOTHING:
             os.close(self._fd)
             self._fd = _NOTHING
@@ -226,9 +228,8 @@ class AppendOnlyFile:
     async def close(self) -> None:
         """Let go of the file; nothing is read from it any more."""
         self._closed = True
-        for timer in (self._timer, self._rest):
-            if timer is not None:
-                timer.cancel()
+        if self._rest is not None:
+            self._rest.cancel()
         self._leave()
         if self._scanning is not None:
             await end(self._scanning)
