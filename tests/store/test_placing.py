@@ -109,6 +109,17 @@ def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(placer: Pla
     ]
 
 
+def test_whoever_waits_is_told_before_what_waited_for_redis_goes_on(placer: Placer, wire: Wire) -> None:
+    wire.near = True
+    log, second = opened(wire), Sender(placer, opened(wire, name="u"))
+    going_on: list[bool] = []
+    placer.place(log, batch(), 0, lambda _: going_on.append(bool(wire.preparing)))
+    wire.turn()
+    second.send(batch())
+    wire.answer(b"9-1", 1)
+    assert (going_on, bool(wire.preparing)) == ([False], True)
+
+
 def test_large_ones_do_not_wait_nor_does_what_they_take_along(placer: Placer, wire: Wire) -> None:
     wire.near = True
     first, second, third = (Sender(placer, opened(wire, name=name)) for name in ("t", "u", "v"))

@@ -14,7 +14,7 @@ instead (they linger), since nobody waits for them.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -80,7 +80,7 @@ class Placer:
         self._linger_bytes = 0 if early is None else early.size // _LINGER_SHARE
         self._timer: asyncio.TimerHandle | None = None
         self._counted = counted or StoreCounters()
-        self._asked: Counter[Connection] = Counter()
+        self._asked: dict[Connection, int] = {}
         """Calls under way over each connection that has any."""
 
     def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
@@ -186,8 +186,9 @@ class Placer:
             waiting.popleft()
             log.urgent = bool(waiting)
             log.under_way = first
-            self._asked[log.connection] += 1
-            log.connection.send([first.command], partial(self._script_answered, log, first, log.connection))
+            connection = log.connection
+            self._asked[connection] = self._asked.get(connection, 0) + 1
+            connection.send([first.command], partial(self._script_answered, log, first, connection))
             return
         batches: list[Batch] = []
         size = 0
@@ -202,17 +203,14 @@ class Placer:
         log.urgent = bool(waiting)
         call = BatchCall(batches, size, 0 if self._early is None else self._early.stored_to)
         log.under_way = call
-        answered = partial(self._answered, log, call, log.connection)
+        connection = log.connection
+        self._asked[connection] = self._asked.get(connection, 0) + 1
         count = len(batches)
-        chunks = self._commands(log, batches)
-        self._asked[log.connection] += 1
-        if count == 1:
-            replies: list[Reply] = []
-            log.connection.send_several(chunks, [replies.append, partial(self._answered_one, replies, answered)])
-        else:
-            queued: list[Reply] = []
-            several = [queued.append] * (count + 2)
-            log.connection.send_several(chunks, [*several, partial(self._answered_several, queued, answered)])
+        replies: list[Reply] = []
+        answered = partial(self._answered, log, call, connection, replies)
+        # One batch: XADD, XLEN. Several: MULTI, those, EXEC.
+        before = [replies.append] * (1 if count == 1 else count + 2)
+        connection.send_several(self._commands(log, batches), [*before, answered])
 
     def _commands(self, log: OwnedLog, batches: Sequence[Batch]) -> list[Chunk]:
         several = len(batches) > 1
@@ -247,40 +245,40 @@ class Placer:
         chunks.append(b"".join(small))
         return chunks
 
-    @staticmethod
-    def _answered_one(replies: list[Reply], answered: Callable[[list[Reply], Reply], None], length: Reply) -> None:
-        answered([replies[0], length], replies[0])
-
-    @staticmethod
-    def _answered_several(queued: list[Reply], answered: Callable[[list[Reply], Reply], None], reply: Reply) -> None:
-        if type(reply) is list:
-            answered(reply, None)
-        else:
-            refusal = next((each for each in queued if type(each) is not bytes), reply)
-            answered([], refusal)
-
     def _heard(self, connection: Connection) -> None:
         """A call was answered, or lost: after the last one, what waited has its turn."""
-        self._asked[connection] -= 1
-        if not self._asked[connection]:
-            del self._asked[connection]
-            if self._due:
-                connection.before_flush(self._send_due)
+        left = self._asked[connection] - 1
+        if left:
+            self._asked[connection] = left
+            return
+        del self._asked[connection]
+        if self._due:
+            connection.before_flush(self._send_due)
 
     def _answered(
-        self, log: OwnedLog, call: BatchCall, connection: Connection, replies: list[Reply], refusal: Reply
+        self, log: OwnedLog, call: BatchCall, connection: Connection, replies: list[Reply], last: Reply
     ) -> None:
-        """Redis has answered a call."""
-        self._heard(connection)
-        if log.under_way is not call:
-            return
+        """Redis has answered a call: `last` comes behind `replies`.
+
+        Whoever waits is told first, so that clients have their answers before Redis has more to do: it takes a core.
+        """
+        try:
+            if log.under_way is call:
+                self._take_answers(log, call, replies, last)
+        finally:
+            self._heard(connection)
+
+    def _take_answers(self, log: OwnedLog, call: BatchCall, replies: list[Reply], last: Reply) -> None:
         counted, count = self._counted, len(call.batches)
         counted.append_durations.add((perf_counter_ns() - call.sent_ns) // _NS_PER_TICK)
-        error = _fault(log, count, replies, refusal)
-        if error is not None:
-            self.fail(log, error)
-            return
-        log.entries += count
+        entries = log.entries + count
+        # Nearly every call is one batch, and has its place: no call for that.
+        if last != entries or count > 1 or type(replies[0]) is not bytes:
+            error = _fault(log, count, replies, last)
+            if error is not None:
+                self.fail(log, error)
+                return
+        log.entries = entries
         counted.appends += count
         counted.append_bytes += call.size
         if self._early is not None:
@@ -369,13 +367,20 @@ _BEHIND = "equal or smaller than the target stream top item"
 """What Redis says of an entry whose id is before the last one: a later owner's term is higher than ours."""
 
 
-def _fault(log: OwnedLog, count: int, replies: list[Reply], refusal: Reply) -> Exception | None:
+def _fault(log: OwnedLog, count: int, replies: list[Reply], last: Reply) -> Exception | None:
     """What is wrong with the answers to a call; None when nothing is."""
-    if len(replies) == count + 1:
-        refused = [each for each in replies[:-1] if type(each) is not bytes]
-        refusal = refused[0] if refused else None
-        if not refused:
-            length = replies[-1]
+    refusal = last
+    if count == 1:
+        told = [*replies, last]
+    elif type(last) is list:
+        told, refusal = last, None
+    else:
+        told = []
+        refusal = next((each for each in replies if type(each) is not bytes), last)
+    if len(told) == count + 1:
+        length = told.pop()
+        refusal = next((each for each in told if type(each) is not bytes), length)
+        if refusal is length:
             if length == log.entries + count:
                 return None
             if not isinstance(length, Exception):
