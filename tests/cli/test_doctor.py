@@ -105,6 +105,22 @@ def test_a_redis_that_keeps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "disk" not in found
 
 
+def test_a_redis_that_does_more_than_it_must(capsys: pytest.CaptureFixture[str]) -> None:
+    with RedisServer() as valkey, redis.Redis.from_url(valkey.url) as link:
+        assert "redis settings" not in examined(capsys, "--redis", valkey.url, *FREE)
+        link.config_set("appendonly", "yes")
+        link.config_set("save", "60 10000")
+        link.config_set("rdbcompression", "yes")
+        link.config_set("auto-aof-rewrite-percentage", "100")
+        found = examined(capsys, "--redis", valkey.url, *FREE)["redis settings"]
+        assert found["state"] == "note"
+        assert 'set save "", rdbcompression no, auto-aof-rewrite-percentage 0, and see sizing' in found["advice"]
+        link.config_set("save", "")
+        link.config_set("rdbcompression", "no")
+        link.config_set("auto-aof-rewrite-percentage", "0")
+        assert "redis settings" not in examined(capsys, "--redis", valkey.url, *FREE)
+
+
 def test_what_a_server_would_not_start_over(capsys: pytest.CaptureFixture[str]) -> None:
     def refused(url: str) -> str:
         found = examined(capsys, "--redis", url, *FREE, status=1)["redis"]

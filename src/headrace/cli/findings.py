@@ -37,7 +37,7 @@ from headrace.storage_urls import without_password
 from headrace.store import journal
 from headrace.store.embedded import machine_memory
 from headrace.store.errors import StoreError, unusable
-from headrace.store.examine import clock_difference, examine
+from headrace.store.examine import Durability, clock_difference, examine
 
 _MIB = 1 << 20
 _LEAST_DISK = 64 * _MIB
@@ -57,7 +57,7 @@ class State(StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Not needed for everything, and not there."""
+    """It works, and something that is not needed for everything is not there."""
     CAREFUL = "careful"
     """It works, and may not for long."""
     FAILED = "failed"
@@ -109,7 +109,7 @@ def storage(options: ServerOptions) -> Iterator[Finding]:
 def _external(url: str) -> Iterator[Finding]:
     name = without_password(url)
     try:
-        version, warnings, ahead = asyncio.run(_examined(url))
+        version, kept, ahead = asyncio.run(_examined(url))
     except TimeoutError:
         yield Finding("redis", State.FAILED, f"{name} does not answer within {_LOOK_S} s", "look at it with redis-cli")
         return
@@ -119,14 +119,19 @@ def _external(url: str) -> Iterator[Finding]:
     except ERRORS as error:
         yield Finding("redis", State.FAILED, name, str(unusable(error, url)))
         return
+    warnings = kept.warnings()
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
+    if better := kept.better():
+        beside = "it does work beside its append-only file that may take half of the CPU"
+        advice = f"set {', '.join(better)}, and see sizing in docs/guides/operations.md"
+        yield Finding("redis settings", State.NOTE, beside, advice)
     if ahead:
         differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"
         yield Finding("clock", State.CAREFUL, differs, "run an NTP client on both")
 
 
-async def _examined(url: str) -> tuple[str, list[str], float]:
-    """Version, what to be careful of, and how far ahead the clock is.
+async def _examined(url: str) -> tuple[str, Durability, float]:
+    """Version, what it keeps, and how far ahead the clock is.
 
     Raises:
         StoreError, ValueError, TimeoutError, and what `ERRORS` names.
@@ -135,7 +140,7 @@ async def _examined(url: str) -> tuple[str, list[str], float]:
         kept = await examine(url, admin, Keyspace())
         [info, *_] = await on_primaries(admin, "info", "server")
         version = str(info.get("valkey_version") or info.get("redis_version", "unknown"))
-        return version, kept.warnings(), await clock_difference(admin)
+        return version, kept, await clock_difference(admin)
 
 
 def data(options: ServerOptions) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ _SKEW_S = 2.0
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What the server behind the URL keeps when it or its machine dies, as far as it tells."""
+    """What the server behind the URL keeps when it or its machine dies, and at what cost, as far as it tells."""
 
     append_only: str = ""
     fsync: str = ""
@@ -33,6 +33,9 @@ class Durability(msgspec.Struct, frozen=True):
     eviction: str = ""
     maxmemory: str = "0"
     """Bytes; 0: no bound."""
+    compression: str = ""
+    rewriting: str = ""
+    """Per cent by which the append-only file grows until it is rewritten; 0: it is not."""
 
     @classmethod
     def told(cls, settings: Mapping[Any, Any]) -> Self:
@@ -44,6 +47,8 @@ class Durability(msgspec.Struct, frozen=True):
             save=told.get("save", ""),
             eviction=told.get("maxmemory-policy", ""),
             maxmemory=told.get("maxmemory", "0"),
+            compression=told.get("rdbcompression", ""),
+            rewriting=told.get("auto-aof-rewrite-percentage", ""),
         )
 
     @property
@@ -78,6 +83,20 @@ class Durability(msgspec.Struct, frozen=True):
                 f"this Redis evicts keys when memory is full ({self.eviction}): set maxmemory-policy noeviction"
             )
         return found
+
+    def better(self) -> list[str]:
+        """Settings that would save it work which keeps nothing more, beside an append-only file; decision 0064."""
+        if self.append_only != "yes":
+            return []
+        return [
+            wanted
+            for wanted, differs in (
+                ('save ""', bool(self.save)),
+                ("rdbcompression no", self.compression == "yes"),
+                ("auto-aof-rewrite-percentage 0", self.rewriting not in ("", "0")),
+            )
+            if differs
+        ]
 
 
 async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> Durability:
@@ -138,8 +157,9 @@ async def durability(admin: redis.asyncio.Redis) -> Durability:
     """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
     try:
         asked: list[dict[Any, Any]] = await on_primaries(
-            admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory"
-        )
+            admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory", "rdbcompression",
+            "auto-aof-rewrite-percentage",
+        )  # fmt: skip
     except ERRORS:
         return Durability()
     # Of a cluster's primaries, whose settings should be the same, the weakest.
