@@ -3,6 +3,7 @@
 import asyncio
 from uuid import UUID
 
+import msgspec
 import pytest
 from tests.harness.memory import MemoryStorage, MemoryTopics
 
@@ -112,6 +113,23 @@ async def test_stored_topics_are_opened_at_the_start(
 
     assert again.names() == ["t", "u"]
     assert seen == [(2, 3), (3, 3)]
+
+
+async def test_a_stored_value_that_nobody_may_give_any_more_stays_and_hinders_nothing(
+    table: TopicTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    long, longer = ",".join(["delete"] * 200), ",".join(["delete"] * 201)
+    live = await table.create("t", 1, {})
+    storage.topics.stored["t"] = msgspec.structs.replace(live.topic, config={"cleanup.policy": long})
+    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda *_: "unused")
+    await again.load()
+
+    await again.configure("t", lambda config: {**config, "retention.ms": "5"})
+    assert storage.topics.stored["t"].config == {"cleanup.policy": long, "retention.ms": "5"}
+    with pytest.raises(InvalidConfig, match="1024 characters"):
+        await again.configure("t", lambda config: {**config, "cleanup.policy": longer})
+    with pytest.raises(InvalidConfig, match="1024 characters"):
+        await again.create("u", 1, {"cleanup.policy": long})
 
 
 class SlowTopics(MemoryTopics):

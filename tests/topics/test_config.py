@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.topics.config import TOPIC_KEYS, Source, TopicDefaults, check, describe, resolve
+from headrace.topics.config import TOPIC_KEYS, Source, TopicDefaults, check, check_given, describe, resolve
 from headrace.topics.errors import InvalidConfig
 
 KAFKA = TopicDefaults()
@@ -41,13 +41,28 @@ def test_an_unknown_key_is_refused_by_name_with_a_near_one() -> None:
         resolve({"retention.msec": "1"}, KAFKA)
 
 
-def test_a_value_has_a_length_blanks_included() -> None:
-    assert resolve({"retention.ms": " " * 1_000 + "7"}, KAFKA).retention_ms == 7
-    for value in (" " * 1_024 + "7", ",".join(["delete"] * 150)):
-        with pytest.raises(InvalidConfig, match="1024 characters"):
-            check({"cleanup.policy" if "," in value else "retention.ms": value})
-    # One number for each partition that was adopted.
-    check({"headrace.adopted": ",".join(map(str, range(10_000)))})
+@pytest.mark.parametrize(
+    ("key", "long"), [("retention.ms", " " * 1_024 + "7"), ("cleanup.policy", ",".join(["delete"] * 150))]
+)
+def test_a_value_that_is_given_has_a_length_blanks_included(key: str, long: str) -> None:
+    check_given({"retention.ms": " " * 1_000 + "7"})
+    with pytest.raises(InvalidConfig, match="1024 characters"):
+        check_given({key: long})
+    with pytest.raises(InvalidConfig, match="1024 characters"):
+        check_given({key: long}, {key: long + " "})
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"retention.ms": " " * 1_024 + "7"},
+        # One number for each partition that was adopted.
+        {"headrace.storage": "native", "headrace.adopted": ",".join(map(str, range(10_000)))},
+    ],
+)
+def test_a_value_that_is_stored_may_have_any_length(stored: dict[str, str]) -> None:
+    check_given(stored, stored)
+    resolve(stored, KAFKA)
 
 
 def test_an_error_names_no_more_of_what_was_sent_than_can_be_told() -> None:

@@ -330,6 +330,7 @@ class TopicTable:
         async with self.changing:
             live = self.get(name)
             config = change(live.topic.config)
+            check_given(config, live.topic.config)
             resolved = resolve(config, self.defaults)
             for key in (*FIXED, ADOPTED):
                 if config.get(key) != live.topic.config.get(key):

@@ -6,6 +6,7 @@ one typed struct, so that the hot path reads attributes and never text.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from types import MappingProxyType
 
 import msgspec
 
@@ -186,7 +187,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
 
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
 _LONGEST = 1_024
-"""Characters of a value, blanks around it included: each is kept with its topic, and read again with each change."""
+"""Characters of a value that is given, blanks around it included: each is kept, and read again with each change."""
 
 
 class TopicDefaults(msgspec.Struct, frozen=True):
@@ -290,8 +291,6 @@ def check(config: Mapping[str, str]) -> None:
         if name not in _BY_NAME:
             hint = suggestion(name, _BY_NAME)
             raise InvalidConfig(f"unknown topic configuration {name[:_LONGEST]!r}" + (f", {hint}" if hint else ""))
-        if name != ADOPTED:
-            check_length(name, text)
         _parse(name, text)
 
 
@@ -301,10 +300,19 @@ def check_length(name: str, text: str) -> None:
         raise InvalidConfig(f"{name}: a value has at most {_LONGEST} characters, this one has {len(text)}")
 
 
-def check_given(config: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for a key that is never given, but comes about."""
-    if ADOPTED in config:
-        raise InvalidConfig(f"{ADOPTED} cannot be given: only adoption sets it")
+def check_given(config: Mapping[str, str], present: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise InvalidConfig for what somebody may not give, though it may be stored.
+
+    Args:
+        config: as it is to be.
+        present: as it is stored; a value that stays as it is was not given, whoever stored it.
+    """
+    for name, text in config.items():
+        if text == present.get(name):
+            continue
+        if name == ADOPTED:
+            raise InvalidConfig(f"{ADOPTED} cannot be given: only adoption sets it")
+        check_length(name, text)
 
 
 def describe(config: Mapping[str, str], defaults: TopicDefaults) -> tuple[ConfigEntry, ...]:
