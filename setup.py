@@ -47,10 +47,13 @@ def extensions() -> list[Extension]:
         "_compiled.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
         "_base64.c", "_receipts.c", "_find.c",
     )  # fmt: skip
-    headers = tuple(RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h"))
+    streams = ("_streams.c", "_header_text.c", "_base64.c", "_crc32c.c", "_record.c")
+    headers = tuple(
+        RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h", "_header_text.h")
+    )
     return [
         extension("records._compiled", [RECORDS / name for name in native], headers),
-        extension("records._streams", [RECORDS / name for name in ("_streams.c", "_crc32c.c", "_record.c")], headers),
+        extension("records._streams", [RECORDS / name for name in streams], headers),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(
             "store._aof",

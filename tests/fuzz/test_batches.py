@@ -186,7 +186,7 @@ def test_any_buffers_as_rows_to_be_encoded(
 def test_any_bytes_as_entries_of_a_stream(
     section: bytes, count: int, last: int, base_timestamp: int, fixed: int | None
 ) -> None:
-    asked = count, last, base_timestamp, fixed, streams.encode_headers
+    asked = count, last, base_timestamp, fixed
     found = outcome(streams.write_arguments, bounded(section), *asked)
     by_python = outcome(pure_streams.xadd_arguments, section, *asked)
     if CorruptBatch not in {found, by_python}:

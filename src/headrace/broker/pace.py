@@ -40,6 +40,11 @@ class Lane:
         self.turn_began = now
         asyncio.get_running_loop().call_soon(self._turn_over)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what may take long has to wait for a turn: others do, or so much was served in this one already."""
+        return self._due or (self.turn_began > 0 and perf_counter() - self.turn_began >= TURN_S)
+
     def _turn_over(self) -> None:
         self._served_s += perf_counter() - self.turn_began
         self.turn_began = 0.0

@@ -2,6 +2,7 @@
 
 static const uint32_t INVALID = 0x80000000u;
 static uint32_t base64_bits[4][256]; /* what a character stands for at each of the four places */
+char headrace_base64_pairs[4096][2];
 
 #if defined(__GNUC__) && defined(__x86_64__)
 
@@ -73,6 +74,10 @@ void headrace_base64_prepare(void)
             base64_bits[place][character] = INVALID;
         for (uint32_t bits = 0; bits < 64; bits++)
             base64_bits[place][(uint8_t)alphabet[bits]] = bits << (18 - 6 * place);
+    }
+    for (int bits = 0; bits < 4096; bits++) {
+        headrace_base64_pairs[bits][0] = alphabet[bits >> 6];
+        headrace_base64_pairs[bits][1] = alphabet[bits & 63];
     }
 }
 

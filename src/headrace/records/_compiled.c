@@ -181,7 +181,6 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__compiled(void)
 {
     headrace_crc32c_prepare();
-    headrace_messages_prepare();
     headrace_publish_prepare();
     PyObject *errors = PyImport_ImportModule("headrace.records.errors");
     if (!errors)

@@ -143,7 +143,6 @@ static inline PyObject *take(Buffer *buffer)
 
 /* _messages.c */
 extern PyTypeObject headrace_messages_type;
-void headrace_messages_prepare(void);
 
 /* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI API's PutMessages. */
 enum { LARGE_BODY = 256 << 10 };

@@ -1,5 +1,6 @@
 /* Messages of a REST answer, written from batches without a Python object per record. pure_messages.py says the same. */
 
+#include "_base64.h"
 #include "_compiled.h"
 
 #include <structmember.h>
@@ -23,41 +24,6 @@ enum { MOST_BYTES = 1 << 30, MOST_MESSAGE = 16 << 20, TIME_SIZE = 24, DIGITS = 2
 enum { LARGE_PAYLOAD = 256 << 10 };
 static const int64_t LATEST_MS = 253402300799999; /* the last one of the year 9999 */
 static const int64_t DAY_MS = 86400000;
-
-/* Two characters for each 12 bits: three bytes are two look-ups. */
-static char base64_pairs[4096][2];
-
-void headrace_messages_prepare(void)
-{
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (int bits = 0; bits < 4096; bits++) {
-        base64_pairs[bits][0] = alphabet[bits >> 6];
-        base64_pairs[bits][1] = alphabet[bits & 63];
-    }
-}
-
-static inline size_t base64_size(size_t size)
-{
-    return (size + 2) / 3 * 4;
-}
-
-/* Writes base64_size(size) characters. */
-static char *write_base64(char *to, const uint8_t *data, size_t size)
-{
-    for (; size >= 3; size -= 3, data += 3, to += 4) {
-        uint32_t bits = (uint32_t)data[0] << 16 | (uint32_t)data[1] << 8 | data[2];
-        memcpy(to, base64_pairs[bits >> 12], 2);
-        memcpy(to + 2, base64_pairs[bits & 4095], 2);
-    }
-    if (size) {
-        uint32_t bits = (uint32_t)data[0] << 16 | (size == 2 ? (uint32_t)data[1] << 8 : 0);
-        memcpy(to, base64_pairs[bits >> 12], 2);
-        memcpy(to + 2, base64_pairs[bits & 4095], 2);
-        memset(to + 1 + size, '=', 3 - size);
-        to += 4;
-    }
-    return to;
-}
 
 static char *write_number(char *to, int64_t number)
 {

@@ -3,7 +3,8 @@
  * Optional: without it `pure_streams.py` does the same. The rules are those of that file; tests hold the two together.
  */
 
-#include "_writing.h"
+#include "_base64.h"
+#include "_header_text.h"
 
 PyObject *headrace_corrupt_batch;
 
@@ -42,55 +43,37 @@ static inline void add_bulk(Bytes *out, const void *data, size_t size)
     add(out, "\r\n", 2);
 }
 
-static int put_field(Bytes *out, const char *name, const void *data, int32_t size)
+static int put_field(Bytes *out, const char *name, const void *data, size_t size)
 {
     size_t length = strlen(name);
-    if (make_room_or_fail(out, 2 * BULK_OVERHEAD + length + (size_t)size) < 0)
+    if (make_room_or_fail(out, 2 * BULK_OVERHEAD + length + size) < 0)
         return -1;
     add_bulk(out, name, length);
-    add_bulk(out, data, (size_t)size);
+    add_bulk(out, data, size);
     return 0;
 }
 
-static PyObject *header_tuple(const Record *record)
-{
-    PyObject *headers = PyTuple_New(record->header_count);
-    if (!headers)
-        return NULL;
-    const uint8_t *at = record->headers;
-    for (int32_t index = 0; index < record->header_count; index++) {
-        Header header = {0, 0, NULL, NULL};
-        at = headrace_read_header(at, record, &header);
-        PyObject *pair = Py_BuildValue("(y#N)", (const char *)header.key, (Py_ssize_t)header.key_size,
-                                       header.value_size < 0
-                                           ? Py_NewRef(Py_None)
-                                           : PyBytes_FromStringAndSize((const char *)header.value, header.value_size));
-        if (!pair) {
-            Py_DECREF(headers);
-            return NULL;
-        }
-        PyTuple_SET_ITEM(headers, index, pair);
-    }
-    return headers;
-}
+enum { MOST_HEADERS = 100000, MOST_HEADER_TEXT = 32 << 20 }; /* of a batch; as in pure_streams.py */
 
-static int put_headers(Bytes *out, const Record *record, PyObject *encode_headers)
+/* `left`: bytes that the texts of the batch may still have. */
+static int put_headers(Bytes *out, const Record *record, Bytes *text, size_t *left)
 {
-    PyObject *headers = header_tuple(record);
-    PyObject *text = headers ? PyObject_CallOneArg(encode_headers, headers) : NULL;
-    Py_XDECREF(headers);
-    if (!text)
+    text->used = 0;
+    if (headrace_write_header_text(text, record) < 0) {
+        PyErr_NoMemory();
         return -1;
-    int result = -1;
-    if (PyBytes_Check(text))
-        result = put_field(out, "headers", PyBytes_AS_STRING(text), (int32_t)PyBytes_GET_SIZE(text));
-    else
-        PyErr_SetString(PyExc_TypeError, "headers are encoded as bytes");
-    Py_DECREF(text);
-    return result;
+    }
+    if (text->used > *left) {
+        PyErr_Format(headrace_corrupt_batch, "headers of more than %d bytes as JSON in one batch for a native topic",
+                     MOST_HEADER_TEXT);
+        return -1;
+    }
+    *left -= text->used;
+    return put_field(out, "headers", text->data, text->used);
 }
 
-static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObject *encode_headers)
+static int put_record(Bytes *out, const Record *record, int64_t timestamp, Bytes *header_text,
+                      size_t *left)
 {
     int fields = 1 + (record->key_size >= 0) + (record->value_size >= 0) + (record->header_count > 0);
     char digits[24];
@@ -98,34 +81,31 @@ static int put_record(Bytes *out, const Record *record, int64_t timestamp, PyObj
         return -1;
     digits[0] = (char)('0' + 2 * fields);
     add_bulk(out, digits, 1);
-    if (record->key_size >= 0 && put_field(out, "key", record->key, record->key_size) < 0)
+    if (record->key_size >= 0 && put_field(out, "key", record->key, (size_t)record->key_size) < 0)
         return -1;
-    if (record->value_size >= 0 && put_field(out, "value", record->value, record->value_size) < 0)
+    if (record->value_size >= 0 && put_field(out, "value", record->value, (size_t)record->value_size) < 0)
         return -1;
-    if (record->header_count > 0 && put_headers(out, record, encode_headers) < 0)
+    if (record->header_count > 0 && put_headers(out, record, header_text, left) < 0)
         return -1;
     Bytes text = {(uint8_t *)digits, 0, sizeof digits};
     add_decimal(&text, timestamp);
-    return put_field(out, "timestamp", digits, (int32_t)text.used);
+    return put_field(out, "timestamp", digits, text.used);
 }
 
-enum { MOST_HEADERS = 100000 }; /* of a batch: each becomes Python objects; as pure_streams.MOST_HEADERS */
-
-/* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp, encode_headers)
- * -> (RESP bulk strings, how many) */
+/* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp) -> (RESP bulk strings, how many) */
 static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer payload;
     int count, last_offset_delta;
     long long base_timestamp;
-    PyObject *fixed, *encode_headers;
-    if (!PyArg_ParseTuple(args, "y*iiLOO:xadd_arguments", &payload, &count, &last_offset_delta, &base_timestamp,
-                          &fixed, &encode_headers))
+    PyObject *fixed;
+    if (!PyArg_ParseTuple(args, "y*iiLO:xadd_arguments", &payload, &count, &last_offset_delta, &base_timestamp, &fixed))
         return NULL;
     PyObject *result = NULL;
-    Bytes out = {0};
+    Bytes out = {0}, header_text = {0};
     Py_ssize_t arguments = 0;
     int64_t headers = 0;
+    size_t left = MOST_HEADER_TEXT;
     Walk walk;
     long long fixed_timestamp = fixed == Py_None ? 0 : PyLong_AsLongLong(fixed);
     if (fixed_timestamp == -1 && PyErr_Occurred())
@@ -145,7 +125,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
         }
         int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
                                              : fixed_timestamp;
-        if (put_record(&out, &record, timestamp, encode_headers) < 0)
+        if (put_record(&out, &record, timestamp, &header_text, &left) < 0)
             goto done;
         arguments += 3 + 2 * ((record.key_size >= 0) + (record.value_size >= 0) + (record.header_count > 0));
     }
@@ -153,6 +133,7 @@ static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
         result = Py_BuildValue("(y#n)", out.data ? (const char *)out.data : "", (Py_ssize_t)out.used, arguments);
 done:
     let_go(&out);
+    let_go(&header_text);
     PyBuffer_Release(&payload);
     return result;
 }
@@ -165,8 +146,11 @@ typedef struct {
     Py_ssize_t key_size;
     Py_ssize_t value_size;
     int64_t timestamp;
-    PyObject *headers; /* borrowed; NULL when there are none */
+    const uint8_t *headers; /* how many there are, then names and values */
+    size_t headers_size;
 } Row;
+
+static const uint8_t NO_HEADERS[] = {0};
 
 typedef struct {
     Bytes bytes;
@@ -207,10 +191,17 @@ static void add_sized(Bytes *bytes, const uint8_t *data, Py_ssize_t size)
         add(bytes, data, (size_t)size);
 }
 
+static void set_headers(Row *row, const Bytes *section)
+{
+    row->headers = section->data;
+    row->headers_size = section->used;
+}
+
 /* The headers section: how many, then name and value of each. The tuple is ((bytes, bytes or None), ...). */
 static int put_header_section(Bytes *bytes, PyObject *headers)
 {
-    Py_ssize_t count = headers ? PyTuple_GET_SIZE(headers) : 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(headers);
+    bytes->used = 0;
     if (make_room_or_fail(bytes, LONGEST_VARINT) < 0)
         return -1;
     add_varint(bytes, count);
@@ -233,12 +224,9 @@ static int put_header_section(Bytes *bytes, PyObject *headers)
     return 0;
 }
 
-static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers, PyObject *batches, Py_ssize_t limit)
+static int put_row(Batch *batch, int64_t offset, const Row *row, PyObject *batches, Py_ssize_t limit)
 {
-    headers->used = 0;
-    if (put_header_section(headers, row->headers) < 0)
-        return -1;
-    size_t most = 5 * LONGEST_VARINT + 1 + (size_t)row->key_size + (size_t)row->value_size + headers->used;
+    size_t most = 5 * LONGEST_VARINT + 1 + (size_t)row->key_size + (size_t)row->value_size + row->headers_size;
     if (most > INT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "an entry of more than 2 GiB");
         return -1;
@@ -261,7 +249,7 @@ static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers,
     size_t size = 1;
     size += write_varint(deltas + size, (int64_t)((uint64_t)row->timestamp - (uint64_t)batch->base_timestamp));
     size += write_varint(deltas + size, offset - batch->base_offset);
-    size_t body = size + headers->used + varint_size(row->key ? row->key_size : -1) + (size_t)row->key_size
+    size_t body = size + row->headers_size + varint_size(row->key ? row->key_size : -1) + (size_t)row->key_size
                   + varint_size(row->value ? row->value_size : -1) + (size_t)row->value_size;
     if (make_room_or_fail(&batch->bytes, body + LONGEST_VARINT) < 0)
         return -1;
@@ -269,7 +257,7 @@ static int put_row(Batch *batch, int64_t offset, const Row *row, Bytes *headers,
     add(&batch->bytes, deltas, size);
     add_sized(&batch->bytes, row->key, row->key_size);
     add_sized(&batch->bytes, row->value, row->value_size);
-    add(&batch->bytes, headers->data, headers->used);
+    add(&batch->bytes, row->headers, row->headers_size);
     batch->last_offset = offset;
     if (row->timestamp > batch->max_timestamp)
         batch->max_timestamp = row->timestamp;
@@ -315,17 +303,19 @@ static void set_bytes(PyObject *value, const uint8_t **data, Py_ssize_t *size)
     *size = PyBytes_GET_SIZE(value);
 }
 
-/* 1 when the fields are a record without headers, 0 when Python must look at them. */
-static int read_plain(PyObject *fields, int64_t ms, Row *row)
+/* 1 when the fields are a record as this server writes them, 0 when Python must look at them, -1 without memory.
+ * `section` keeps its headers. */
+static int read_plain(PyObject *fields, int64_t ms, Row *row, Bytes *section)
 {
     Py_ssize_t count = PyList_GET_SIZE(fields);
-    *row = (Row){.timestamp = ms};
+    *row = (Row){.timestamp = ms, .headers = NO_HEADERS, .headers_size = sizeof NO_HEADERS};
+    PyObject *headers = NULL;
     int seen_key = 0, seen_value = 0, seen_timestamp = 0;
+    if (count < 2 || count % 2 || count > 8)
+        return 0;
     for (Py_ssize_t index = 0; index < count; index++)
         if (!PyBytes_Check(PyList_GET_ITEM(fields, index)))
             return 0;
-    if (count < 2 || count % 2)
-        return 0;
     if (count == 2 && !is(PyList_GET_ITEM(fields, 0), "timestamp", 9)) {
         set_bytes(PyList_GET_ITEM(fields, 1), &row->value, &row->value_size);
         return 1;
@@ -336,14 +326,23 @@ static int read_plain(PyObject *fields, int64_t ms, Row *row)
             set_bytes(value, &row->value, &row->value_size);
         else if (is(name, "key", 3) && !seen_key++)
             set_bytes(value, &row->key, &row->key_size);
+        else if (is(name, "headers", 7) && !headers)
+            headers = value;
         else if (!(is(name, "timestamp", 9) && !seen_timestamp++ && read_timestamp(value, &row->timestamp) == 0))
             return 0;
     }
-    return 1;
+    if (!headers)
+        return 1;
+    int found = headrace_read_header_text((const uint8_t *)PyBytes_AS_STRING(headers),
+                                          (size_t)PyBytes_GET_SIZE(headers), section);
+    set_headers(row, section);
+    if (found < 0)
+        PyErr_NoMemory();
+    return found;
 }
 
 /* What Python made of the fields: (key, value, timestamp, headers). */
-static int read_tuple(PyObject *made, Row *row)
+static int read_tuple(PyObject *made, Row *row, Bytes *section)
 {
     PyObject *key, *value, *headers;
     long long timestamp;
@@ -354,7 +353,10 @@ static int read_tuple(PyObject *made, Row *row)
         PyErr_SetString(PyExc_TypeError, "key and value are bytes or None");
         return -1;
     }
-    *row = (Row){.timestamp = timestamp, .headers = headers};
+    if (put_header_section(section, headers) < 0)
+        return -1;
+    *row = (Row){.timestamp = timestamp};
+    set_headers(row, section);
     if (key != Py_None)
         set_bytes(key, &row->key, &row->key_size);
     if (value != Py_None)
@@ -362,7 +364,7 @@ static int read_tuple(PyObject *made, Row *row)
     return 0;
 }
 
-static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *headers, PyObject *read_fields, PyObject *batches,
+static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *section, PyObject *read_fields, PyObject *batches,
                      PyObject *unfit, PyObject *gone, Py_ssize_t limit)
 {
     if (!PyList_Check(entry) || PyList_GET_SIZE(entry) != 2 || !PyBytes_Check(PyList_GET_ITEM(entry, 0))) {
@@ -382,14 +384,15 @@ static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *headers, Py
         return PyList_Append(unfit, id);
     int64_t offset = (int64_t)(ms << bits | sequence);
     Row row;
-    if (read_plain(fields, (int64_t)ms, &row))
-        return put_row(batch, offset, &row, headers, batches, limit);
+    int known = read_plain(fields, (int64_t)ms, &row, section);
+    if (known)
+        return known < 0 ? -1 : put_row(batch, offset, &row, batches, limit);
     PyObject *number = PyLong_FromUnsignedLongLong(ms);
     PyObject *made = number ? PyObject_CallFunctionObjArgs(read_fields, fields, number, NULL) : NULL;
     Py_XDECREF(number);
     if (!made)
         return -1;
-    int result = read_tuple(made, &row) < 0 ? -1 : put_row(batch, offset, &row, headers, batches, limit);
+    int result = read_tuple(made, &row, section) < 0 ? -1 : put_row(batch, offset, &row, batches, limit);
     Py_DECREF(made);
     return result;
 }
@@ -407,19 +410,19 @@ static PyObject *build_batches(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     Batch batch = {.bytes = {0}};
-    Bytes headers = {0};
+    Bytes section = {0};
     PyObject *batches = PyList_New(0), *unfit = PyList_New(0), *gone = PyList_New(0), *result = NULL;
     if (!batches || !unfit || !gone)
         goto done;
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(entries); index++)
-        if (put_entry(PyList_GET_ITEM(entries, index), bits, &batch, &headers, read_fields, batches, unfit, gone, limit)
+        if (put_entry(PyList_GET_ITEM(entries, index), bits, &batch, &section, read_fields, batches, unfit, gone, limit)
             < 0)
             goto done;
     if (finish(&batch, batches) == 0)
         result = PyTuple_Pack(3, batches, unfit, gone);
 done:
     let_go(&batch.bytes);
-    let_go(&headers);
+    let_go(&section);
     Py_XDECREF(batches);
     Py_XDECREF(unfit);
     Py_XDECREF(gone);
@@ -443,6 +446,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__streams(void)
 {
     headrace_crc32c_prepare();
+    headrace_base64_prepare();
     PyObject *errors = PyImport_ImportModule("headrace.records.errors");
     if (!errors)
         return NULL;

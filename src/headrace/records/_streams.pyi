@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.records.pure import Buffer
-from headrace.records.pure_streams import Built, Encoder, Reader
+from headrace.records.pure_streams import Built, Reader
 
 def xadd_arguments(
     payload: Buffer,
@@ -11,7 +11,6 @@ def xadd_arguments(
     last_offset_delta: int,
     base_timestamp: int,
     fixed_timestamp: int | None,
-    encode_headers: Encoder,
     /,
 ) -> tuple[bytes, int]: ...
 def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader, /) -> Built: ...

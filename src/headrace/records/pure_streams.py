@@ -7,14 +7,13 @@ from typing import Any
 
 from headrace.records import compiled
 from headrace.records.errors import CorruptBatch
+from headrace.records.header_text import ByteHeaders, encode_headers
 from headrace.records.pure import HEADER_SIZE, Buffer
 from headrace.records.varints import varint, wrap
 from headrace.records.walk import Record
 
-ByteHeaders = tuple[tuple[bytes, bytes | None], ...]
 Row = tuple[bytes | None, bytes | None, int, ByteHeaders]
 """Key, value, timestamp (ms), headers."""
-Encoder = Callable[[ByteHeaders], bytes]
 Reader = Callable[[Sequence[bytes], int], Row]
 Built = tuple[list[tuple[int, int, bytes]], list[bytes], list[bytes]]
 """Batches with base and next offset; ids that are no offsets; ids of entries that are gone."""
@@ -24,7 +23,8 @@ _CRC = Struct(">I")
 _CRC_AT, _CRC_STARTS = 17, 21
 _MAX_DELTA = 2**31 - 1
 MOST_HEADERS = 100_000
-"""Of all records of a batch together: each becomes Python objects."""
+MOST_HEADER_TEXT = 32 << 20
+"""Bytes as JSON. Both of all records of a batch together."""
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 _ID = re.compile(rb"([0-9]+)-([0-9]+)")
 
@@ -35,7 +35,6 @@ def xadd_arguments(
     last_offset_delta: int,
     base_timestamp: int,
     fixed_timestamp: int | None,
-    encode_headers: Encoder,
     /,
 ) -> tuple[bytes, int]:
     """The records of a decompressed batch as RESP bulk strings, and how many strings that are.
@@ -43,7 +42,7 @@ def xadd_arguments(
     For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch.
     """
     out: list[bytes] = []
-    headers = 0
+    headers = text_bytes = 0
     for record in compiled.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
         headers += len(record.headers)
         if headers > MOST_HEADERS:
@@ -54,7 +53,13 @@ def xadd_arguments(
         if record.value is not None:
             fields += (b"value", record.value)
         if record.headers:
-            fields += (b"headers", encode_headers(tuple((name.encode(), value) for name, value in record.headers)))
+            text = encode_headers(tuple((name.encode(), value) for name, value in record.headers))
+            text_bytes += len(text)
+            if text_bytes > MOST_HEADER_TEXT:
+                raise CorruptBatch(
+                    f"headers of more than {MOST_HEADER_TEXT} bytes as JSON in one batch for a native topic"
+                )
+            fields += (b"headers", text)
         fields += (b"timestamp", b"%d" % record.timestamp)
         out.append(b"%d" % len(fields))
         out += fields

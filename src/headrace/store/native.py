@@ -47,7 +47,9 @@ _MOST_ENTRIES = 500
 _PLAIN = 6
 """Names and values of an entry with key, value and timestamp, which C reads."""
 _PIECE_BYTES = 64 << 10
-"""Bytes of other entries that are read in one turn of the event loop; one entry alone may have more."""
+"""Bytes of other entries that are read in one turn of the event loop; one entry alone may have more, ..."""
+_ASIDE_BYTES = 256 << 10
+"""... and is read by another thread where it has more than this."""
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
 
@@ -304,13 +306,16 @@ class RedisNative:
     async def _built(self, entries: list[Any], bits: int, limit: int) -> Built:
         """As `build_batches`; of entries that Python has to read, a few in each turn of the event loop."""
         pieces = list(_pieces(entries))
-        if len(pieces) == 1:
+        if len(pieces) == 1 and pieces[0][1] <= _PIECE_BYTES:
             return streams.build_batches(entries, bits, limit)
         built: Built = ([], [], [])
-        for piece in pieces:
+        for piece, size in pieces:
             # One at a time, whoever else reads such entries.
             async with self._reading:
-                batches, unfit, gone = streams.build_batches(piece, bits, limit)
+                if size > _ASIDE_BYTES:
+                    batches, unfit, gone = await asyncio.to_thread(streams.build_batches, piece, bits, limit)
+                else:
+                    batches, unfit, gone = streams.build_batches(piece, bits, limit)
                 built[0].extend(batches)
                 built[1].extend(unfit)
                 built[2].extend(gone)
@@ -463,18 +468,18 @@ class RedisNative:
         return found
 
 
-def _pieces(entries: list[Any]) -> Iterator[list[Any]]:
-    """Entries in pieces of which each has so many bytes that Python reads: those of headers, or in somebody's form."""
+def _pieces(entries: list[Any]) -> Iterator[tuple[list[Any], int]]:
+    """Entries in pieces, with the bytes in each that Python may have to read: of headers, or in somebody's form."""
     begin = size = 0
     for place, (_, fields) in enumerate(entries):
         if not isinstance(fields, list) or (len(fields) <= _PLAIN and b"headers" not in fields[::2]):
             continue
         size += sum(map(len, fields))
         if size > _PIECE_BYTES:
-            yield entries[begin : place + 1]
+            yield entries[begin : place + 1], size
             begin, size = place + 1, 0
     if begin < len(entries) or not entries:
-        yield entries[begin:]
+        yield entries[begin:], size
 
 
 def _ignore(reply: Reply) -> None:

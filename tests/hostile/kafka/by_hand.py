@@ -1,8 +1,10 @@
 """Attacks that no message table tells: what was found by trying, and what clients do beside sending requests."""
 
+from contextlib import closing
 from struct import Struct
 
 import cramjam
+from redis import Redis
 
 from headrace.kafka.codec import messages as m
 from headrace.records.build import build
@@ -12,8 +14,8 @@ from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
 
-TINY, BOMBS, NATIVE, HUGE, HEADERS = (
-    "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge", "hostile-headers",
+TINY, BOMBS, NATIVE, HUGE, HEADERS, OTHERS = (
+    "hostile-tiny", "hostile-bombs", "hostile-native", "hostile-huge", "hostile-headers", "hostile-others",
 )  # fmt: skip
 _MOST_HEADERS = 99_000
 """About as many as one batch for a native topic may have."""
@@ -32,6 +34,8 @@ def prepare(server: Server) -> None:
         wire.create(HEADERS, headrace_storage="native")
         for _ in range(40):
             assert wire.produce(HEADERS, headers_bomb(_MOST_HEADERS)).error_code == 0
+        wire.create(OTHERS, 3, headrace_storage="native")
+        add_by_others(server)
         wire.create(HUGE, headrace_storage="native", max_message_bytes=16 * MIB)
         for _ in range(20):
             assert wire.produce(HUGE, build([(None, bytes(15 * MIB), 1_000, ())])).error_code == 0
@@ -55,6 +59,17 @@ def prepare(server: Server) -> None:
             ],
         )
         wire.ask(m.OffsetCommitRequest(group_id=GROUP, topics=[topic]), 8)
+
+
+def add_by_others(server: Server) -> None:
+    """Entries that no producer of ours makes: 5 MB of headers, of headers in another form, and of many fields."""
+    pairs, fields = b'["",""],' * 650_000, {b"f%d" % number: b"" for number in range(300_000)}
+    as_object = b",".join(b'"%d":""' % number for number in range(400_000))
+    with closing(Redis.from_url(server.storage)) as redis:
+        for partition, entry in enumerate(
+            ({"headers": b'[%b["",""]]' % pairs, "value": b""}, {"headers": b"{%b}" % as_object, "value": b""}, fields)
+        ):
+            redis.xadd(f"headrace:{OTHERS}:{partition}", entry)  # type: ignore[arg-type]
 
 
 def _compressed(count: int, section: bytes) -> bytearray:
@@ -88,9 +103,9 @@ def blocks_bomb() -> bytearray:
     return _coded(SNAPPY, 1, b"\x82SNAPPY\0" + b"\0\0\0\1" * 2 + b"\0\0\0\1\0" * 200_000)
 
 
-def headers_bomb(count: int) -> bytearray:
-    """A batch of a few kilobytes with one record of so many empty headers."""
-    body = b"\0\0\0\1\1" + _varint(count) + b"\0\0" * count
+def headers_bomb(count: int, value: bytes = b"") -> bytearray:
+    """A batch of a few kilobytes with one record of so many headers without a name."""
+    body = b"\0\0\0\1\1" + _varint(count) + (b"\0" + _varint(len(value)) + value) * count
     return _compressed(1, _varint(len(body)) + body)
 
 
@@ -127,13 +142,26 @@ def _creation(*topics: tuple[str, int], validate_only: bool = False) -> bytes:
     return encoded(m.CreateTopicsRequest(topics=made, timeout_ms=1, validate_only=validate_only), 7)
 
 
-def _fetch(topic: str, times: int = 1) -> bytes:
+def _fetch(topic: str, times: int = 1, partition: int = 0) -> bytes:
     limit = 64 << 20
-    return encoded(fetch_request([(topic, 0, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
+    return encoded(fetch_request([(topic, partition, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
 
 
 def _headers(count: int) -> bytes:
     return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS)), 9) * count
+
+
+def _long_headers() -> bytes:
+    """As many as there may be, which are 16 MiB."""
+    return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS, b"\xff" * 160)), 9)
+
+
+def _batches_together() -> bytes:
+    """One request of them, each for the same partition."""
+    batch = headers_bomb(_MOST_HEADERS, b"\xff" * 160)
+    data = [m.ProduceRequest.PartitionProduceData(index=0, records=batch)] * 8
+    topic = m.ProduceRequest.TopicProduceData(name=NATIVE, partition_data=data)
+    return encoded(m.ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[topic]), 9)
 
 
 def _subscription() -> bytes:
@@ -181,7 +209,14 @@ def attacks() -> list[Attack]:
         Attack("headers in a native topic", 0, lambda: encoded(produce_request(NATIVE, headers_bomb(MIB)), 9)),
         Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
         Attack("batches full of headers in a row", 0, lambda: _headers(20), answers=20),
+        Attack("eight clients with long headers", 0, _long_headers, connections=8),
+        Attack("batches full of long headers in one", 0, _batches_together),
         Attack("entries full of headers", 1, _fetch(HEADERS)),
+        *(
+            Attack(f"{connections} fetch {what} of others", 1, _fetch(OTHERS, partition=partition), connections)
+            for connections in (1, 10)
+            for partition, what in enumerate(("headers", "an object of headers", "many fields"))
+        ),
         Attack("ten clients fetch entries full of headers", 1, _fetch(HEADERS), connections=10),
         Attack("blocks in a native topic", 0, lambda: encoded(produce_request(NATIVE, blocks_bomb()), 9)),
         Attack("huge native entries", 1, _fetch(HUGE)),

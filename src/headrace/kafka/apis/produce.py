@@ -21,6 +21,7 @@ from itertools import repeat
 from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
+from headrace.broker.broker import Broker
 from headrace.kafka.bounds import LEAST_MS, MESSAGE, UNSAID_MS
 from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
 from headrace.kafka.codec.produce import accepted, read
@@ -61,6 +62,8 @@ Answer = ProduceResponse.PartitionProduceResponse
 _NOTHING = memoryview(b"")
 _MANY = 100
 """Partitions from which on batches are appended in pieces."""
+_ATTRIBUTES, _CODEC = 5, 7
+"""Where a batch's header has its attributes, and which of their bits name a codec."""
 _MOST_TOLD = 500
 """Characters of what a client sent that are logged, and ..."""
 _MOST_LINES = 10
@@ -242,6 +245,8 @@ def _shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: 
     if one is None:
         return None
     version, correlation_id, topic, index, batch, header, wait_ms = one
+    if header[_ATTRIBUTES] & _CODEC and outlet.broker.lane.crowded and _native(outlet.broker, topic):
+        return None
     if owned:
         batch = _without_the_rest(batch, stop - start)
     return _OneBatch(
@@ -334,11 +339,13 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
 )
 def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
-    if sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
+    opened = _opened(request, exchange.broker)
+    waits = opened > 0 and exchange.broker.lane.crowded
+    if waits or opened > 1 or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # What the client sent behind it may be for the same partitions: order is kept.
         if not exchange.alone:
             exchange.outlet.hold_up(exchange)
-        return _append_many(_kept(request, exchange), exchange)
+        return _append_many(_kept(request, exchange), exchange, first_waits=opened > 0)
     response = ProduceResponse(responses=[])
     work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
     for topic in request.topic_data:
@@ -368,9 +375,20 @@ def _kept(request: ProduceRequest, exchange: Exchange) -> ProduceRequest:
     return request
 
 
-async def _append_many(request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
-    """As `handle` for so many batches that going over them takes long."""
+def _native(broker: Broker, topic: str) -> bool:
+    return broker.topics.has(topic) and broker.topics.get(topic).config.native
+
+
+def _opened(request: ProduceRequest, broker: Broker) -> int:
+    """How many batches are opened, which may make 16 MiB of a few kilobytes: those for native topics."""
+    return sum(len(topic.partition_data) for topic in request.topic_data if _native(broker, topic.name))
+
+
+async def _append_many(request: ProduceRequest, exchange: Exchange, *, first_waits: bool) -> ProduceResponse | None:
+    """As `handle` where it takes long: of so many batches, or of those that are opened, whose first one waits, too."""
     pace = exchange.pace()
+    if first_waits:
+        await pace.rest()
     response = ProduceResponse(responses=[])
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     # One more, which is settled when all have been given.
