@@ -10,6 +10,9 @@ from headrace.broker.settings import BrokerSettings
 from headrace.store.embedded import machine_memory
 
 _MAX_INT = 2**31 - 1
+_COLLECTED = 20_000, 3, 1_250
+"""How many objects are young, how often these are walked until those left are, and that until all are: 100 000 together
+hold everybody up for some 10 ms, and all are walked once in 100 million."""
 
 
 def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
@@ -52,4 +55,4 @@ def settle_memory() -> None:
     """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*_COLLECTED)
