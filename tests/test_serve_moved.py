@@ -1,4 +1,4 @@
-"""A data directory that is moved away under a running server, and put back."""
+"""A data directory that is moved away under a running server, and put back; and a journal that is removed."""
 
 from pathlib import Path
 
@@ -40,3 +40,19 @@ def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path) ->
             assert [record.offset for record in read] == list(range(len(found), len(found) + len(read)))
             found += [int((record.value or b"").split()[0]) for record in read]
         assert found == list(range(sequence + 1))
+
+
+def test_a_journal_that_is_removed_is_told_of_and_made_anew(tmp_path: Path) -> None:
+    journal = tmp_path / "data" / "journal"
+    with server(data=tmp_path / "data", num_partitions=1) as running, Wire(running.kafka) as client:
+        client.create("kept")
+        assert client.produce("kept", batch(b"before")).error_code == 0
+        journal.unlink()
+
+        def made() -> bool:
+            assert client.produce("kept", batch(b"meanwhile")).error_code == 0
+            return "there is a journal again" in running.log()
+
+        wait_for(made, "a journal to be there")
+        assert journal.exists()
+        assert running.log().count("the journal is not where it was") == 1

@@ -271,7 +271,8 @@ async def _observed(
 ) -> AsyncIterator[Observed]:
     """What is told of all that; meanwhile Redis and the disk are watched. Redis is asked over a client of its own."""
     data = options.disk if options.redis else options.data
-    watch = Watch(storage.ping, data, evicting=storage.evicting if options.redis else None)
+    evicting = storage.evicting if options.redis else None
+    watch = Watch(storage.ping, data, evicting=evicting, look_at_journal=storage.look_at_journal)
     async with asynchronous(options.redis or storage.url) as client:
         look = storage.take_along(client)
         watching = asyncio.create_task(watch.run(), name="watch")

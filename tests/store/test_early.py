@@ -1,10 +1,12 @@
 """What the journal may give up: only what Redis has proven to have written, by what it took after its answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog.testing
 from tests.store.conftest import Wire
 
 from headrace.records.build import build
@@ -172,3 +174,106 @@ async def test_an_entry_has_the_time_of_its_arrival(early: EarlyAcknowledgement,
     found = Journal.open(tmp_path / "journal", SMALLEST)
     assert [(entry.stream, entry.log_id, entry.now_ms) for entry in found.in_doubt()] == [("t", b"id", 17)]
     found.close()
+
+
+def remove(journal: Path) -> None:
+    journal.unlink()
+
+
+def any_file(directory: Path) -> bool:
+    return any(directory.iterdir())
+
+
+def put_aside(journal: Path, moved: Path) -> None:
+    """Another file is where it was."""
+    journal.rename(moved)
+    journal.write_bytes(b"somebody else's")
+
+
+def swap(journal: Path, moved: Path) -> bytes:
+    """It is back; what was in its place."""
+    there = journal.read_bytes()
+    moved.rename(journal)
+    return there
+
+
+def put_another(directory: Path) -> None:
+    """Another directory is where it was."""
+    directory.rename(directory.with_name(f"{directory.name}-elsewhere"))
+    directory.mkdir()
+
+
+def lines(logged: list[MutableMapping[str, Any]]) -> list[str]:
+    return [str(line["event"]) for line in logged]
+
+
+GONE = "the journal is not where it was: every batch waits for Redis until there is one again"
+BACK = "there is a journal again"
+
+
+async def test_where_the_journal_is_removed_batches_wait_for_redis_until_there_is_one(
+    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
+) -> None:
+    (entered,) = enter(early)
+    remove(tmp_path / "journal")
+    with structlog.testing.capture_logs() as logged:
+        early.look()
+        early.look()
+        assert early.enter(b"t", b"id", 1, batch()) is None
+        # What was acknowledged from the old one is nowhere else yet.
+        assert not any_file(tmp_path)
+        early.stored(entered)
+        await pinged(wire)
+        wire.answer(b"PONG")
+        early.look()
+        assert early.enter(b"t", b"id", 1, batch()) is None
+        await until(lambda: early.enter(b"t", b"id", 1, batch()) is not None)
+    assert lines(logged) == [GONE, BACK]
+    assert in_doubt(tmp_path) == [2]
+    early.proven(1)
+    assert in_doubt(tmp_path) == [2]
+
+
+async def test_a_journal_that_was_moved_is_not_made_over_another_file_and_may_come_back(
+    early: EarlyAcknowledgement, tmp_path: Path
+) -> None:
+    journal, moved = tmp_path / "journal", tmp_path / "moved"
+    put_aside(journal, moved)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            early.look()
+            await until(lambda: len(logged) == 2)
+        there = swap(journal, moved)
+        await until(lambda: early.look() or len(logged) > 2)  # type: ignore[func-returns-value]
+    assert there == b"somebody else's"
+    assert lines(logged) == [GONE, "no journal can be made", BACK]
+    enter(early)
+
+
+async def test_none_is_made_in_another_directory(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+    put_another(tmp_path)
+    with structlog.testing.capture_logs() as logged:
+        early.look()
+        await until(lambda: len(logged) == 2)
+    assert lines(logged) == [GONE, "no journal can be made"]
+    assert not any_file(tmp_path)
+
+
+async def test_it_is_looked_at_before_more_than_a_second_of_batches(
+    journal: Journal, wire: Wire, tmp_path: Path
+) -> None:
+    now = 10_000
+    early = EarlyAcknowledgement(journal, wire, lambda: now)  # type: ignore[arg-type]
+    assert early.enter(b"t", b"id", 0, batch()) is None
+    wire.answer(ROOM)
+    enter(early)
+    remove(tmp_path / "journal")
+    now = 11_000
+    assert early.enter(b"t", b"id", 1, batch()) is None
+    early.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():
+            await asyncio.sleep(0)

@@ -11,16 +11,21 @@ from collections.abc import Callable
 from time import time
 
 import msgspec
+import structlog
 
 from headrace.metrics.counters import StoreCounters
 from headrace.store.connection import Connection
+from headrace.store.errors import StoreError
 from headrace.store.journal import Journal
 from headrace.store.link import PING, Reply
 from headrace.store.room import MemoryRoom
 from headrace.topics.model import Append
 
+_LOOK_MS = 1_000
+"""How long no look is taken at whether the journal is where it was."""
 _PROVE_S = 0.05
 """How long what is stored waits for a proof by another write, before a PING asks for one."""
+_log = structlog.get_logger("headrace.store")
 
 
 class Entered(msgspec.Struct, eq=False, gc=False):
@@ -55,6 +60,12 @@ class EarlyAcknowledgement:
         self._timer: asyncio.TimerHandle | None = None
         self._proving = False
         self._closed = False
+        self._looked_ms = 0
+        self._gone = False
+        """Whether the journal is not where a start looks for it: nothing is acknowledged from it."""
+        self._why = ""
+        """Why none could be made in its place, as it was told last."""
+        self._making: asyncio.Task[None] | None = None
 
     @classmethod
     def over(
@@ -72,9 +83,15 @@ class EarlyAcknowledgement:
             base_offset: the offset that it gets.
             append: the batch, stamped.
         """
-        if self._closed or not self._memory.take(len(append.batch)):
+        if self._closed:
             return None
-        number = self._journal.add(key, log_id, base_offset, self._now_ms(), append)
+        now_ms = self._now_ms()
+        if abs(now_ms - self._looked_ms) >= _LOOK_MS:
+            self._looked_ms = now_ms
+            self.look()
+        if self._gone or not self._memory.take(len(append.batch)):
+            return None
+        number = self._journal.add(key, log_id, base_offset, now_ms, append)
         if not number:
             # The other half is stored and only waits for its proof, or is on its way.
             self._prove()
@@ -121,9 +138,51 @@ class EarlyAcknowledgement:
 
             self._connection.send([PING], answered)
 
+    def look(self) -> None:
+        """Look whether a start would find the journal, and tell of it; where it was removed, one is made in its place.
+
+        Not before all that was entered is in Redis, whose answer every batch waits for meanwhile.
+        """
+        if self._closed or self._making is not None:
+            return
+        if self._journal.in_place:
+            self._is_back()
+            return
+        if not self._gone:
+            self._gone = True
+            _log.error(
+                "the journal is not where it was: every batch waits for Redis until there is one again",
+                journal=str(self._journal.path),
+            )
+        if self._entered or self.stored_to > self._kept_to:
+            self._prove()
+        else:
+            self._making = asyncio.get_running_loop().create_task(self._make(), name="journal")
+
+    def _is_back(self) -> None:
+        if self._gone:
+            self._gone, self._why = False, ""
+            _log.info("there is a journal again", journal=str(self._journal.path))
+
+    async def _make(self) -> None:
+        try:
+            made = await asyncio.to_thread(self._journal.again)
+        except StoreError as error:
+            if str(error) != self._why:
+                self._why = str(error)
+                _log.warning("no journal can be made", reason=self._why)
+        else:
+            self._journal.close()
+            self._journal = made
+            self._is_back()
+        finally:
+            self._making = None
+
     def close(self) -> None:
         """Close the journal; the server that starts on it next replays it."""
         self._closed = True
+        if self._making is not None:
+            self._making.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._journal.close()

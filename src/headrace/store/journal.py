@@ -86,6 +86,7 @@ class Journal:
     def __init__(self, path: Path, descriptor: int, length: int) -> None:
         """Use `open`."""
         self._path = path
+        self._directory, self._file = _place_of(path.parent.stat()), _place_of(os.fstat(descriptor))
         self._map = mmap.mmap(descriptor, length)
         self._words = memoryview(self._map)[:24].cast("Q")
         self._half_bytes = self._words[_HALF]
@@ -142,6 +143,14 @@ class Journal:
     def path(self) -> Path:
         """The file."""
         return self._path
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file is still where a start looks for it: what is entered is found there."""
+        try:
+            return _place_of(self._path.lstat()) == self._file
+        except OSError:
+            return False
 
     @property
     def size(self) -> int:
@@ -246,19 +255,45 @@ class Journal:
         first = [self._entry(*self._bounds(half)) for half in (0, 1)]
         return min((0 if place is None else place.number - 1 for place in first), default=0)
 
-    def renewed(self, size: int) -> "Journal":
-        """Begin anew, with this many bytes: nothing that is there is of use any more. Raises StoreError."""
+    def renewed(self, size: int, above: int = 0) -> "Journal":
+        """Begin anew: nothing that is there is of use any more.
+
+        Args:
+            size: its bytes from now on.
+            above: entries have numbers above this one, and above those that are there.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
         if self.size != _length(size):
             self.remove()
-            return Journal.open(self._path, size).renewed(size)
+            return Journal.open(self._path, size).renewed(size, above)
         if self._newest is None:
             self.found()
-        self._number = max(self._number, self._newest or 0, self._words[_KEPT])
+        self._number = max(self._number, above, self._newest or 0, self._words[_KEPT])
         self.kept(self._number)
         self._last = [self._number, self._number]
         self._half = 0
         self._position, self._end = self._bounds(0)
         return self
+
+    def again(self) -> "Journal":
+        """A file where this one was removed; its entries go on with these numbers. Everything entered is in Redis.
+
+        This takes as long as the disk needs to make room.
+
+        Raises:
+            StoreError: it cannot be made, or something else is there now.
+        """
+        try:
+            same = _place_of(self._path.parent.stat()) == self._directory
+        except OSError:
+            same = False
+        if not same:
+            raise StoreError(f"{self._path.parent} is not the directory that it was: put it back")
+        if os.path.lexists(self._path):
+            raise StoreError(f"{self._path} is another file than it was: move it away")
+        return Journal.open(self._path, self.size).renewed(self.size, above=self._number)
 
     def _entries(self, half: int) -> Iterator[_Place]:
         """Entries from the beginning of a half on, as long as their numbers go on, and any in doubt behind.
@@ -364,6 +399,11 @@ def _make(descriptor: int, size: int) -> int:
     os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2) + os.urandom(8), 8)
     os.pwrite(descriptor, _MAGIC, 0)
     return length
+
+
+def _place_of(found: os.stat_result) -> tuple[int, int]:
+    """What tells a file from every other one on this machine."""
+    return found.st_dev, found.st_ino
 
 
 def _word(value: int) -> bytes:

@@ -89,7 +89,7 @@ class RedisStorage:
         self.scripts = Scripts(shards, disk)
         self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
         common: Any = {"producer_expiry_ms": producer_expiry_ms, "counted": counted, "copies": self._copies}
-        self._file = file
+        self._file, self._early = file, early
         self.logs = RedisLogs(shards, self.fence, early=early, disk=disk, file=file, **common)
         self.native = RedisNative(self.scripts, url, self.fence, **common)
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
@@ -204,6 +204,11 @@ class RedisStorage:
             StorageUnavailable: none can be read.
         """
         return await self._shards.unanswered(within_s)
+
+    def look_at_journal(self) -> None:
+        """Tell where the journal was removed, and have one made in its place; nothing where there is none."""
+        if self._early is not None:
+            self._early.look()
 
     def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
         """Have another client of the same URL look for the primary anew whenever the hot connection does."""

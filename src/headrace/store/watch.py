@@ -36,6 +36,7 @@ class Watch:
         free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
         slow_s: float = _SLOW_S,
         evicting: Callable[[], Awaitable[str | None]] | None = None,
+        look_at_journal: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare.
 
@@ -46,12 +47,14 @@ class Watch:
             slow_s: from how many seconds on an answer is late.
             evicting: tells why Redis removes records when it is full, empty when it does not, None when Redis does not
                 tell; None in its place: nobody can have set that.
+            look_at_journal: looks at it, and tells.
         """
         self._ping = ping
         self._data = data
         self._free_bytes = free_bytes
         self._slow_s = slow_s
         self._evicting = evicting
+        self._look_at_journal = look_at_journal
         self._evicts = False
         self._step = _STEPS
         self._lost = False
@@ -65,6 +68,7 @@ class Watch:
             if number % _SETTINGS_EVERY == 0:
                 await self.look_at_settings()
             self.look_at_disk()
+            self._look_at_journal()
             self.look_at_descriptors()
             await asyncio.sleep(_LOOK_S)
 
