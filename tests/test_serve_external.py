@@ -1,6 +1,7 @@
 """`headrace serve --redis URL`: one server per keyspace, and what it says of a Redis that keeps nothing."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -319,6 +320,21 @@ def test_a_redis_that_is_away_for_longer_than_a_session_finds_its_server_again(
         for path in ("/healthz", "/readyz", "/livez"):
             with urllib.request.urlopen(started.http + path, timeout=60) as answer:
                 assert answer.status == 200
+
+
+def test_a_redis_without_enough_replicas_is_told_of_while_it_can_be_read(storage: External, started: Server) -> None:
+    def detail() -> str:
+        with urllib.request.urlopen(started.http + "/readyz", timeout=60) as answer:
+            told: dict[str, str] = json.loads(answer.read())
+        assert told["status"] == "ready"
+        return told.get("detail", "")
+
+    with redis.Redis.from_url(storage.url) as link:
+        assert detail() == ""
+        link.config_set("min-replicas-to-write", 1)
+        assert "refuses requests: NOREPLICAS" in detail()
+        link.config_set("min-replicas-to-write", 0)
+        assert "NOREPLICAS" not in detail()
 
 
 def test_a_redis_that_is_not_there_is_named(folder: Path) -> None:

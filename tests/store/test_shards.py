@@ -303,6 +303,20 @@ async def test_a_node_that_refuses_requests_is_told_of_and_is_there(cluster: Clu
     assert len(await cluster.shards.unanswered(60)) == 2
 
 
+async def test_a_node_that_refuses_writes_alone_is_told_of_and_is_there(cluster: Cluster) -> None:
+    """As one does that has lost its replicas; it answers PING."""
+    cluster.one.answers[b"EVAL"] = cluster.two.answers[b"EVAL"] = b"-NOREPLICAS Not enough good replicas to write.\r\n"
+    assert await cluster.shards.unanswered(60) == [
+        f"127.0.0.1:{node.port}: Redis refuses requests: NOREPLICAS Not enough good replicas to write."
+        for node in (cluster.one, cluster.two)
+    ]
+
+
+async def test_what_else_is_said_of_a_write_does_not_matter(cluster: Cluster) -> None:
+    cluster.one.answers[b"EVAL"] = b"-NOPERM this user has no permissions to run the 'eval' command\r\n"
+    assert await cluster.shards.unanswered(60) == []
+
+
 @pytest.mark.parametrize("refusal", ["LOADING Redis is loading the dataset in memory", "MASTERDOWN Link", "BUSY Redis"])
 async def test_a_node_that_cannot_be_read_is_not_there(cluster: Cluster, refusal: str) -> None:
     cluster.one.answers[b"PING"] = b"-%b\r\n" % refusal.encode()

@@ -32,6 +32,10 @@ ANSWER_S = 5.0
 _REDIRECTED = ("MOVED ", "ASK ")
 _IS_READ = "MISCONF "
 """What a server answers to all but reads. What else it may answer to PING, such as LOADING, it answers to reads too."""
+_WRITE = ("EVAL", "#!lua flags=allow-oom\nreturn 1", 0)
+"""What may write is refused, as a write would be, whatever it does; it needs no key, which may be another node's."""
+_UNCOPIED = "NOREPLICAS "
+"""What a server answers to writes alone while it has fewer replicas than `min-replicas-to-write`."""
 
 
 class Call(NamedTuple):
@@ -373,12 +377,14 @@ class Connection:
         try:
             async with asyncio.timeout(within_s):
                 told = await self.ping()
+                if not isinstance(told, hiredis.ReplyError):
+                    told = await self.call(*_WRITE, reads=True)
+                    if not str(told).startswith(_UNCOPIED):
+                        return []
         except TimeoutError:
             raise StorageUnavailable(f"Redis did not answer within {within_s:.0f} s") from None
-        if not isinstance(told, hiredis.ReplyError):
-            return []
         refusal = f"Redis refuses requests: {told}"
-        if not str(told).startswith(_IS_READ):
+        if not str(told).startswith((_IS_READ, _UNCOPIED)):
             raise StorageUnavailable(refusal)
         return [refusal]
 
