@@ -4,6 +4,7 @@ A cluster's client routes each command by its key, follows what has moved and as
 kinds are asked here they have in common, so callers know one type.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import redis.asyncio
@@ -12,7 +13,9 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from headrace.sentinels import AsyncSentinels, Sentinels
@@ -23,7 +26,24 @@ ERRORS: Final = (RedisError, RedisClusterException, OSError)
 
 
 _SENTINEL_S: Final = 2.0
+_MOST_RANGES: Final = 3
 _NODE_S, _NODE_CONNECT_S = 5.0, 1.0
+
+
+class PrimaryAway(RedisError):
+    """A primary of a cluster does not answer, though the cluster has told of it."""
+
+    def __init__(self, node: str, slots: Sequence[range], reason: str) -> None:
+        """Say which.
+
+        Args:
+            node: its host and port.
+            slots: those that are its.
+            reason: what asking it has led to.
+        """
+        some = [f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in slots[:_MOST_RANGES]]
+        of = ", ".join([*some, *(["more"] if len(slots) > _MOST_RANGES else [])])
+        super().__init__(f"{node}, which has {sum(map(len, slots))} slots ({of}): {reason.rstrip('.')}")
 
 
 def _options(found: StorageUrl, host: str, port: int) -> dict[str, Any]:
@@ -135,13 +155,55 @@ async def on_primaries(client: redis.asyncio.Redis, method: str, *arguments: str
         arguments: of the command.
 
     Raises:
-        What `ERRORS` names.
+        What `ERRORS` names; PrimaryAway where one of a cluster does not answer.
     """
     cluster = cluster_of(client)
     if cluster is None:
         return [await getattr(client, method)(*arguments)]
-    await cluster.initialize()
-    return [await getattr(cluster, method)(*arguments, target_nodes=node) for node in cluster.get_primaries()]
+    primaries = await _primaries(cluster)
+    answers = []
+    for node in primaries:
+        try:
+            answers.append(await getattr(cluster, method)(*arguments, target_nodes=node))
+        except RedisError as error:
+            raise _named(error, cluster, node) from None
+    return answers
+
+
+async def _primaries(cluster: redis.asyncio.RedisCluster) -> list[AsyncClusterNode]:
+    """Those that the cluster tells of. Raises as `on_primaries`."""
+    try:
+        await cluster.initialize()
+    except RedisError as error:
+        # It knows them by then, and has asked one of them for its commands, which it does not name.
+        for node in {nodes[0].name: nodes[0] for nodes in cluster.nodes_manager.slots_cache.values()}.values():
+            try:
+                await node.execute_command("PING")
+            except RedisError as its_own:
+                raise _named(its_own, cluster, node) from None
+        raise error from None
+    return cluster.get_primaries()
+
+
+def _named(error: RedisError, cluster: redis.asyncio.RedisCluster, node: AsyncClusterNode) -> RedisError:
+    """What asking a node has led to, with that node where it did not answer."""
+    # What derives from these two is an answer.
+    if type(error) not in (RedisConnectionError, RedisTimeoutError):
+        return error
+    return PrimaryAway(node.name, _slots_of(cluster, node.name), str(error))
+
+
+def _slots_of(cluster: redis.asyncio.RedisCluster, primary: str) -> list[range]:
+    """Which slots a primary has, as far as the client knows."""
+    found: list[range] = []
+    for slot, nodes in sorted(cluster.nodes_manager.slots_cache.items()):
+        if nodes[0].name != primary:
+            continue
+        if found and found[-1].stop == slot:
+            found[-1] = range(found[-1].start, slot + 1)
+        else:
+            found.append(range(slot, slot + 1))
+    return found
 
 
 def cluster_of(client: object) -> redis.asyncio.RedisCluster | None:

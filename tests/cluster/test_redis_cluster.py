@@ -275,3 +275,14 @@ def test_slots_that_nobody_serves_are_told_of() -> None:
         small.nodes[0].ask("CLUSTER", "DELSLOTS", 42)
         with pytest.raises(ServerFailed, match="has 1 slots that no primary serves"):
             server(redis=small.url).__enter__()
+
+
+@pytest.mark.redis_cluster
+@pytest.mark.parametrize("first", [True, False])
+def test_a_primary_that_is_down_is_told_of_whichever_the_url_names(first: bool) -> None:
+    with RedisCluster(primaries=3, replicas=0, calm=True) as small:
+        dead, *_ = small.nodes if first else small.nodes[1:]
+        dead.kill()
+        told = rf"has a primary that does not answer: {dead.host}:{PORT}, which has \d+ slots \(\d+-\d+\): "
+        with pytest.raises(ServerFailed, match=told):
+            server(redis=small.url).__enter__()

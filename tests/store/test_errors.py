@@ -5,6 +5,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from headrace.redis_clients import PrimaryAway
 from headrace.store.errors import unusable
 
 
@@ -25,6 +26,11 @@ from headrace.store.errors import unusable
             "Redis at redis://h is no Redis: what listens there speaks another protocol; name the port",
         ),
         (InvalidResponse('Protocol error, got "\\x15" as reply type byte'), "redis://h", "begins with rediss instead"),
+        (
+            PrimaryAway("h:1", [range(5), range(7, 8), range(9, 11), range(20, 30)], "refused."),
+            "redis+cluster://h",
+            "h has a primary that does not answer: h:1, which has 18 slots (0-4, 7, 9-10, more): refused; start it",
+        ),
         (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
     ],
 )

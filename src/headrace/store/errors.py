@@ -10,6 +10,7 @@ from redis.exceptions import (
     RedisClusterException,
 )
 
+from headrace.redis_clients import PrimaryAway
 from headrace.storage_urls import without_password
 
 
@@ -105,6 +106,8 @@ def _otherwise(error: Exception, url: str) -> tuple[str, str]:
     text = str(error).rstrip(".")
     if "unknown command" in text:
         return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
+    if isinstance(error, PrimaryAway):
+        return f"has a primary that does not answer: {text}", "start it, or have a replica take its place"
     uncovered = re.search(r"(\d+) of (\d+) covered", text)
     if uncovered is not None:
         slots = int(uncovered[2]) - int(uncovered[1])
