@@ -164,6 +164,18 @@ async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
     assert await second.documents.load("a") == {}
 
 
+async def test_who_has_lost_a_lock_leaves_what_tells_its_holder_that_others_wait(
+    open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    first, _ = await two(open_storage, raw)
+    async with first.documents.locked("name"):
+        # As if the first one had stood still, and another had begun its change meanwhile, for whose end a third waits.
+        raw.set(KEY, "another's")
+        raw.set(f"{KEY}:wanted", "", px=60_000)
+    assert raw.get(KEY) == "another's"
+    assert raw.exists(f"{KEY}:wanted")
+
+
 @pytest.mark.parametrize("lost", ["take_lock", "leave_lock"])
 async def test_a_lock_whose_answer_was_lost_is_given_back_at_once(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, lost: str
