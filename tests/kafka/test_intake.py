@@ -1,5 +1,7 @@
 """Who may have a large request read, of many who want to."""
 
+import pytest
+
 from headrace.kafka.intake import MOST_OPENED, RequestMemory
 
 
@@ -25,71 +27,72 @@ class Sender:
         self.told += 1
 
 
-def opened(memory: RequestMemory) -> Request:
-    request = Request()
-    memory.open(request)
-    return request
+class Full:
+    """Memory of which as many large requests are read as may be, and three more senders who want to; none may."""
+
+    def __init__(self) -> None:
+        self.memory = RequestMemory(1 << 20)
+        self.under_way = Request()
+        for request in (self.under_way, *(Request() for _ in range(MOST_OPENED - 1))):
+            self.memory.open(request)
+        self.senders = [Sender() for _ in range(3)]
+        assert not any(self.memory.may_open(sender) for sender in self.senders)
+
+    def settle_one(self) -> None:
+        self.memory.settle(self.under_way)
+
+    @property
+    def told(self) -> list[int]:
+        """How often each of them was told that it may go on."""
+        return [sender.told for sender in self.senders]
 
 
-def test_so_many_are_read_at_a_time_and_the_others_in_turn() -> None:
-    memory = RequestMemory(1 << 20)
-    senders = [Sender() for _ in range(3)]
-    under_way = [opened(memory) for _ in range(MOST_OPENED)]
-    assert not any(memory.may_open(sender) for sender in senders)
-    memory.settle(under_way[0])
-    memory.settle(under_way[0])  # once is enough
-    assert [sender.told for sender in senders] == [1, 0, 0]
-    assert memory.may_open(senders[0])
+@pytest.fixture
+def full() -> Full:
+    return Full()
 
 
-def test_who_is_gone_leaves_its_turn_to_the_next() -> None:
-    memory = RequestMemory(1 << 20)
-    first, second, third = (Sender() for _ in range(3))
-    under_way = [opened(memory) for _ in range(MOST_OPENED)]
-    assert not any(memory.may_open(sender) for sender in (first, second, third))
-    memory.forget(second)
-    memory.settle(under_way[0])
+def test_so_many_are_read_at_a_time_and_the_others_in_turn(full: Full) -> None:
+    full.settle_one()
+    full.settle_one()  # once is enough
+    assert full.told == [1, 0, 0]
+    assert full.memory.may_open(full.senders[0])
+
+
+def test_who_is_gone_leaves_its_turn_to_the_next(full: Full) -> None:
+    first, second, _ = full.senders
+    full.memory.forget(second)
+    full.settle_one()
     # It was told, and is gone before it could go on.
-    memory.forget(first)
-    assert [first.told, second.told, third.told] == [1, 0, 1]
+    full.memory.forget(first)
+    assert full.told == [1, 0, 1]
 
 
-def test_who_was_told_keeps_its_place_until_it_has_had_its_turn() -> None:
-    memory = RequestMemory(1 << 20)
-    first, second, newcomer = (Sender() for _ in range(3))
-    under_way = [opened(memory) for _ in range(MOST_OPENED)]
-    assert not memory.may_open(first)
-    assert not memory.may_open(second)
-    memory.settle(under_way[0])
-    assert not memory.may_open(newcomer)
-    assert not memory.may_open(second)
-    assert memory.may_open(first)
+def test_who_was_told_keeps_its_place_until_it_has_had_its_turn(full: Full) -> None:
+    first, second, third = full.senders
+    full.settle_one()
+    assert not full.memory.may_open(Sender())
+    assert not full.memory.may_open(third)
+    assert not full.memory.may_open(second)
+    assert full.memory.may_open(first)
 
 
-def test_who_cannot_use_its_turn_leaves_it_to_the_next() -> None:
-    memory = RequestMemory(1 << 20)
-    first, second = Sender(), Sender()
-    under_way = [opened(memory) for _ in range(MOST_OPENED)]
-    assert not memory.may_open(first)
-    assert not memory.may_open(second)
-    memory.settle(under_way[0])
+def test_who_cannot_use_its_turn_leaves_it_to_the_next(full: Full) -> None:
+    first, second, _ = full.senders
+    full.settle_one()
     # Meanwhile it was muted: it has nothing to read for now.
-    memory.had_turn(first, waits=False)
-    assert second.told == 1
-    assert memory.may_open(second)
+    full.memory.had_turn(first, waits=False)
+    assert full.told == [1, 1, 0]
+    assert full.memory.may_open(second)
 
 
-def test_a_turn_of_which_nothing_came_is_for_the_next() -> None:
-    memory = RequestMemory(1 << 20)
-    first, second = Sender(), Sender()
-    under_way = [opened(memory) for _ in range(MOST_OPENED)]
-    assert not memory.may_open(first)
-    assert not memory.may_open(second)
-    memory.settle(under_way[0])
-    assert memory.may_open(first)
+def test_a_turn_of_which_nothing_came_is_for_the_next(full: Full) -> None:
+    first, *_ = full.senders
+    full.settle_one()
+    assert full.memory.may_open(first)
     # What it read was not served as a large one: its client had to log in first.
-    memory.had_turn(first, waits=False)
-    assert second.told == 1
+    full.memory.had_turn(first, waits=False)
+    assert full.told == [1, 1, 0]
 
 
 def test_one_that_waits_for_something_else_makes_room_and_is_counted_until_it_is_answered() -> None:

@@ -1,7 +1,6 @@
 """Neighbours notice that a broker's process has ended: its connection is closed, and its port refuses."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -29,9 +28,9 @@ class Listener:
         self.accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def open(self, port: int = 0) -> Member:
+    async def open(self, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
-        return member(2, self._server.sockets[0].getsockname()[1])
+        self.member = member(2, self._server.sockets[0].getsockname()[1])
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
@@ -43,73 +42,77 @@ class Listener:
             writer.transport.abort()
 
 
-@contextlib.asynccontextmanager
-async def neighbours() -> AsyncIterator[tuple[Neighbours, asyncio.Queue[Member]]]:
-    ended: asyncio.Queue[Member] = asyncio.Queue()
-    watching = Neighbours(1, Connections(lambda: pytest.fail("nobody serves HTTPS")), ended.put_nowait)
-    try:
-        yield watching, ended
-    finally:
-        await watching.close()
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    """Of the other broker."""
+    opened = Listener()
+    await opened.open()
+    yield opened
+    opened.end()
 
 
-async def test_one_that_ends_is_told_of_once() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        await listener.accepted.get()
-        listener.end()
-        assert await ended.get() == other
-        assert ended.empty()
+@pytest.fixture
+def ended() -> "asyncio.Queue[Member]":
+    """Who was said to have ended."""
+    return asyncio.Queue()
 
 
-async def test_one_that_closes_connections_and_takes_others_is_alive() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        for _ in range(3):
-            (await listener.accepted.get())[1].close()
-        await listener.accepted.get()
-        assert ended.empty()
-        listener.end()
+@pytest.fixture
+async def watching(ended: "asyncio.Queue[Member]") -> AsyncIterator[Neighbours]:
+    made = Neighbours(1, Connections(lambda: pytest.fail("nobody serves HTTPS")), ended.put_nowait)
+    yield made
+    await made.close()
 
 
-async def test_where_there_never_was_a_connection_nothing_is_known() -> None:
-    listener = Listener()
-    other = await listener.open()
+@pytest.fixture
+async def watched(listener: Listener, watching: Neighbours) -> asyncio.StreamReader:
+    """The other broker's end of the connection by which it is watched."""
+    watching.go_by(View(7, (member(1), listener.member)))
+    return (await listener.accepted.get())[0]
+
+
+@pytest.mark.usefixtures("watched")
+async def test_one_that_ends_is_told_of_once(listener: Listener, ended: "asyncio.Queue[Member]") -> None:
     listener.end()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        again = Listener()
-        await again.open(int(other.http.rpartition(":")[2]))
-        await again.accepted.get()
-        assert ended.empty()
-        again.end()
-        assert await ended.get() == other
+    assert await ended.get() == listener.member
+    assert ended.empty()
 
 
-async def test_whoever_is_out_of_the_view_is_not_watched() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        reader, _ = await listener.accepted.get()
-        watching.go_by(View(8, (member(1),)))
-        assert await reader.read() == b""
-        assert ended.empty()
+async def test_one_that_closes_connections_and_takes_others_is_alive(
+    listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
+) -> None:
+    watching.go_by(View(7, (member(1), listener.member)))
+    for _ in range(3):
+        (await listener.accepted.get())[1].close()
+    await listener.accepted.get()
+    assert ended.empty()
+
+
+async def test_where_there_never_was_a_connection_nothing_is_known(
+    listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
+) -> None:
     listener.end()
+    watching.go_by(View(7, (member(1), listener.member)))
+    again = Listener()
+    await again.open(int(listener.member.http.rpartition(":")[2]))
+    await again.accepted.get()
+    assert ended.empty()
+    again.end()
+    assert await ended.get() == listener.member
 
 
-async def test_a_view_that_comes_after_the_end_is_not_gone_by() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, _):
-        await watching.close()
-        watching.go_by(View(7, (member(1), other)))
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == f"broker {other.node_id}"]
-    listener.end()
+async def test_whoever_is_out_of_the_view_is_not_watched(
+    watching: Neighbours, watched: asyncio.StreamReader, ended: "asyncio.Queue[Member]"
+) -> None:
+    watching.go_by(View(8, (member(1),)))
+    assert await watched.read() == b""
+    assert ended.empty()
+
+
+async def test_a_view_that_comes_after_the_end_is_not_gone_by(listener: Listener, watching: Neighbours) -> None:
+    await watching.close()
+    watching.go_by(View(7, (member(1), listener.member)))
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == f"broker {listener.member.node_id}"]
 
 
 async def answer(listener: Listener) -> None:
@@ -120,44 +123,37 @@ async def answer(listener: Listener) -> None:
     await writer.drain()
 
 
-async def test_who_asks_for_leaders_waits_until_the_neighbours_have_answered() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        await listener.accepted.get()
-        asked = asyncio.ensure_future(watching.settled())
-        await answer(listener)
-        await asked
-        assert ended.empty()
-        listener.end()
+@pytest.mark.usefixtures("watched")
+async def test_who_asks_for_leaders_waits_until_the_neighbours_have_answered(
+    listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
+) -> None:
+    asked = asyncio.ensure_future(watching.settled())
+    await answer(listener)
+    await asked
+    assert ended.empty()
 
 
-async def test_who_asks_while_a_neighbour_ends_waits_for_the_view_without_it() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        await listener.accepted.get()
-        asked = asyncio.ensure_future(watching.settled())
-        # The connection that is watched is closed later than the one that brought the request.
-        (await listener.accepted.get())[1].transport.abort()
-        listener.end()
-        await ended.get()
-        assert not asked.done()
-        watching.go_by(View(8, (member(1),)))
-        await asked
+@pytest.mark.usefixtures("watched")
+async def test_who_asks_while_a_neighbour_ends_waits_for_the_view_without_it(
+    listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
+) -> None:
+    asked = asyncio.ensure_future(watching.settled())
+    # The connection that is watched is closed later than the one that brought the request.
+    (await listener.accepted.get())[1].transport.abort()
+    listener.end()
+    await ended.get()
+    assert not asked.done()
+    watching.go_by(View(8, (member(1),)))
+    await asked
 
 
-async def test_nobody_waits_long_for_a_view_without_the_one_that_ended() -> None:
-    listener = Listener()
-    other = await listener.open()
-    async with neighbours() as (watching, ended):
-        watching.go_by(View(7, (member(1), other)))
-        await listener.accepted.get()
-        listener.end()
-        await ended.get()
-        await watching.settled()
+@pytest.mark.usefixtures("watched")
+async def test_nobody_waits_long_for_a_view_without_the_one_that_ended(
+    listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
+) -> None:
+    listener.end()
+    await ended.get()
+    await watching.settled()
 
 
 @pytest.mark.parametrize(
