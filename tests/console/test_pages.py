@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 import redis
 from tests.console.visiting import EVIL, ask, commit, create, produce, safe
+from tests.harness.waiting import wait_for
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.access.needs import ANYBODY
@@ -124,6 +125,8 @@ def test_a_record_is_shown_as_kafka_oci_and_redis_have_it(server: InProcessServe
     command = re.search(r"XRANGE (\S+) (\S+) (\S+)\n", page)
     assert command is not None
     with redis.Redis.from_url(server.storage) as storage:
+        # It may have been acknowledged from the journal a moment ago.
+        wait_for(lambda: bool(storage.xlen(command[1])), "the batch to be in Redis")
         ((entry, fields),) = storage.xrange(command[1], command[2], command[3])
     assert entry.decode() == command[2]
     assert b"value-3" in fields[b"b"]
