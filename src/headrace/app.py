@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -142,16 +142,8 @@ async def _answering(
             _clusters(options, settings, clock, listening, cache, stop, counters.store)
         )
         clusters.topic_added += [] if tracing is None else [tracing.watch]
-        await clusters.start(_show_partitions)
-        stack.push_async_callback(clusters.stop)
-        known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
-        service = OciService(clusters, oci)
-        await service.start()
-        stack.push_async_callback(service.stop)
+        known, service = await _loaded(options, settings, oci, clusters, brokers, stack)
         http.pressed = lambda: clusters.reads.short
-        if brokers is not None:
-            await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
-            service.catalog.documents.catch_up = brokers.catch_up
         kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
         stack.callback(DelayWatch(counters.loop_delays).stop)
         clusters.removed.append(kafka.close_cluster)
@@ -164,13 +156,9 @@ async def _answering(
         observed = await stack.enter_async_context(
             _observed(options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost)
         )
-        visitors = visitors_of(clusters, known)
-        routes, pages = shown(observed, visitors, front, stack)
-        reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
         health = partial(_health, storage, clusters)
-        # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
-        people = console.create(health, (reset, *routes), otherwise=pages.before(oci_app))
-        apis = _http_apis(oci_app, appends, visitors.known(people))
+        people = _for_people(observed, known, service, settings, health, oci_app, front, stack)
+        apis = _http_apis(oci_app, appends, people)
         front.open(_traced(apis, service, tracing), health)
         stack.push_async_callback(front.close)
         first, *more = listening.addresses.items()
@@ -220,6 +208,27 @@ async def _clusters(
         yield storage, clusters, brokers
 
 
+async def _loaded(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    clusters: Clusters,
+    brokers: Brokers | None,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[Known, OciService]:
+    """What is stored, loaded and kept up with: topics and groups, then who may log in, then the OCI API's resources."""
+    await clusters.start(_show_partitions)
+    stack.push_async_callback(clusters.stop)
+    known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
+    service = OciService(clusters, oci)
+    await service.start()
+    stack.push_async_callback(service.stop)
+    if brokers is not None:
+        await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
+        service.catalog.documents.catch_up = brokers.catch_up
+    return known, service
+
+
 def _kafka(
     listening: Listening,
     clusters: Clusters,
@@ -244,6 +253,24 @@ def _kafka(
         )
         for bound in listening.kafka
     )
+
+
+def _for_people(
+    observed: Observed,
+    known: Known,
+    service: OciService,
+    settings: BrokerSettings,
+    health: Callable[[], Awaitable[console.Health]],
+    otherwise: ASGIApp,
+    front: Front,
+    stack: contextlib.AsyncExitStack,
+) -> ASGIApp:
+    """Pages, metrics and health, for whom the console knows; `otherwise` answers for what is nobody's."""
+    visitors = visitors_of(observed.clusters, known)
+    routes, pages = shown(observed, visitors, front, stack)
+    reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
+    # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
+    return visitors.known(console.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
 
 
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:

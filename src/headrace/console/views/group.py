@@ -1,7 +1,7 @@
 """`/groups/NAME`: who has which partition, how far everybody is, and a reset with its dry run first."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace import times
@@ -14,6 +14,7 @@ from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
 from headrace.groups.description import GroupDescription
+from headrace.groups.model import TopicPartition
 from headrace.groups.resetting import Target
 from headrace.groups.states import in_words
 from headrace.harmless import quoted
@@ -65,54 +66,64 @@ async def _view(ask: Ask, refused: str = "") -> View:
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
-    lags = [each.lag for each in found if each.lag is not None]
-    state = described.state.value
     rows = _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
     events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
     cells = {
-        "state": in_words(state),
-        "badge": f"badge {state.lower()}",
-        "generation": str(described.generation),
-        "protocol": text.name(described.protocol) if described.protocol else "-",
-        "members": text.count(len(present)),
-        "partitions": text.count(len(found)),
-        "worst": text.count(max(lags, default=None)),
-        "lag": text.count(sum(lags)) if lags or not found else "-",
+        **_summary(described, len(present), found),
         **chart("lag", {"lag": [] if known is None else known.lag.last()}),
         **happened(events, _EVENTS),
+        **_partitions(rows.rows, present, colours, {} if known is None else known.lags),
     }
-    owners = {each.member: each for each in present}
-    shown = present[:_ROWS]
-    for number, each in enumerate(rows.rows):
-        cells |= _partition(
-            number, each, owners.get(each.member or ""), colours, None if known is None else known.lags.get(each.place)
-        )
-    plan = await _plan(ask, refused)
     data = {
-        "name": name,
-        "shown": text.name(name),
-        "members": [_member(each, colours) for each in shown],
-        "more_members": len(present) - len(shown),
-        "topics": _topics(rows.rows, broker.cluster),
-        "rows": rows,
-        "plan": plan,
-        # What leads to another page of the partitions keeps the reset that is looked at.
-        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
-        "choices": sorted({each.place.topic for each in found}),
-        "path": links.group(name),
-        "self": links.group(name, broker.cluster),
-        "done": ask.query.get("done", "") if ask.query.get("done", "").isdecimal() else "",
+        **_lasting(ask, found, rows),
+        "members": [_member(each, colours) for each in present[:_ROWS]],
+        "more_members": len(present[_ROWS:]),
+        "plan": await _plan(ask, refused),
         "events": range(len(events)),
-        "writes": ask.figures.writes,
     }
     shape = (
-        [(each.member, each.client) for each in shown],
-        len(present) - len(shown),
+        [(each.member, each.client) for each in present[:_ROWS]],
+        len(present[_ROWS:]),
         [each.place for each in rows.rows],
         len(found),
         len(events),
     )
     return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+
+
+def _summary(described: GroupDescription, members: int, found: Sequence[Standing]) -> dict[str, str]:
+    """What is told of the group as a whole, as cells."""
+    state = described.state.value
+    lags = [each.lag for each in found if each.lag is not None]
+    return {
+        "state": in_words(state),
+        "badge": f"badge {state.lower()}",
+        "generation": str(described.generation),
+        "protocol": text.name(described.protocol) if described.protocol else "-",
+        "members": text.count(members),
+        "partitions": text.count(len(found)),
+        "worst": text.count(max(lags, default=None)),
+        "lag": text.count(sum(lags)) if lags or not found else "-",
+    }
+
+
+def _lasting(ask: Ask, found: Sequence[Standing], rows: Slice) -> dict[str, object]:
+    """What stays while the page is open, but for members, events and a reset."""
+    name, cluster = ask.path["name"], ask.broker.cluster
+    done = ask.query.get("done", "")
+    return {
+        "name": name,
+        "shown": text.name(name),
+        "topics": _topics(rows.rows, cluster),
+        "rows": rows,
+        # What leads to another page of the partitions keeps the reset that is looked at.
+        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
+        "choices": sorted({each.place.topic for each in found}),
+        "path": links.group(name),
+        "self": links.group(name, cluster),
+        "done": done if done.isdecimal() else "",
+        "writes": ask.figures.writes,
+    }
 
 
 def _described(ask: Ask) -> GroupDescription:
@@ -156,6 +167,17 @@ def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) ->
 
 def _ordered(topic: str, partition: int) -> str:
     return f"{topic}\0{partition:010}"
+
+
+def _partitions(
+    rows: Sequence[Standing], present: Sequence[Share], colours: dict[str, int], lags: Mapping[TopicPartition, Ring]
+) -> dict[str, str]:
+    """The cells of those that are shown."""
+    owners = {each.member: each for each in present}
+    cells: dict[str, str] = {}
+    for number, each in enumerate(rows):
+        cells |= _partition(number, each, owners.get(each.member or ""), colours, lags.get(each.place))
+    return cells
 
 
 def _partition(
