@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from uuid import UUID
 
 from headrace.broker import retention
@@ -95,7 +96,7 @@ class Broker:
         self.unopened = Unopened(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
-        self._turn = 0
+        self._chance = Random(0)
         self._wakeups = Wakeups()
         self._watch_topics()
 
@@ -217,13 +218,13 @@ class Broker:
 
         Their bytes count as `reads` until the caller releases them, when they have left or nobody wants them any more.
         """
-        self._turn += 1
         fetch = Fetch(
             asks,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             deadline_ms=self.clock.ticks_ms() + max_wait_ms,
-            first=self._turn,
+            # By chance: counted up, clients that take turns would each begin with the same partitions for ever.
+            first=self._chance.getrandbits(16),
             clock=self.clock,
             wakeups=self._wakeups,
             budget=self.reads,
