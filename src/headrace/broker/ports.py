@@ -14,6 +14,7 @@ from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.topics.answers import AppendDone, Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.errors import TopicError
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.sequences import Producer
@@ -205,8 +206,14 @@ class NativeStorage(Protocol):
     def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
         """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read.
 
-        `follows`: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
+        It may have to wait until so many records of others are with Redis that there is room for its own; then `done`
+        is told CorruptBatch. Those of one stream are appended in the order in which they were given.
+
+        `follows`: batches of its producer were given ahead of it: it is out of order where Redis knows none of them.
         """
+
+    def refuse_waiting(self, stream: NativeStream, error: TopicError) -> None:
+        """Answer the appends to a stream that still wait: it is no topic's any more."""
 
     async def settle(self, stream: NativeStream) -> None:
         """Return when every append to it given before has its answer."""

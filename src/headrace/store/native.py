@@ -5,29 +5,24 @@ Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
-from secrets import token_hex
-from time import monotonic, perf_counter, time
+from time import monotonic, time
 from typing import Any
 
 import hiredis
 
 from headrace.keyspace import native
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.keyspace.scripts import script
-from headrace.metrics.counters import TICKS, StoreCounters
+from headrace.metrics.counters import StoreCounters
 from headrace.records import streams
-from headrace.records.errors import BatchError
 from headrace.records.pure_streams import Built
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
+from headrace.store.native_appends import NativeAppends
+from headrace.store.native_replies import checked
 from headrace.store.native_watch import watcher
-from headrace.store.replies import error_of
 from headrace.store.scripts import Scripts
-from headrace.topics.answers import AppendDone
-from headrace.topics.errors import CorruptBatch, StorageFull, StorageUnavailable
-from headrace.topics.model import Append, Appended, StoredBatch
+from headrace.topics.model import StoredBatch
 from headrace.topics.native import (
     Entered,
     Extent,
@@ -36,7 +31,6 @@ from headrace.topics.native import (
     GroupPassed,
     NativeRead,
     NativeStream,
-    NotAStream,
 )
 
 _AT_ONCE = 10_000
@@ -52,24 +46,6 @@ _ASIDE_BYTES = 256 << 10
 """... and is read by another thread where it has more than this."""
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
-
-
-def _error_of(reply: Exception) -> Exception:
-    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
-        return NotAStream("the key of a native topic's stream holds something else")
-    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("CROSSSLOT"):
-        return NotAStream(
-            "on a Redis Cluster a stream with braces in its key cannot be part of a topic: what is kept beside it "
-            "would be in another slot; rename it"
-        )
-    return error_of(reply)
-
-
-def checked(reply: Reply) -> Reply:
-    """The reply; raised when it is an error."""
-    if isinstance(reply, Exception):
-        raise _error_of(reply)
-    return reply
 
 
 class RedisNative:
@@ -98,16 +74,14 @@ class RedisNative:
             copies: waits for replicas; None: there are none.
         """
         self.copies = copies or NoCopies()
-        self._counted = counted or StoreCounters()
         self._scripts = scripts
         self._watcher = watcher(url, scripts.shards)
         self._fence = fence
-        self._process = token_hex(4)
         self._reading = asyncio.Lock()
-        self._given_up = 0
-        """How many appends got no answer: one of them that comes in later than what is sent from now on is refused."""
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
+        appends = NativeAppends(scripts, fence, counted)
+        self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
 
     async def close(self) -> None:
         """Close the connection that waits."""
@@ -147,61 +121,6 @@ class RedisNative:
         kept = native.State.read(state)
         start, end = native.extent(info, kept, stream.bits)
         return Extent(start, end, info.added, info.length, asked), info, kept
-
-    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
-        """Append the records of a checked batch, one entry each, all or none.
-
-        Args:
-            stream: the partition.
-            append: the batch.
-            done: told where it lies, or why it does not.
-            follows: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
-
-        Raises:
-            CorruptBatch: its records cannot be read.
-        """
-        try:
-            arguments, count = streams.xadd_arguments(append.batch)
-        except BatchError as error:
-            raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
-        try:
-            self._scripts.check_room(len(arguments))
-        except StorageFull as error:
-            self._counted.refused += 1
-            done(error)
-            return
-        producer: tuple[str | int, ...] = ("", "", "", "")
-        if append.producer_id >= 0:
-            producer = (append.producer_id, append.producer_epoch, append.base_sequence, "follows" if follows else "")
-        head = encode(
-            [
-                "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
-                self._fence.number, self._process, self._given_up, stream.bits, append.max_timestamp, *producer,
-                append.span,
-            ]
-        )  # fmt: skip
-        # The command continues with what was encoded elsewhere: its count of arguments has to say so.
-        length, _, rest = head.partition(b"\r\n")
-        answered = partial(self._appended, stream.key, done, len(append.batch), perf_counter())
-        self._scripts.shards.at(stream.key).send([b"*%d\r\n" % (int(length[1:]) + count) + rest, arguments], answered)
-
-    def _appended(self, key: str, done: AppendDone, size: int, began: float, reply: Reply) -> None:
-        counted = self._counted
-        counted.append_durations.add(int((perf_counter() - began) * TICKS))
-        if not isinstance(reply, bytes):
-            counted.refused += 1
-            if isinstance(reply, StorageUnavailable):
-                self._given_up += 1
-            done(_error_of(reply) if isinstance(reply, Exception) else StorageUnavailable(f"Redis answered {reply!r}"))
-            return
-        counted.appends += 1
-        counted.append_bytes += size
-        result = Appended(int(reply[1:]), duplicate=True) if reply.startswith(b"D") else Appended(int(reply))
-        self._scripts.when_kept(key, lambda error: done(error or result))
-
-    async def settle(self, stream: NativeStream) -> None:
-        """Return when every append given before has its answer: answers come in order, so this one is the last."""
-        checked(await self._scripts.shards.at(stream.key).call("PING"))
 
     async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
         """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""

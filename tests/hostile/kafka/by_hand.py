@@ -10,6 +10,7 @@ from headrace.kafka.codec import messages as m
 from headrace.records.build import build
 from headrace.records.compiled import crc32c
 from headrace.records.compression import SNAPPY, ZSTD
+from headrace.records.streams import MOST_DECOMPRESSED
 from headrace.testing.process import Server
 from tests.harness.wire import Wire, fetch_request, produce_request
 from tests.hostile.kafka.corpus import GROUP, MIB, TOPIC, WIDE, WIDE_PARTITIONS, Attack, encoded
@@ -19,6 +20,8 @@ TINY, BOMBS, NATIVE, HUGE, HEADERS, OTHERS = (
 )  # fmt: skip
 _MOST_HEADERS = 99_000
 """About as many as one batch for a native topic may have."""
+_PRODUCER = 7
+"""Of whom the native topic has one batch, so that all but the next one are out of order: Redis takes none of them."""
 _SIZE = Struct(">i")
 _COUNT_AT, _CRC_AT, _COVERED_FROM = 57, 17, 21
 
@@ -31,6 +34,8 @@ def prepare(server: Server) -> None:
         wire.create(TINY)
         wire.create(BOMBS, 4)
         wire.create(NATIVE, headrace_storage="native")
+        first = build([(None, b"", 1_000, ())], producer_id=_PRODUCER, producer_epoch=0, base_sequence=0)
+        assert wire.produce(NATIVE, first).error_code == 0
         wire.create(HEADERS, headrace_storage="native")
         for _ in range(40):
             assert wire.produce(HEADERS, headers_bomb(_MOST_HEADERS)).error_code == 0
@@ -156,6 +161,13 @@ def _long_headers() -> bytes:
     return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS, b"\xff" * 160)), 9)
 
 
+def _large_record() -> bytes:
+    """Many records, which keep Redis busy, and one of 16 MiB, of a producer whose turn it is not: it does not stay."""
+    record = (None, bytes(MOST_DECOMPRESSED - 100), 1_000, ())
+    large = build([record], codec=ZSTD, producer_id=_PRODUCER, producer_epoch=0, base_sequence=1_000)
+    return b"".join(encoded(produce_request(NATIVE, each), 9) for each in (records_bomb(20_000), large))
+
+
 def _batches_together() -> bytes:
     """One request of them, each for the same partition."""
     batch = headers_bomb(_MOST_HEADERS, b"\xff" * 160)
@@ -210,6 +222,7 @@ def attacks() -> list[Attack]:
         Attack("records in a native topic", 0, lambda: encoded(produce_request(NATIVE, records_bomb(MIB)), 9)),
         Attack("batches full of headers in a row", 0, lambda: _headers(20), answers=20),
         Attack("eight clients with long headers", 0, _long_headers, connections=8),
+        Attack("forty clients with a large record in a few bytes", 0, _large_record, connections=40, answers=2),
         Attack("batches full of long headers in one", 0, _batches_together),
         Attack("entries full of headers", 1, _fetch(HEADERS)),
         *(

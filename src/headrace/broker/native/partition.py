@@ -195,6 +195,8 @@ class NativePartition:
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
         """Store a checked batch, an entry per record; see `Partition.append`. Anybody reads it as soon as it is there.
 
+        Where much is on its way to Redis it waits for its turn as it is, and `done` is told whatever is wrong then.
+
         Raises:
             CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas.
         """
@@ -392,6 +394,8 @@ class NativePartition:
         """The topic is gone: wake everyone who waits."""
         self.deleted = True
         self.native.unwatch(self.place)
+        # A stream of that name may be another topic's by the time that they are sent.
+        self.native.refuse_waiting(self.place, gone(self))
         if self._rearm is not None:
             self._rearm.cancel()
         for task in (self._looking, self._recovery):
