@@ -1,5 +1,7 @@
 """A data directory that is moved away under a running server, and put back; and a journal that is removed."""
 
+import os
+import signal
 from pathlib import Path
 
 from headrace.kafka.errors import Code
@@ -56,3 +58,38 @@ def test_a_journal_that_is_removed_is_told_of_and_made_anew(tmp_path: Path) -> N
         wait_for(made, "a journal to be there")
         assert journal.exists()
         assert running.log().count("the journal is not where it was") == 1
+
+
+def test_what_such_a_journal_has_acknowledged_survives_a_kill_of_both(tmp_path: Path) -> None:
+    journal = tmp_path / "data" / "journal"
+    with server(data=tmp_path / "data", num_partitions=1) as running:
+        with Wire(running.kafka) as client:
+            client.create("kept")
+            journal.unlink()
+            sent = 0
+
+            def send() -> None:
+                nonlocal sent
+                assert client.produce("kept", batch(b"%d" % sent)).error_code == 0
+                sent += 1
+
+            def made() -> bool:
+                send()
+                return "there is a journal again" in running.log()
+
+            wait_for(made, "a journal to be there")
+            storage = running.storage_pid
+            os.kill(storage, signal.SIGSTOP)
+            for _ in range(20):
+                send()
+            running.kill()
+            os.kill(storage, signal.SIGKILL)
+        running.start()
+        with Wire(running.kafka) as client:
+            found: list[int] = []
+            while len(found) < sent:
+                read = opened(client.fetch("kept", len(found)).records)
+                assert read
+                found += [int(record.value or b"") for record in read]
+        assert found == list(range(sent))
+        assert "stored the batches that were acknowledged before the last stop" in running.log()

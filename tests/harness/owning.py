@@ -97,7 +97,7 @@ class Owner:
             await link.lost
         with contextlib.suppress(Exception):
             self.partition.close()
-        self.storage.logs.close()
+        await self.storage.logs.close()
         await self.storage.close()
 
     async def close(self) -> None:

@@ -1,6 +1,9 @@
 """What the journal may give up: only what Redis has proven to have written, by what it took after its answer."""
 
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ async def early(journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch) -
     assert made.enter(b"t", b"id", 0, batch()) is None
     wire.answer(ROOM)
     yield made
-    made.close()
+    await made.close()
 
 
 def batch(size: int = 10) -> Append:
@@ -153,7 +156,7 @@ async def test_without_memory_nothing_is_entered(journal: Journal, wire: Wire) -
     wire.answer(b"used_memory:100000000\r\nmaxmemory:100000000\r\n")
     assert early.enter(b"t", b"id", 0, batch()) is None
     assert journal.number == 0
-    early.close()
+    await early.close()
 
 
 async def test_closed_it_enters_nothing_and_proves_nothing(
@@ -162,7 +165,7 @@ async def test_closed_it_enters_nothing_and_proves_nothing(
     first, second = enter(early, 2)
     early.stored(first)
     await pinged(wire)
-    early.close()
+    await early.close()
     wire.answer(b"PONG")
     early.stored(second)
     assert early.enter(b"t", b"id", 3, batch()) is None
@@ -182,6 +185,10 @@ def remove(journal: Path) -> None:
 
 def any_file(directory: Path) -> bool:
     return any(directory.iterdir())
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def put_aside(journal: Path, moved: Path) -> None:
@@ -259,6 +266,47 @@ async def test_none_is_made_in_another_directory(early: EarlyAcknowledgement, tm
     assert not any_file(tmp_path)
 
 
+async def test_where_there_was_no_room_for_one_it_is_made_once_there_is(
+    early: EarlyAcknowledgement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(tmp_path / "journal")
+    with structlog.testing.capture_logs() as logged:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", no_room)
+            early.look()
+            await until(lambda: len(logged) == 2)
+        assert not any_file(tmp_path)
+        await until(lambda: early.look() or len(logged) > 2)  # type: ignore[func-returns-value]
+    assert lines(logged) == [GONE, "no journal can be made", BACK]
+    enter(early)
+    assert in_doubt(tmp_path) == [1]
+
+
+async def test_one_that_is_being_made_is_waited_for_at_the_end(
+    early: EarlyAcknowledgement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server may make its own as soon as this one has let go of the directory."""
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(descriptor: int, *_: int) -> None:
+        began.set()
+        assert may_end.wait(60)
+        os.ftruncate(descriptor, SMALLEST + 4096)
+
+    monkeypatch.setattr(os, "posix_fallocate", slow)
+    remove(tmp_path / "journal")
+    early.look()
+    await until(began.is_set)
+    closing = asyncio.create_task(early.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ended = closing.done()
+    may_end.set()
+    await closing
+    assert not ended
+    assert in_doubt(tmp_path) == []
+
+
 async def test_it_is_looked_at_before_more_than_a_second_of_batches(
     journal: Journal, wire: Wire, tmp_path: Path
 ) -> None:
@@ -270,7 +318,7 @@ async def test_it_is_looked_at_before_more_than_a_second_of_batches(
     remove(tmp_path / "journal")
     now = 11_000
     assert early.enter(b"t", b"id", 1, batch()) is None
-    early.close()
+    await early.close()
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -424,7 +424,7 @@ async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of
     link.client_kill_filter(_type="normal", skipme=True)
     await until(lambda: bool(lost))
     assert [type(error) for error in lost] == [StorageUnavailable]
-    storage.logs.close()
+    await storage.logs.close()
     await storage.close()
 
 

@@ -178,11 +178,14 @@ class EarlyAcknowledgement:
         finally:
             self._making = None
 
-    def close(self) -> None:
-        """Close the journal; the server that starts on it next replays it."""
+    async def close(self) -> None:
+        """Close the journal; the server that starts on it next replays it.
+
+        One that is being made is waited for: nobody else may have the data directory meanwhile.
+        """
         self._closed = True
         if self._making is not None:
-            self._making.cancel()
+            await asyncio.wait([self._making])
         if self._timer is not None:
             self._timer.cancel()
         self._journal.close()

@@ -20,6 +20,7 @@ offset; largest timestamp; time of arrival; producer id; offset span; first sequ
 log's id; bytes of the stream's name; the id; the name; the batch, which has a CRC of its own.
 """
 
+import contextlib
 import mmap
 import os
 import sys
@@ -101,18 +102,22 @@ class Journal:
         """The number of the last entry in each half."""
 
     @classmethod
-    def open(cls, path: Path, size: int) -> Self:
+    def open(cls, path: Path, size: int, *, anew: bool = False) -> Self:
         """Open a data directory's journal, made where it is missing.
 
         Args:
             path: of the file.
             size: bytes that a new one has; one that is there stays as it is (see `renewed`).
+            anew: nothing may be there; where none can be made, nothing is there afterwards.
 
         Raises:
             StoreError: it cannot be made or is not a journal.
         """
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, flags | os.O_EXCL if anew else flags, 0o600)
+        except FileExistsError:
+            raise StoreError(f"{path} is another file than it was: move it away") from None
         except OSError as error:
             raise StoreError(
                 f"cannot open the journal {path}: {error.strerror}; it must be a file that this user may write"
@@ -128,6 +133,10 @@ class Journal:
                 os.posix_fallocate(descriptor, 0, length)
             return cls(path, descriptor, length)
         except OSError as error:
+            if anew:
+                # It would pass for somebody else's the next time.
+                with contextlib.suppress(OSError):
+                    path.unlink()
             raise StoreError(
                 f"cannot make the journal {path}: {error.strerror}; make room there, or choose another directory with "
                 "--data"
@@ -291,9 +300,7 @@ class Journal:
             same = False
         if not same:
             raise StoreError(f"{self._path.parent} is not the directory that it was: put it back")
-        if os.path.lexists(self._path):
-            raise StoreError(f"{self._path} is another file than it was: move it away")
-        return Journal.open(self._path, self.size).renewed(self.size, above=self._number)
+        return Journal.open(self._path, self.size, anew=True).renewed(self.size, above=self._number)
 
     def _entries(self, half: int) -> Iterator[_Place]:
         """Entries from the beginning of a half on, as long as their numbers go on, and any in doubt behind.

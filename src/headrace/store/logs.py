@@ -444,7 +444,7 @@ class RedisLogs(Searching):
         """Send the batches that linger."""
         self._placer.flush()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the journal. Call it after the connection was closed."""
         if self._early is not None:
-            self._early.close()
+            await self._early.close()

@@ -228,7 +228,7 @@ class RedisStorage:
         self.logs.flush()
         await self._copies.close()
         await self._shards.close()
-        self.logs.close()
+        await self.logs.close()
         if self._file is not None:
             await self._file.close()
         for task in tuple(self._leaving):
