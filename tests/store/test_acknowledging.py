@@ -83,6 +83,22 @@ async def quick(early: EarlyAcknowledgement, wire: Wire) -> Sender:
     return Sender(Placer(lambda: NOW, early), opened(wire))
 
 
+async def test_what_is_under_way_is_counted_anew_where_whoever_was_told_of_a_batch_ended_the_ownership(
+    quick: Sender, wire: Wire
+) -> None:
+    """Else a batch was acknowledged before those ahead of it, and readers were shown what is not there."""
+    placer, log = quick.placer, quick.log
+    placer.place(log, batch(size=LARGE), 0, lambda _: placer.fail(log, StorageFull("full")))
+    quick.next_offset = 1
+    quick.send(batch())
+    wire.turn()
+    wire.execute(b"9-1", b"9-2", 2)
+    assert quick.told == [(1, None)]
+    log.doubt = None
+    quick.send(batch(size=LARGE), batch())
+    assert quick.told == [(1, None)]
+
+
 async def test_a_small_batch_is_acknowledged_at_once_and_sent_later(quick: Sender, wire: Wire) -> None:
     quick.send(batch(), batch())
     assert quick.told == [(0, None), (1, None)]

@@ -308,7 +308,8 @@ class Placer:
                 assert self._early is not None
                 self._early.stored(batch.entered)
                 continue
-            log.unacknowledged -= 1
+            if log.doubt is None:  # whoever was told may have placed what ended the ownership
+                log.unacknowledged -= 1
             tell(done, None, _APPEND)
         self._go_on(log)
 
