@@ -303,8 +303,14 @@ async def test_a_node_that_refuses_requests_is_told_of_and_is_there(cluster: Clu
     assert len(await cluster.shards.unanswered(60)) == 2
 
 
+def want_copies(cluster: Cluster) -> None:
+    for node in (cluster.one, cluster.two):
+        node.answers[b"INFO"] = b"+min_slaves_good_slaves:0\r\n"
+
+
 async def test_a_node_that_refuses_writes_alone_is_told_of_and_is_there(cluster: Cluster) -> None:
     """As one does that has lost its replicas; it answers PING."""
+    want_copies(cluster)
     cluster.one.answers[b"EVAL"] = cluster.two.answers[b"EVAL"] = b"-NOREPLICAS Not enough good replicas to write.\r\n"
     assert await cluster.shards.unanswered(60) == [
         f"127.0.0.1:{node.port}: Redis refuses requests: NOREPLICAS Not enough good replicas to write."
@@ -313,6 +319,7 @@ async def test_a_node_that_refuses_writes_alone_is_told_of_and_is_there(cluster:
 
 
 async def test_what_else_is_said_of_a_write_does_not_matter(cluster: Cluster) -> None:
+    want_copies(cluster)
     cluster.one.answers[b"EVAL"] = b"-NOPERM this user has no permissions to run the 'eval' command\r\n"
     assert await cluster.shards.unanswered(60) == []
 

@@ -34,6 +34,8 @@ _IS_READ = "MISCONF "
 """What a server answers to all but reads. What else it may answer to PING, such as LOADING, it answers to reads too."""
 _WRITE = ("EVAL", "#!lua flags=allow-oom\nreturn 1", 0)
 """What may write is refused, as a write would be, whatever it does; it needs no key, which may be another node's."""
+_WANTS_COPIES = b"min_slaves_good_slaves:"
+"""Where INFO says this, `min-replicas-to-write` is above 0."""
 _UNCOPIED = "NOREPLICAS "
 """What a server answers to writes alone while it has fewer replicas than `min-replicas-to-write`."""
 
@@ -378,6 +380,10 @@ class Connection:
             async with asyncio.timeout(within_s):
                 told = await self.ping()
                 if not isinstance(told, hiredis.ReplyError):
+                    # While writes are paused, as in a failover in order, what may write waits, and reads behind it.
+                    facts = await self.call("INFO", "replication", reads=True)
+                    if not isinstance(facts, bytes) or _WANTS_COPIES not in facts:
+                        return []
                     told = await self.call(*_WRITE, reads=True)
                     if not str(told).startswith(_UNCOPIED):
                         return []
