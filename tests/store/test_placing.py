@@ -176,6 +176,7 @@ SEVERAL: dict[str, Callable[[Wire], None]] = {
     "no transaction": lambda wire: wire.answer(b"OK", b"QUEUED", b"QUEUED", b"QUEUED", None),
     "ids that are over": lambda wire: wire.execute(SMALLER, SMALLER, 0),
     "one id that is over": lambda wire: wire.execute(SMALLER, b"9-2", 1),
+    "one id that is over, with another's in its place": lambda wire: wire.execute(SMALLER, b"9-2", 2),
     "the last id that is over": lambda wire: wire.execute(b"9-1", SMALLER, 1),
     "the stream is gone": lambda wire: wire.execute(None, None, 0),
     "too long": lambda wire: wire.execute(b"9-1", b"9-2", 3),
@@ -215,12 +216,19 @@ SINGLE: dict[str, tuple[Any, Any]] = {
     "refused": (OOM, 0),
     "over": (SMALLER, 0),
     "gone": (None, 0),
+    "refused, with another's in its place": (OOM, 1),
+    "gone, with another's in its place": (None, 1),
     "too long": (b"9-1", 2),
     "too short": (b"9-1", 0),
     "no length": (b"9-1", MISCONF),
     "misconfigured": (MISCONF, 0),
 }
-SINGLE_ENDS = {"refused": StorageFull, "no length": StorageUnwritten, "misconfigured": StorageUnwritten}
+SINGLE_ENDS = {
+    "refused": StorageFull,
+    "refused, with another's in its place": StorageFull,
+    "no length": StorageUnwritten,
+    "misconfigured": StorageUnwritten,
+}
 
 
 @pytest.mark.parametrize("name", SINGLE)
