@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from headrace.kafka.errors import Code
 from headrace.testing import server
 from tests.harness.waiting import wait_for
@@ -13,7 +15,8 @@ _TURN = 5 << 20
 """Bytes after which the server has looked at its directory again."""
 
 
-def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path, replaced: bool) -> None:
     """The producer sends again what was refused, as idempotent ones do."""
     value = b"x" * 500_000
     with server(data=tmp_path / "data", num_partitions=1) as running, Wire(running.kafka) as client:
@@ -29,9 +32,15 @@ def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path) ->
             assert send(sequence) == 0
             sequence += 1
         (tmp_path / "data").rename(tmp_path / "elsewhere")
+        if replaced:
+            (tmp_path / "data").mkdir()
+        before = sequence
         while (code := send(sequence)) == 0:
             sequence += 1
+            assert sequence - before <= _TURN // len(value)
         assert code == Code.KAFKA_STORAGE_ERROR
+        if replaced:
+            (tmp_path / "data").rmdir()
         (tmp_path / "elsewhere").rename(tmp_path / "data")
         wait_for(lambda: send(sequence) == 0, "the server to take records again")
         sequence += 1

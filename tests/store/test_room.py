@@ -89,6 +89,19 @@ def test_a_directory_that_is_gone_has_no_room_and_says_so(tmp_path: Path) -> Non
     assert found.has_room(1)
 
 
+def test_another_directory_in_its_place_has_none_either(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    folder.mkdir()
+    found = DiskRoom(folder)
+    folder.rename(elsewhere)
+    folder.mkdir()
+    with pytest.raises(StorageFull, match=r"looked at \(another directory is in its place\): put it back"):
+        found.check(1)
+    folder.rmdir()
+    elsewhere.rename(folder)
+    assert found.has_room(1)
+
+
 def test_the_free_bytes_of_a_directory(tmp_path: Path) -> None:
     assert 0 < room.free_bytes(tmp_path) < 1 << 60
 

@@ -1,5 +1,7 @@
 """Whether there is room for what is acknowledged before Redis has safely written it: on the disk, and in memory."""
 
+import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable
@@ -27,6 +29,26 @@ def free_bytes(path: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+class SameDirectory:
+    """The free bytes of a directory, as long as it is the one that was there at the first look.
+
+    Where another is in its place, as behind a volume that was unmounted, a start would find nothing of what is taken.
+    """
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._first: os.stat_result | None = None
+
+    def __call__(self, path: Path) -> int:
+        """As `free_bytes`. Raises OSError: it is gone, or is another one."""
+        found = path.stat()
+        if self._first is None:
+            self._first = found
+        elif not os.path.samestat(found, self._first):
+            raise OSError(errno.ESTALE, "another directory is in its place")
+        return free_bytes(path)
+
+
 class DiskRoom:
     """Room on the disk of a data directory.
 
@@ -34,8 +56,12 @@ class DiskRoom:
     has not. So the server refuses while there is still room for everything that is under way.
     """
 
-    def __init__(self, path: Path, free: Callable[[Path], int] = free_bytes) -> None:
+    def __init__(self, path: Path, free: Callable[[Path], int] | None = None) -> None:
         self._path = path
+        if free is None:
+            free = SameDirectory()
+            with contextlib.suppress(OSError):
+                free(path)  # known from now on: the first batch may come much later
         self._free = free
         self._left = 0
         self._why = ""
@@ -57,7 +83,7 @@ class DiskRoom:
         return StorageFull(self._why)
 
     def _look(self) -> int:
-        """Bytes that are free; none where the directory has gone: what Redis writes there is nobody's by now."""
+        """Bytes that are free; none where the directory is not where it was: what Redis writes is nobody's by now."""
         try:
             free = self._free(self._path)
         except OSError as error:

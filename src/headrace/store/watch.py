@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import resource
-import shutil
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from headrace.store.room import SameDirectory
 from headrace.topics.errors import TopicError
 
 _LOOK_S: Final = 5.0
@@ -33,7 +33,7 @@ class Watch:
         self,
         ping: Callable[[], Awaitable[None]],
         data: Path | None,
-        free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+        free_bytes: Callable[[Path], int] | None = None,
         slow_s: float = _SLOW_S,
         evicting: Callable[[], Awaitable[str | None]] | None = None,
         look_at_journal: Callable[[], None] = lambda: None,
@@ -51,7 +51,7 @@ class Watch:
         """
         self._ping = ping
         self._data = data
-        self._free_bytes = free_bytes
+        self._free_bytes = free_bytes or SameDirectory()
         self._slow_s = slow_s
         self._evicting = evicting
         self._look_at_journal = look_at_journal
