@@ -103,10 +103,34 @@ _PROGRAMS = {"valkey": valkey_program, "redis": debian_redis_program}
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, Durability(append_only="no", fsync="everysec", save="", eviction="noeviction")),
         (
-            {"appendonly": "yes", "appendfsync": "no", "save": "60 1000", "maxmemory-policy": "allkeys-lfu"},
-            Durability(append_only="yes", fsync="no", save="60 1000", eviction="allkeys-lfu"),
+            {},
+            Durability(
+                append_only="no",
+                fsync="everysec",
+                save="",
+                eviction="noeviction",
+                compression="yes",
+                rewriting="100",
+            ),
+        ),
+        (
+            {
+                "appendonly": "yes",
+                "appendfsync": "no",
+                "save": "60 1000",
+                "maxmemory-policy": "allkeys-lfu",
+                "rdbcompression": "no",
+                "auto-aof-rewrite-percentage": "0",
+            },
+            Durability(
+                append_only="yes",
+                fsync="no",
+                save="60 1000",
+                eviction="allkeys-lfu",
+                compression="no",
+                rewriting="0",
+            ),
         ),
     ],
 )
