@@ -130,6 +130,18 @@ def test_later_partitions_come_only_if_they_fit(wire: Wire, topic: str) -> None:
     assert sorted(len(opened(one.partitions[0].records)) for one in answer.responses) == [0, 1, 1]
 
 
+def test_clients_that_take_turns_get_every_partition(wire: Wire, other: Wire, topic: str) -> None:
+    names = [wire.create(f"{topic}-{number}") for number in range(2)]
+    for name in names:
+        wire.produce(name, batch(bytes(10_000)))
+    got: dict[int, set[str]] = {0: set(), 1: set()}
+    for _ in range(4):
+        for number, client in enumerate((wire, other)):
+            answer = client.ask(fetch_request([(name, 0, 0) for name in names], max_bytes=1), 12)
+            got[number].update(one.topic for one in answer.responses if one.partitions[0].records)
+    assert got == {0: set(names), 1: set(names)}
+
+
 def test_an_empty_partition_before_a_large_batch_does_not_wedge_the_consumer(wire: Wire, topic: str) -> None:
     empty, full = wire.create(f"{topic}-empty"), wire.create(f"{topic}-full")
     wire.produce(full, batch(bytes(50_000)))

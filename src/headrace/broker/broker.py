@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from random import Random
 from uuid import UUID
 
 from headrace.broker import retention
@@ -96,7 +95,6 @@ class Broker:
         self.unopened = Unopened(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
-        self._chance = Random(0)
         self._wakeups = Wakeups()
         self._watch_topics()
 
@@ -213,8 +211,12 @@ class Broker:
         """Answer the fetches that what was appended is enough for; an API calls it before it answers the appends."""
         self._wakeups.run()
 
-    def fetch(self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, done: FetchDone) -> Fetch:
+    def fetch(
+        self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, first: int, done: FetchDone
+    ) -> Fetch:
         """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers.
+
+        `first` counts the reader's fetches: each begins with another partition, since there may be room for one only.
 
         Their bytes count as `reads` until the caller releases them, when they have left or nobody wants them any more.
         """
@@ -223,8 +225,7 @@ class Broker:
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             deadline_ms=self.clock.ticks_ms() + max_wait_ms,
-            # By chance: counted up, clients that take turns would each begin with the same partitions for ever.
-            first=self._chance.getrandbits(16),
+            first=first,
             clock=self.clock,
             wakeups=self._wakeups,
             budget=self.reads,

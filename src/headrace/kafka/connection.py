@@ -62,6 +62,7 @@ class Connection(Framing):
         self._read_paused = False
         self._seen = -1  # requests counted at the last look for idle connections
         self.requests = 0
+        self.fetches = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: dict[asyncio.Task[None], Exchange | None] = {}

@@ -42,6 +42,8 @@ class Outlet(Protocol):
     listener_name: str
     counted: ListenerCounters
     """What this listener's connections count together."""
+    fetches: int
+    """How many Fetch requests it has sent."""
 
     def finished(self, exchange: "Exchange") -> None:
         """An exchange of this connection has its answer: send what is due, in request order."""

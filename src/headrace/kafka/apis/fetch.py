@@ -125,12 +125,14 @@ def _begin(exchange: Exchange, request: FetchRequest, asks: list[Ask], done: Fet
     most = min(request.max_bytes, broker.settings.fetch_max_bytes)
     if exchange.account is not None and exchange.account.most_bytes is not None:
         most = min(most, exchange.account.most_bytes)
+    exchange.outlet.fetches += 1
     may_wait = exchange.may_wait(len(asks) * _WAITING_BYTES)
     return broker.fetch(
         asks,
         min_bytes=min(request.min_bytes, most),
         max_bytes=most,
         max_wait_ms=request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS),
+        first=exchange.outlet.fetches,
         done=done,
     )
 
