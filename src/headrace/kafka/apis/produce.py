@@ -64,10 +64,30 @@ _MANY = 100
 """Partitions from which on batches are appended in pieces."""
 _ATTRIBUTES, _CODEC = 5, 7
 """Where a batch's header has its attributes, and which of their bits name a codec."""
+_NEVER_MS = 1 << 62
 _MOST_TOLD = 500
 """Characters of what a client sent that are logged, and ..."""
 _MOST_LINES = 10
 """... refused batches of one request."""
+
+
+class _Placing:
+    """A Produce request whose batches are being placed, turn by turn: that goes on though its client is gone.
+
+    With acks=0 clients leave as soon as they have sent everything.
+    """
+
+    __slots__ = ()
+
+    stays = True
+
+    def due_ms(self, exchange: Exchange) -> int:
+        """As `Late.due_ms`: never, since what was sent behind it would come in between."""
+        return _NEVER_MS
+
+    def answer(self, exchange: Exchange) -> None:
+        """As `Late.answer`."""
+        raise AssertionError("it is never due")
 
 
 class _Pending:
@@ -387,6 +407,7 @@ def _opened(request: ProduceRequest, broker: Broker) -> int:
 async def _append_many(request: ProduceRequest, exchange: Exchange, *, first_waits: bool) -> ProduceResponse | None:
     """As `handle` where it takes long: of so many batches, or of those that are opened, whose first one waits, too."""
     pace = exchange.pace()
+    exchange.late = _Placing()
     if first_waits:
         await pace.rest()
     response = ProduceResponse(responses=[])
