@@ -163,11 +163,7 @@ async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
 async def test_what_was_read_ahead_is_in_memory(
     partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
-    for _ in range(9):
-        partition.append(batch(10), lambda _: None)
-    storage.logs.answer()
-    drop_cached()
-    size = len(storage.logs.logs[partition.stream].batches[0].batch)
+    size = await filled(partition, storage, drop_cached, 9)
     assert not partition.cached(0)
 
     first, _ = await partition.read_stored(0, 3 * size, join=True)
