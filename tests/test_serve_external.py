@@ -124,6 +124,23 @@ def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[s
         assert len(told) == (expected is not None), told
 
 
+@pytest.mark.parametrize("managed", [True, False])
+def test_a_redis_is_set_only_where_the_server_is_told_to(folder: Path, managed: bool) -> None:
+    own = {"save": "60 10000", "auto-aof-rewrite-percentage": "100"}
+    expected = {"save": "", "auto-aof-rewrite-percentage": "0"} if managed else own
+    with (
+        external(folder, *KEPT, "--save", "60 10000") as storage,
+        redis.Redis.from_url(storage.url) as link,
+        server(redis=storage.url, headrace_redis_manage=managed) as started,
+        Ledger(started.kafka, "kept", partitions=1) as ledger,
+    ):
+        assert link.config_get(*expected) == expected
+        ledger.send(100)
+        ledger.settle()
+        ledger.check(started.kafka)
+        assert not warnings(started)
+
+
 def test_a_redis_that_cannot_be_used_is_refused_with_what_to_try(folder: Path) -> None:
     with external(folder) as storage, redis.Redis.from_url(storage.url) as link:
         link.replicaof("127.0.0.1", 1)

@@ -1,5 +1,6 @@
 """Opens the storage that a server's options name: a Redis or Cluster elsewhere, or the Valkey of its data directory."""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -18,9 +19,11 @@ from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
 from headrace.store.errors import StoreError, Unreachable
 from headrace.store.journal import Journal
+from headrace.store.manage import Managing
 from headrace.store.membership import begin_epoch
 from headrace.store.room import DiskRoom
 from headrace.store.storage import RedisStorage
+from headrace.tasks import end
 from headrace.topics.errors import StorageUnavailable
 
 _NO_ROOM = os.strerror(errno.ENOSPC)
@@ -139,6 +142,10 @@ async def _external(
     opened = await RedisStorage.open(
         url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms
     )
+    if settings.headrace_redis_manage and disk is None:
+        managing = Managing(admin)
+        looking = asyncio.create_task(managing.keep_looking(await managing.look()), name="managing Redis")
+        stack.push_async_callback(end, looking)
     for warning in (await opened.durability()).warnings():
         _log.warning(warning)
     if ahead := await opened.clock_difference():

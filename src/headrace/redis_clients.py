@@ -146,28 +146,52 @@ def _as_it_is(answer: Any, **_: Any) -> Any:
     return answer
 
 
-async def on_primaries(client: redis.asyncio.Redis, method: str, *arguments: str) -> list[Any]:
-    """What a command without a key answers on each primary of a cluster, or on the one server there is.
+class Primary:
+    """One primary of a cluster, or the one server there is: asked what has no key."""
 
-    Args:
-        client: of either.
-        method: the client's method for the command.
-        arguments: of the command.
+    def __init__(self, client: redis.asyncio.Redis, node: AsyncClusterNode | None = None) -> None:
+        """Say which.
 
-    Raises:
-        What `ERRORS` names; PrimaryAway where one of a cluster does not answer.
-    """
+        Args:
+            client: that knows it.
+            node: of a cluster; None: the client has no other.
+        """
+        self._client = client
+        self._node = node
+        self.name = "" if node is None else str(node.name)
+        """Host and port where it is one of a cluster, else empty."""
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """What a command answers.
+
+        Args:
+            method: the client's method for the command.
+            arguments: of the command.
+
+        Raises:
+            What `ERRORS` names; PrimaryAway where one of a cluster does not answer.
+        """
+        if self._node is None:
+            return await getattr(self._client, method)(*arguments)
+        try:
+            return await getattr(self._client, method)(*arguments, target_nodes=self._node)
+        except RedisError as error:
+            cluster = cluster_of(self._client)
+            assert cluster is not None
+            raise _named(error, cluster, self._node) from None
+
+
+async def primaries(client: redis.asyncio.Redis) -> list[Primary]:
+    """Those of a cluster as it tells of them now, or the one server there is. Raises as `Primary.ask`."""
     cluster = cluster_of(client)
     if cluster is None:
-        return [await getattr(client, method)(*arguments)]
-    primaries = await _primaries(cluster)
-    answers = []
-    for node in primaries:
-        try:
-            answers.append(await getattr(cluster, method)(*arguments, target_nodes=node))
-        except RedisError as error:
-            raise _named(error, cluster, node) from None
-    return answers
+        return [Primary(client)]
+    return [Primary(client, node) for node in await _primaries(cluster)]
+
+
+async def on_primaries(client: redis.asyncio.Redis, method: str, *arguments: str) -> list[Any]:
+    """What a command without a key answers on each of `primaries`. Arguments, errors: as for `Primary.ask`."""
+    return [await each.ask(method, *arguments) for each in await primaries(client)]
 
 
 async def _primaries(cluster: redis.asyncio.RedisCluster) -> list[AsyncClusterNode]:

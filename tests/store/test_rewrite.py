@@ -5,6 +5,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from headrace.redis_clients import Primary
 from headrace.store import rewrite
 from headrace.store.rewrite import (
     DUE_PERIOD_S,
@@ -57,8 +58,8 @@ async def _fill(client: "redis.asyncio.Redis") -> int:
 
 async def test_a_file_that_is_due_is_rewritten_in_a_quiet_moment(client: "redis.asyncio.Redis") -> None:
     before = await _fill(client)
-    assert not await Rewriting(client).look()
-    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    assert not await Rewriting(Primary(client)).look()
+    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
     assert not await watch.look()
     await client.set("key", b"x" * (QUIET_BYTES + 1))
     await client.delete("key")
@@ -73,7 +74,7 @@ async def test_where_it_is_never_quiet_a_file_is_rewritten_all_the_same(
 ) -> None:
     before = await _fill(client)
     monkeypatch.setattr(rewrite, "QUIET_BYTES", 0)
-    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
     for _ in range(PATIENT_LOOKS):
         await client.set("key", b"x")
         assert not await watch.look()
@@ -84,7 +85,7 @@ async def test_where_it_is_never_quiet_a_file_is_rewritten_all_the_same(
 
 async def test_a_file_that_has_become_twice_as_large_waits_no_longer(client: "redis.asyncio.Redis") -> None:
     before = await _fill(client)
-    watch = Rewriting(client, least_bytes=before * 3 // 4)
+    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
     assert not await watch.look()
     size = before
     while size < 2 * before:

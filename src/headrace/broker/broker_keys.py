@@ -283,6 +283,14 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka).",
     ),
     ConfigKey(
+        name="headrace.redis.manage",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="The Redis of --redis is for this server alone: where it writes an append-only file, have it make no "
+        "snapshots, compress nothing, and rewrite that file when the server says, as the embedded Valkey does. Its "
+        "configuration file stays as it is (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.insecure",
         type=ConfigType.BOOLEAN,
         default="false",

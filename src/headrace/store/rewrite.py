@@ -1,8 +1,8 @@
-"""When the embedded Valkey rewrites its append-only file.
+"""When a Valkey or Redis rewrites its append-only file, where the server sees to that.
 
-Its own rule (twice the size after the last rewrite) would rewrite all the time while records stream through and are
+Redis' own rule (twice the size after the last rewrite) would rewrite all the time while records stream through and are
 trimmed again. Ours waits until the file is large and most of it is records that are no longer there; and then for a
-moment in which hardly anything is written: the rewrite is made in a fork, and each page of Valkey's memory that is
+moment in which hardly anything is written: the rewrite is made in a fork, and each page of its memory that is
 written to meanwhile, and for the first time after it, costs a page fault.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
+
+from headrace.redis_clients import ERRORS, Primary
 
 LEAST_BYTES = 1 << 30
 LEAST_RATIO = 4
@@ -34,11 +35,11 @@ def rewrite_due(aof_bytes: int, live_bytes: int, least_bytes: int = LEAST_BYTES)
 
 
 class Rewriting:
-    """Looks at the file from time to time."""
+    """Looks at the file of one server from time to time."""
 
-    def __init__(self, client: "redis.asyncio.Redis", least_bytes: int = LEAST_BYTES) -> None:
+    def __init__(self, server: Primary, least_bytes: int = LEAST_BYTES) -> None:
         """Nothing has been seen yet."""
-        self._client = client
+        self._server = server
         self._least_bytes = least_bytes
         self._before = 0
         """The size that it had at the last look."""
@@ -46,8 +47,8 @@ class Rewriting:
         """How often it was found due and left alone, since the last rewrite."""
 
     async def look(self) -> bool:
-        """Look once; whether a rewrite was started. Raises RedisError."""
-        info = await self._client.info("persistence", "memory")
+        """Look once; whether a rewrite was started. Raises as `Primary.ask`."""
+        info = await self._server.ask("info", "persistence", "memory")
         aof_bytes, live_bytes = int(info["aof_current_size"]), int(info["used_memory_dataset"])
         if info["aof_rewrite_in_progress"] or not rewrite_due(aof_bytes, live_bytes, self._least_bytes):
             self.looks = 0
@@ -59,8 +60,9 @@ class Rewriting:
             self.looks += 1
             return False
         self.looks = 0
-        await self._client.bgrewriteaof()
-        _log.info("rewriting the append-only file", bytes=aof_bytes, live_bytes=live_bytes)
+        await self._server.ask("bgrewriteaof")
+        at = {"server": self._server.name} if self._server.name else {}
+        _log.info("rewriting the append-only file", bytes=aof_bytes, live_bytes=live_bytes, **at)
         return True
 
 
@@ -68,9 +70,9 @@ async def keep_rewriting(
     client: "redis.asyncio.Redis", pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
     """Look again and again until cancelled; `pause` waits for so many seconds."""
-    watch = Rewriting(client)
+    watch = Rewriting(Primary(client))
     while True:
         await pause(DUE_PERIOD_S if watch.looks else PERIOD_S)
         # A Valkey that does not answer now has graver troubles, which others report.
-        with contextlib.suppress(RedisError, OSError):
+        with contextlib.suppress(*ERRORS):
             await watch.look()
