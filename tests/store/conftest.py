@@ -5,17 +5,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hiredis
 import pytest
 import redis.asyncio
+from tests.harness.owning import Owner
 from tests.harness.redis import RedisServer
 from tests.harness.valkey import valkey
 
+from headrace.broker import reopening
 from headrace.store.connection import Connection
+from headrace.store.journal import SMALLEST, Journal
 from headrace.store.link import encode
 from headrace.store.process import valkeys_in
 from headrace.topics.errors import StorageUnavailable
@@ -162,6 +165,34 @@ async def connected(url: str, *prepare: bytes) -> AsyncIterator[Connection]:
         await connection.close()
 
 
+Start = Callable[..., Awaitable[Owner]]
+"""Starts an owner by a view (1), of a Redis (any_redis), with a journal (None)."""
+
+
+@pytest.fixture
+async def start(link: Any, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Owners of one log in a Redis that is empty at first; they open it anew without a pause."""
+    monkeypatch.setattr(reopening, "_RETRY_MS", 1)
+    owners: list[Owner] = []
+
+    async def make(view: int = 1, url: str = any_redis.url, journal: Path | None = None) -> Owner:
+        owners.append(await Owner.start(url, view, journal))
+        return owners[-1]
+
+    yield make
+    for owner in owners:
+        await owner.crash()
+
+
+@pytest.fixture
+def link(any_redis: RedisServer) -> Iterator[Any]:
+    """A Redis program beside Headrace; it begins with nothing there."""
+    with redis.Redis.from_url(any_redis.url) as found:
+        found.flushall()
+        yield found
+        found.config_set("maxmemory", 0)
+
+
 @pytest.fixture
 def raw(any_redis: RedisServer) -> Iterator[Any]:
     """A Redis program."""
@@ -173,3 +204,16 @@ def raw(any_redis: RedisServer) -> Iterator[Any]:
 async def connection(any_redis: RedisServer) -> AsyncIterator[Connection]:
     async with connected(any_redis.url) as made:
         yield made
+
+
+@pytest.fixture
+def journal_path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def journal(journal_path: Path) -> Iterator[Journal]:
+    """An empty one of the smallest size, ready to be written."""
+    opened = Journal.open(journal_path, SMALLEST).renewed(SMALLEST)
+    yield opened
+    opened.close()

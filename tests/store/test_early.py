@@ -24,11 +24,6 @@ ROOM = b"used_memory:1\r\nmaxmemory:0\r\n"
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal.open(tmp_path / "journal", SMALLEST).renewed(SMALLEST)
-
-
-@pytest.fixture
 async def early(journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EarlyAcknowledgement]:
     """One whose Redis has memory; a proof is asked for in the next turn of the loop."""
     monkeypatch.setattr(earlies, "_PROVE_S", 0)

@@ -1,13 +1,12 @@
 """What becomes at a start of what an earlier server acknowledged from the journal: stored once, or set aside."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import hiredis
 import pytest
-import redis
 import structlog
 from tests.harness.owning import STREAM, Contents, Owner, batch, epoch_of
 from tests.harness.rawlog import RawLog
@@ -23,14 +22,6 @@ from headrace.topics.errors import Fenced, StorageUnavailable
 from headrace.topics.model import Append, Topic
 
 OTHER = "headrace:u:0"
-
-
-@pytest.fixture
-def link(any_redis: RedisServer) -> Iterator[Any]:
-    with redis.Redis.from_url(any_redis.url) as found:
-        found.flushall()
-        yield found
-        found.config_set("maxmemory", 0)
 
 
 @pytest.fixture
