@@ -3,85 +3,25 @@
 import asyncio
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 import pytest
 import structlog
+from tests.broker.one_broker import ALL, STREAM, TOPIC, WITHOUT_2, OneBroker
 from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
 from headrace.broker import leading
 from headrace.broker.cache import CacheBudget
-from headrace.broker.clusters import Clusters
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.ownership import Ownership
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
 from headrace.broker.snapshots import Snapshots
 from headrace.membership.leader import Leader
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import OpenedLog, Topic
-
-ALL, WITHOUT_2 = (1, 2, 3), (1, 3)
-STREAM = next(
-    name
-    for name in (f"headrace:t:{number}" for number in range(1_000))
-    if (Rendezvous(ALL).choose(name), Rendezvous(WITHOUT_2).choose(name)) == (2, 1)
-)
-"""Led by 2, and without it by 1."""
-TOPIC = Topic(name="t", id=UUID(int=1), streams=(STREAM,), config={}, created_ms=0)
-TOPIC2 = Topic(name="t2", id=UUID(int=2), streams=(STREAM + "@2",), config={}, created_ms=0)
-
-
-class OneBroker:
-    """What one broker has of a log, and what it tells the others."""
-
-    def __init__(self, node_id: int) -> None:
-        self.told: dict[str, Leader] = {}
-        self.ownership = Ownership(node_id)
-        self.leaders = Leaders(node_id, self._publish)
-        self.storage = MemoryStorage()
-        self.leading = Leading(self.ownership, self.leaders, self.storage.topics)
-        self.snapshots = Snapshots()
-        budget = CacheBudget(1 << 20)
-        self.log = LogPartition("t", 0, STREAM, self.storage.logs, budget, ManualClock(), self.snapshots)
-
-    async def _publish(self, leaders: Mapping[str, Leader]) -> None:
-        self.told |= leaders
-
-    async def has_told(self) -> None:
-        for _ in range(1_000):
-            if self.told:
-                return
-            await asyncio.sleep(0)
-        raise AssertionError("it has told nothing")
-
-    async def join(self, number: int, nodes: tuple[int, ...]) -> None:
-        await self.storage.topics.create(TOPIC)
-        self.adopt(number, nodes)
-        await self.leading.open(TOPIC, [self.log])
-
-    def go_by(self, number: int, nodes: tuple[int, ...]) -> None:
-        self.adopt(number, nodes)
-        self.leading.adopt(TOPIC, [self.log])
-
-    def adopt(self, number: int, nodes: tuple[int, ...]) -> None:
-        members = [Member(node_id=node, incarnation="a", process="", host="here", port=node) for node in nodes]
-        self.ownership.adopt(View(number, tuple(members)), inside=self.ownership.node_id in nodes)
-
-    def hear(self, leader: Leader) -> Leader:
-        """Whom it names after it has been told of a leader."""
-        news = self.leaders.news({STREAM: leader})
-        if news:
-            self.leaders.known |= news
-            self.leading.hear(TOPIC, self.log)
-        return self.log.named
 
 
 async def test_the_next_leader_is_named_when_it_has_opened_the_log_and_all_are_told() -> None:
@@ -257,135 +197,6 @@ async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:
     assert broker.told == {}, "it is another broker's"
 
 
-async def leading_in_clusters(broker: OneBroker) -> tuple[Clusters, Leader]:
-    """Virtual clusters over the same storage, whose log this broker has opened, and what it has told of it."""
-    await broker.storage.topics.create(TOPIC)
-    broker.go_by(2, WITHOUT_2)
-    storage: Any = broker.storage
-    settings, clock = BrokerSettings.of({}), ManualClock()
-    parts = Parts(storage.documents, settings, clock, ownership=broker.ownership, leaders=broker.leaders)
-    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: STREAM, parts=parts)
-    await clusters.start()
-    await broker.has_told()
-    return clusters, broker.told.pop(STREAM)
-
-
-async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
-    broker = OneBroker(1)
-    clusters, first = await leading_in_clusters(broker)
-    clusters.tell_again({})
-    await broker.has_told()
-    assert broker.told.pop(STREAM) == first
-    clusters.learn_leaders({STREAM: first})
-    clusters.learn_leaders({STREAM: Leader(first.epoch + 1, 3)})
-    await broker.has_told()
-    assert broker.told[STREAM] > first
-    await clusters.default.topics.delete("t")
-    assert broker.leaders.known == {}
-    await clusters.stop()
-
-
-async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_told_again() -> None:
-    """Other brokers take it for a new one, and forget who has opened its logs, which stay open here."""
-    broker = OneBroker(1)
-    clusters, first = await leading_in_clusters(broker)
-    storage: Any = broker.storage
-    storage.in_cluster = lambda _: MemoryStorage()
-    storage.move_topic = lambda *_: asyncio.sleep(0)
-    await clusters.create("blue", {})
-    await clusters.move("t", "default", "blue")
-    await broker.has_told()
-    assert broker.told == {STREAM: first}
-    await clusters.stop()
-
-
-async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> None:
-    broker = OneBroker(1)
-    clusters, _ = await leading_in_clusters(broker)
-    storage: Any = broker.storage
-    blue = MemoryStorage()
-    storage.in_cluster = lambda _: blue
-    storage.move_topic = lambda *_: asyncio.sleep(0)
-    target = await clusters.create("blue", {})
-    blue.topics.stored["t"] = TOPIC
-    deleting: list[asyncio.Task[None]] = []
-
-    def delete(*_: object) -> None:
-        deleting.append(asyncio.create_task(target.topics.delete("t")))
-
-    target.topics.added.append(delete)
-    await clusters.move("t", "default", "blue")
-    await asyncio.gather(*deleting)
-    assert not target.topics.has("t")
-    await clusters.stop()
-
-
-async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: Clusters) -> LogPartition:
-    """The log is another broker's for a moment, and its topic leaves the cluster before this one opens it again."""
-    log = clusters.default.topics.get("t").partitions[0].log
-    assert log is not None
-    broker.adopt(3, ALL)
-    clusters.view_changed()
-    assert log.leader == 2
-    del broker.storage.topics.stored["t"]
-    broker.adopt(4, WITHOUT_2)
-    clusters.view_changed()
-    return log
-
-
-async def test_a_log_opened_for_a_topic_that_is_deleted_goes_where_one_of_its_name_has_moved_once() -> None:
-    """Nobody would ever delete what the opening has made."""
-    broker = OneBroker(1)
-    broker.storage.documents.stored["moved-topics", "default/t"] = b""
-    clusters, _ = await leading_in_clusters(broker)
-    del broker.storage.logs.logs[STREAM]
-    log = await _taken_over_when_it_is_gone(broker, clusters)
-    await until(lambda: log.deleted)
-    await until(lambda: STREAM not in broker.storage.logs.logs)
-    await clusters.stop()
-
-
-async def test_a_log_stays_whose_topic_is_in_another_cluster_by_now() -> None:
-    """Also where nothing tells of the move any more."""
-    broker = OneBroker(1)
-    clusters, _ = await leading_in_clusters(broker)
-    storage: Any = broker.storage
-    blue = MemoryStorage()
-    storage.in_cluster = lambda _: blue
-    await clusters.create("blue", {})
-    blue.topics.stored["t"] = TOPIC
-    log = await _taken_over_when_it_is_gone(broker, clusters)
-    await broker.has_told()
-    for _ in range(50):
-        await asyncio.sleep(0)
-    assert log.is_led
-    assert not log.deleted
-    assert STREAM in broker.storage.logs.logs
-    await clusters.stop()
-
-
-async def test_whether_a_topic_was_deleted_is_asked_again_where_redis_did_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(leading, "_AGAIN_S", 0)
-    broker = OneBroker(1)
-    clusters, _ = await leading_in_clusters(broker)
-    find, asked = broker.storage.topics.find, 0
-
-    async def away(name: str) -> Topic | None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            raise StorageUnavailable("Redis does not answer")
-        return await find(name)
-
-    monkeypatch.setattr(broker.storage.topics, "find", away)
-    log = await _taken_over_when_it_is_gone(broker, clusters)
-    await until(lambda: log.deleted)
-    await until(lambda: STREAM not in broker.storage.logs.logs)
-    await clusters.stop()
-
-
 async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
@@ -398,45 +209,6 @@ async def test_nothing_is_kept_of_who_led_a_deleted_log() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     assert broker.told == {}
-
-
-async def test_nothing_is_kept_of_who_has_opened_a_log_that_no_topic_has() -> None:
-    """It was told behind the deletion of its topic; or of one that is not known yet, and that is told behind it."""
-    broker = OneBroker(1)
-    clusters, first = await leading_in_clusters(broker)
-    clusters.learn_leaders({STREAM: first, "gone": Leader(7, 2)})
-    assert broker.leaders.known == {STREAM: first}
-    topics = clusters.default.topics
-    live = topics.get("t")
-    live.topic = TOPIC2
-    await topics.storage.topics.create(TOPIC2)
-    partitions, natives = await topics.open_partitions(TOPIC2, live.config, 0)
-    topics.put(live, partitions, natives)
-    assert broker.leaders.known == {}
-    await clusters.stop()
-
-
-async def test_a_topic_goes_by_the_view_that_came_while_its_logs_were_being_opened() -> None:
-    broker = OneBroker(1)
-    clusters, _ = await leading_in_clusters(broker)
-    topics = clusters.default.topics
-    await topics.delete("t")
-    opens, opening, may_open = broker.storage.logs.open, asyncio.Event(), asyncio.Event()
-
-    async def open_slowly(*args: Any, **options: Any) -> OpenedLog:
-        opening.set()
-        await may_open.wait()
-        return await opens(*args, **options)
-
-    broker.storage.logs.open = open_slowly  # type: ignore[method-assign]
-    creating = asyncio.create_task(topics.create("new", 1, {}))
-    await opening.wait()
-    broker.go_by(3, ALL)
-    clusters.view_changed()
-    may_open.set()
-    (log,) = (await creating).partitions
-    assert log.leader == 2
-    await clusters.stop()
 
 
 async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:
