@@ -1,7 +1,10 @@
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import redis.asyncio
+from tests.broker.world import World
 from tests.harness.memory import MemoryStorage
+from tests.harness.redis import RedisServer
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
@@ -41,3 +44,13 @@ async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualCl
     made = LogPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, Snapshots())
     await made.open(create=True)
     return made
+
+
+@pytest.fixture
+async def world(any_redis: RedisServer) -> AsyncIterator[World]:
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        await link.flushall()
+    world = World(any_redis.url)
+    await world.start()
+    yield world
+    await world.stop()

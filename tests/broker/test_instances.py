@@ -1,127 +1,17 @@
 """Instances over a real Valkey and a clock that is moved by hand: what is read, what is kept, what a restart leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from uuid import uuid4
+from collections.abc import Mapping
 
-import msgspec
 import pytest
 import redis.asyncio
-from tests.harness.basket import Basket
-from tests.harness.redis import RedisServer
+from tests.broker.world import BEGINNING, TIMEOUT_MS, World
 
-from headrace.broker.broker import Broker
 from headrace.broker.dropping import Dropping
-from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
-from headrace.broker.live import LiveTopic
+from headrace.broker.instances import InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.log import LogPartition
-from headrace.broker.settings import BrokerSettings
-from headrace.groups.effects import CommitResult, DeleteGroupResult
-from headrace.groups.events import Commit, DeleteGroup
-from headrace.groups.model import GroupChange, Position, TopicPartition
-from headrace.groups.settings import GroupSettings
-from headrace.keyspace.keys import Keyspace
-from headrace.records.build import build
-from headrace.store.groups import RedisGroups
-from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
-from headrace.topics.errors import StorageUnavailable, UnknownTopic
-from headrace.topics.model import Appended
-
-BEGINNING = Start(StartKind.TRIM_HORIZON)
-TIMEOUT_MS = 30_000
-HOUR_MS = 3_600_000
-MOST_OFFSETS = 50
-PLACE = TopicPartition("flights", 0)
-
-
-class FailingGroups(RedisGroups):
-    """A storage of groups that can be told to refuse, or to keep waiting, and counts what it writes."""
-
-    refuses = False
-    saved = 0
-    gate: asyncio.Event | None = None
-
-    async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.refuses:
-            raise StorageUnavailable("the connection was lost")
-        self.saved += 1
-        await super().save(group, changes, view)
-
-
-class World:
-    """One server after the other over the same Valkey."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.epoch = 0
-        self.clock = ManualClock()
-        self.broker: Broker
-        self.storage: RedisStorage
-        self.groups: FailingGroups
-
-    async def start(self) -> None:
-        self.epoch += 1
-        link = redis.asyncio.from_url(self.url)
-        await link.set(Keyspace().epoch, self.epoch)
-        self.storage = storage = await RedisStorage.open(self.url, link, self.epoch)
-        self.groups = storage.groups = FailingGroups(storage.scripts, Keyspace(), storage.fence)
-        self.broker = Broker(
-            storage,
-            BrokerSettings.of({}),
-            self.clock,
-            cluster_id="c",
-            stream_of=lambda name, _, index: Keyspace().stream(name, index),
-        )
-        await self.broker.start()
-
-    async def stop(self) -> None:
-        await self.broker.stop()
-        await self.storage.close()
-
-    async def restart(self) -> None:
-        await self.stop()
-        await self.start()
-
-    async def topic(self, partitions: int = 1, name: str = "flights") -> LiveTopic:
-        return await self.broker.topics.create(name, partitions, {"retention.ms": str(24 * HOUR_MS)})
-
-    @property
-    def flights(self) -> LiveTopic:
-        return self.broker.topics.get("flights")
-
-    async def put(self, count: int, partition: int = 0, *, codec: int = 0, topic: str = "flights") -> None:
-        """One batch of `count` records with the present time."""
-        first = self.broker.topics.partition(topic, partition).log_end
-        made = [(None, b"%d" % number, self.clock.now_ms(), ()) for number in range(first, first + count)]
-        done: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
-        self.broker.append(topic, partition, build(made, codec=codec), done.set_result)
-        assert isinstance(await done, Appended)
-
-    async def cursor(self, instance: str = "a", start: Start = BEGINNING, *, auto: bool = True) -> GroupCursor:
-        return await self.broker.instances.create_cursor(self.flights, "g", instance, start, TIMEOUT_MS, auto)
-
-    async def get(self, cursor: GroupCursor, limit: int = 10**9) -> tuple[Basket, GroupCursor]:
-        basket = Basket(limit)
-        return basket, await self.broker.instances.get(self.flights, cursor, basket, MOST_OFFSETS)
-
-    async def silence(self) -> None:
-        """Everybody is out, and Redis knows it."""
-        self.clock.advance(TIMEOUT_MS + 1)
-        while any(each.instance for each in await self.broker.instances.describe(self.flights, "g")):
-            await asyncio.sleep(0.001)
-
-
-@pytest.fixture
-async def world(any_redis: RedisServer) -> AsyncIterator[World]:
-    async with redis.asyncio.from_url(any_redis.url) as link:
-        await link.flushall()
-    world = World(any_redis.url)
-    await world.start()
-    yield world
-    await world.stop()
+from headrace.groups.model import Position, TopicPartition
+from headrace.topics.errors import StorageUnavailable
 
 
 async def test_the_documented_example_over_a_restart_of_the_server(world: World) -> None:
@@ -266,28 +156,6 @@ async def test_a_restarted_server_knows_who_has_what_and_a_new_epoch_fences_the_
         assert (await world.get(cursor))[0].kept == []
 
 
-async def test_nothing_is_left_of_an_earlier_topic_of_the_name(world: World) -> None:
-    """The topic is deleted and made again while nobody has its groups; they would begin at the old positions."""
-    live = await world.topic()
-    await world.put(3)
-    _, cursor = await world.get(await world.cursor())
-    await world.get(cursor)
-    committed = Commit(
-        token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=2)}
-    )
-    assert isinstance(await world.broker.groups.request("k", committed), CommitResult)
-    assert world.broker.groups.positions("g")[PLACE].offset == 3
-    await world.broker.stop()
-    await world.storage.topics.delete(live.topic)
-    await world.storage.topics.create(msgspec.structs.replace(live.topic, id=uuid4()))
-    await world.storage.close()
-    await world.start()
-    for name in ("g", "k"):
-        assert world.broker.groups.positions(name) == {}
-    while await world.storage.groups.load():
-        await asyncio.sleep(0)
-
-
 async def test_a_description_looks_at_all_positions_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a drop waits they are a copy: one for each partition held everybody up."""
     await world.topic(4)
@@ -302,66 +170,6 @@ async def test_a_description_looks_at_all_positions_once(world: World, monkeypat
     monkeypatch.setattr(Dropping, "without", without)
     assert len(await world.broker.instances.describe(world.flights, "g")) == 4
     assert looks == 1
-
-
-async def test_a_group_more_than_the_server_takes_is_refused(world: World) -> None:
-    await world.topic()
-    world.broker.groups.settings = GroupSettings(max_groups=1)
-    make = world.broker.instances.create_cursor
-    await make(world.flights, "a", "i", BEGINNING, TIMEOUT_MS, True)
-    with pytest.raises(InstanceError, match=r"headrace\.max\.groups") as refused:
-        await make(world.flights, "b", "i", BEGINNING, TIMEOUT_MS, True)
-    assert refused.value.kind is InstanceProblem.TOO_MANY_GROUPS
-    await make(world.flights, "a", "j", BEGINNING, TIMEOUT_MS, True)
-
-
-async def test_the_51st_group_is_refused_and_the_others_still_open(world: World) -> None:
-    await world.topic()
-    flights, instances = world.flights, world.broker.instances
-
-    async def make(group: str, most: int | None = 50) -> GroupCursor:
-        return await instances.create_cursor(flights, group, "a", BEGINNING, TIMEOUT_MS, True, most)
-
-    # All at once: places are kept while groups are being made.
-    results = await asyncio.gather(*(make(f"g{number:02}") for number in range(60)), return_exceptions=True)
-    made = [result for result in results if isinstance(result, GroupCursor)]
-    refused = [result for result in results if isinstance(result, InstanceError)]
-    assert (len(made), len(refused)) == (50, 10)
-    assert {error.kind for error in refused} == {InstanceProblem.TOO_MANY_GROUPS}
-    assert instances.groups_of(flights) == sorted(cursor.group for cursor in made)
-
-    assert (await make(made[0].group)).incarnation == 2
-    with pytest.raises(InstanceError):
-        await make("another")
-    assert (await make("another", None)).incarnation == 1
-    # Another topic counts for itself, and Kafka's groups do not count.
-    other = await world.topic(name="weather")
-    await instances.create_cursor(other, "g", "a", BEGINNING, TIMEOUT_MS, True)
-    commit = Commit(
-        token=object(),
-        generation=-1,
-        member_id="",
-        instance_id=None,
-        positions={TopicPartition("flights", 0): Position(offset=0)},
-    )
-    assert isinstance(await world.broker.groups.request("kafka", commit), CommitResult)
-    assert world.broker.groups.exists("kafka")
-
-
-async def test_an_unused_group_goes_and_makes_room(world: World) -> None:
-    await world.topic()
-    await world.cursor()
-    world.clock.advance(24 * HOUR_MS - 1)
-    assert world.broker.instances.groups_of(world.flights) == ["g"]
-    world.clock.advance(1)
-    while world.broker.groups.exists("g"):
-        await asyncio.sleep(0.001)
-
-    assert world.broker.instances.groups_of(world.flights) == []
-    assert await world.storage.groups.load() == []
-    with pytest.raises(InstanceError) as caught:
-        await world.broker.instances.describe(world.flights, "g")
-    assert caught.value.kind is InstanceProblem.UNKNOWN_GROUP
 
 
 async def test_a_position_that_retention_overtook(world: World) -> None:
@@ -456,71 +264,6 @@ async def test_reading_costs_no_write_but_for_commits(world: World) -> None:
     assert world.groups.saved == before
     await world.get(cursor)
     assert world.groups.saved == before + 1
-
-
-async def test_a_deleted_topic_ends_its_groups(world: World) -> None:
-    await world.topic()
-    await world.put(1)
-    flights, cursor = world.flights, await world.cursor()
-    await world.broker.topics.delete("flights")
-    with pytest.raises((InstanceError, UnknownTopic)):
-        await world.broker.instances.get(flights, cursor, Basket(), MOST_OFFSETS)
-    while world.broker.groups.exists("g"):
-        await asyncio.sleep(0.001)
-    again = await world.topic()
-    assert world.broker.instances.groups_of(again) == []
-
-
-async def test_a_section_whose_topic_went_with_a_crash_is_dropped_at_the_start(world: World) -> None:
-    await world.topic()
-    await world.cursor()
-    topic = world.flights.topic
-    await world.stop()
-    link = redis.asyncio.from_url(world.url)
-    storage = await RedisStorage.open(world.url, link, world.epoch)
-    await storage.topics.delete(topic)
-    await storage.close()
-    await world.start()
-    while world.broker.groups.exists("g"):
-        await asyncio.sleep(0.001)
-
-    assert await world.storage.groups.load() == []
-
-
-async def test_a_group_made_while_it_is_being_deleted_is_made_anew(world: World) -> None:
-    await world.topic()
-    await world.cursor()
-    deleting = asyncio.ensure_future(world.broker.groups.request("g", DeleteGroup(object())))
-    await asyncio.sleep(0)
-    cursor = await world.cursor("b")
-    result = await deleting
-
-    assert isinstance(result, DeleteGroupResult)
-    assert result.error is None
-    assert cursor.incarnation == 1
-    assert world.broker.instances.groups_of(world.flights) == ["g"]
-    assert (await world.get(cursor))[0].kept == []
-
-
-async def test_asking_for_a_group_that_is_not_there_leaves_none_behind(world: World) -> None:
-    await world.topic()
-    cursor = await world.cursor()
-    stranger = GroupCursor(
-        group="nobody", instance="a", incarnation=1, epoch=0, generation=0, timeout_ms=1, commit_on_get=True
-    )
-    instances, flights = world.broker.instances, world.flights
-    calls = (
-        instances.get(flights, stranger, Basket(), MOST_OFFSETS),
-        instances.commit(flights, stranger),
-        instances.heartbeat(flights, stranger),
-        instances.update(flights, "nobody", BEGINNING),
-    )
-    for call in calls:
-        with pytest.raises(InstanceError) as caught:
-            await call
-        assert caught.value.kind is InstanceProblem.UNKNOWN_GROUP
-    assert not world.broker.groups.exists("nobody")
-    assert (await world.get(cursor))[0].kept == []
 
 
 async def test_positions_are_mirrored_for_those_who_look_into_redis(world: World) -> None:
