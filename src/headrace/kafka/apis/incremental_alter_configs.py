@@ -108,7 +108,9 @@ def _changed(present: str, change: Change) -> str:
     items = [item.strip() for item in present.split(",") if item.strip()]
     given = [item.strip() for item in (change.value or "").split(",") if item.strip()]
     if change.config_operation == _APPEND:
-        return ",".join([*items, *(item for item in given if item not in items)])
+        there = set(items)
+        return ",".join([*items, *(item for item in given if item not in there)])
     if change.config_operation == _SUBTRACT:
-        return ",".join(item for item in items if item not in given)
+        taken = set(given)
+        return ",".join(item for item in items if item not in taken)
     raise RequestError(Code.INVALID_REQUEST, f"{change.config_operation} is no operation on a configuration")
