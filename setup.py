@@ -43,7 +43,7 @@ def extension(name: str, sources: list[Path], depends: tuple[Path, ...] = ()) ->
 
 def extensions() -> list[Extension]:
     """All of them."""
-    native = (
+    compiled = (
         "_compiled.c", "_header.c", "_crc32c.c", "_record.c", "_columns.c", "_encode.c", "_messages.c", "_publish.c",
         "_base64.c", "_receipts.c", "_find.c",
     )  # fmt: skip
@@ -52,7 +52,7 @@ def extensions() -> list[Extension]:
         RECORDS / name for name in ("_compiled.h", "_header.h", "_writing.h", "_base64.h", "_header_text.h")
     )
     return [
-        extension("records._compiled", [RECORDS / name for name in native], headers),
+        extension("records._compiled", [RECORDS / name for name in compiled], headers),
         extension("records._streams", [RECORDS / name for name in streams], headers),
         extension("store._reader", [ROOT / "store/_reader.c"]),
         extension(

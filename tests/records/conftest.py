@@ -11,7 +11,7 @@ try:
 except ImportError:
     extension: ModuleType | None = None  # type: ignore[no-redef]
 
-PLAIN = {
+PURE = {
     "available": False,
     "crc32c": pure.crc32c,
     "check": pure.check,
@@ -28,9 +28,9 @@ PLAIN = {
 }
 
 
-@pytest.fixture(params=["native", "plain"] if extension else ["plain"])
+@pytest.fixture(params=["compiled", "pure"] if extension else ["pure"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "plain":
-        for name, value in PLAIN.items():
+    if request.param == "pure":
+        for name, value in PURE.items():
             monkeypatch.setattr(compiled, name, value)
     return str(request.param)

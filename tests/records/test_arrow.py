@@ -169,7 +169,7 @@ def test_header_names_that_are_not_text(implementation: str) -> None:
     batch = build([(None, None, 0, (("??", b"v"),))])
     at = batch.index(b"??")
     batch[at : at + 2] = b"a\xff"
-    if implementation == "plain":  # aiokafka gives up on such a record
+    if implementation == "pure":  # aiokafka gives up on such a record
         with pytest.raises(CorruptBatch):
             decoded([(0, batch)], include_headers=True)
         return
@@ -187,4 +187,4 @@ def test_columns_without_a_batch_are_done(implementation: str) -> None:
     columns = compiled.open_columns(10, 100, True)
     assert columns.fill()
     assert columns.rows == 0
-    assert isinstance(columns, pure_columns.PureColumns) == (implementation == "plain")
+    assert isinstance(columns, pure_columns.PureColumns) == (implementation == "pure")

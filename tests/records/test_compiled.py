@@ -24,7 +24,7 @@ else:
 
 def test_without_the_extension_everything_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.records._compiled", None)
-    spec = importlib.util.spec_from_file_location("native_without_extension", compiled.__file__)
+    spec = importlib.util.spec_from_file_location("compiled_without_extension", compiled.__file__)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

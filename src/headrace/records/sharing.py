@@ -1,6 +1,6 @@
 """Messages of a REST API shared out among partitions and built into batches.
 
-`native.publish` does the same in one pass over a body of the usual shape, and says None for any other.
+`compiled.publish` does the same in one pass over a body of the usual shape, and says None for any other.
 """
 
 from collections.abc import Sequence

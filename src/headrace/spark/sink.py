@@ -302,6 +302,6 @@ def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptio
 
 
 def _column(column: "pa.Array") -> Any:
-    """An Arrow column's buffers, as `native.encode_columns` takes them."""
+    """An Arrow column's buffers, as `compiled.encode_columns` takes them."""
     validity, offsets, data = column.buffers()
     return validity if column.null_count else None, offsets, data if data is not None else b"", column.offset
