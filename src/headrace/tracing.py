@@ -63,7 +63,6 @@ class Tracing:
         parents: Sequence[str],
         attributes: Mapping[str, _Value],
         *,
-        kind: SpanKind = SpanKind.SERVER,
         began_ns: int | None = None,
         failed: str = "",
     ) -> None:
@@ -73,13 +72,12 @@ class Tracing:
             name: what was done.
             parents: the traces, each as its `traceparent`.
             attributes: what else is told.
-            kind: whose side this is.
             began_ns: when it began, since 1970; None: now.
             failed: why it failed; empty: it did not.
         """
         for parent in parents[:MOST]:
             span = self._tracer.start_span(
-                name, _read({NAME: parent}), kind=kind, attributes=attributes, start_time=began_ns
+                name, _read({NAME: parent}), kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns
             )
             _end(span, failed)
 

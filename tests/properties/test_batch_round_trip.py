@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from hypothesis import example, given, settings
@@ -10,13 +10,23 @@ from hypothesis import strategies as st
 
 from headrace.records import by_aiokafka, compiled, pure_columns, pure_encode
 from headrace.records.batch import check, log_append_time, peek
-from headrace.records.build import NewRecord, build
+from headrace.records.build import build
 from headrace.records.walk import Record, payload, records
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its own schemas by a deprecated call
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+
+
+class NewRecord(NamedTuple):
+    """What `build` takes, with names."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: pure_encode.Headers = ()
+
 
 UNTIMED = settings(deadline=None)  # the first example imports libraries, and the machine may be busy
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -8,13 +8,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from headrace.records import compiled
 from headrace.records.batch import BatchHeader, check, log_append_time, peek, read_header
-from headrace.records.build import NewRecord, build
+from headrace.records.build import build
 from headrace.records.errors import BatchError, CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
 from headrace.records.pure import crc32c
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
-RECORDS = [NewRecord(b"key-%d" % number, b"value", 1_000 + number) for number in range(3)]
+RECORDS = [(b"key-%d" % number, b"value", 1_000 + number, ()) for number in range(3)]
 
 
 def sealed(batch: bytearray) -> bytearray:

@@ -112,7 +112,7 @@ def test_rows_keep_their_places_in_both_implementations(
         following = section[1]
     start = 0
     while start < len(rows):
-        stop, batch = build_rows(columns, start, len(rows), codec=3, max_bytes=most)
+        stop, batch = build_rows(columns, start, len(rows), max_bytes=most)
         header = peek(batch)
         assert (header.base_offset, header.base_offset + header.last_offset_delta) == (
             offsets[start],

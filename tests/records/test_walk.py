@@ -6,19 +6,19 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from headrace.records.batch import log_append_time
-from headrace.records.build import NewRecord, build
+from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, UnknownCodec
 from headrace.records.walk import Record, find_timestamp, max_timestamp, records
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
 TIMES = [100, 300, 200, 300, 250]
-BATCH = build([NewRecord(None, b"%d" % at, time) for at, time in enumerate(TIMES)], codec=4)
+BATCH = build([(None, b"%d" % at, time, ()) for at, time in enumerate(TIMES)], codec=4)
 
 
 def with_section(section: bytes, count: int) -> bytearray:
     """An uncompressed batch with these bytes as its records."""
-    batch = build([NewRecord(None, None, 0)])[:61] + section
+    batch = build([(None, None, 0, ())])[:61] + section
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">i", batch, 23, count - 1)
     struct.pack_into(">i", batch, 57, count)

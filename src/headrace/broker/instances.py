@@ -67,7 +67,6 @@ class Instances:
         start: Start,
         timeout_ms: int,
         commit_on_get: bool,
-        max_groups: int | None = MOST_GROUPS,
     ) -> GroupCursor:
         """A cursor for an instance; makes the group if it is missing.
 
@@ -80,7 +79,6 @@ class Instances:
             start: where a new group begins; not used when the group exists.
             timeout_ms: silence after which the instance is out.
             commit_on_get: whether each get commits what the one before delivered.
-            max_groups: how many groups the topic may have; None: any number.
 
         Raises:
             InstanceError: TOO_MANY_GROUPS; GROUP_IN_USE, for a new group under the name of a classic one that has
@@ -91,7 +89,7 @@ class Instances:
                 await self._ready(group)
                 if self._has(topic, group):
                     return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
-                with self._place_for(topic, group, max_groups), _storage_errors():
+                with self._place_for(topic, group), _storage_errors():
                     starts = await self._starts(topic, start)
                     return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
             except InstanceError as error:
@@ -198,15 +196,17 @@ class Instances:
         return runner
 
     @contextmanager
-    def _place_for(self, topic: LiveTopic, group: str, limit: int | None) -> Iterator[None]:
+    def _place_for(self, topic: LiveTopic, group: str) -> Iterator[None]:
         """Keep a place for a group while it is being made; raises InstanceError TOO_MANY_GROUPS."""
         name = topic.topic.name
         wanted = (name, group)
         others = {each for made_on, each in self._being_made if made_on == name}
         others.update(self.groups_of(topic))
         others.discard(group)
-        if limit is not None and len(others) >= limit:
-            raise InstanceError(InstanceProblem.TOO_MANY_GROUPS, f"{name!r} has {limit} groups, the most it may have")
+        if len(others) >= MOST_GROUPS:
+            raise InstanceError(
+                InstanceProblem.TOO_MANY_GROUPS, f"{name!r} has {MOST_GROUPS} groups, the most it may have"
+            )
         if not self._groups.has_room_for(group):
             raise InstanceError(
                 InstanceProblem.TOO_MANY_GROUPS, "there are as many groups as the server takes (headrace.max.groups)"

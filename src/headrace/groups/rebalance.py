@@ -16,10 +16,10 @@ def watch(member: Member, turn: Turn) -> None:
         turn.set_timer(timers.session(member.member_id), member.session_timeout_ms)
 
 
-def dismiss(group: Membership, member_id: str, turn: Turn, error: GroupError = GroupError.UNKNOWN_MEMBER_ID) -> None:
-    """Take a member out, answer what it waits for with `error`, and forget its timer."""
+def dismiss(group: Membership, member_id: str, turn: Turn) -> None:
+    """Take a member out, answer what it waits for with UNKNOWN_MEMBER_ID, and forget its timer."""
     member = group.members[member_id]
-    answer_held(group, member, turn, error)
+    answer_held(group, member, turn, GroupError.UNKNOWN_MEMBER_ID)
     group.remove(member_id)
     turn.cancel_timer(timers.session(member_id))
 

@@ -131,19 +131,18 @@ class Signer:
             raise InvalidCursor("made by another version") from None
 
 
-def most_offsets(group: str, instance: str, partitions: int, largest_offset: int = _LARGEST) -> int:
+def most_offsets(group: str, instance: str, partitions: int) -> int:
     """How many (partition, offset) pairs an instance's cursor can carry, whatever else changes in it; at least 5.
 
     Args:
         group: the group's name, at most `LONGEST_NAME` bytes.
         instance: the instance's name, likewise.
         partitions: of the stream.
-        largest_offset: no offset is larger.
     """
     empty = InstanceCursor(
         bytes(16), _LARGEST, group, instance, _LARGEST, _LARGEST, _LARGEST, 2**31 - 1, commit_on_get=True, offsets=()
     )
-    pair = len(_pack((max(partitions - 1, 0), largest_offset)))
+    pair = len(_pack((max(partitions - 1, 0), _LARGEST)))
     list_header = 2  # two bytes more when there are more than 15 pairs
     room = _MOST_BYTES - _MAC - len(_pack(empty)) - list_header
     return min(partitions, room // pair)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headrace.records import compiled
 from headrace.records.compression import compress
 from headrace.records.pure import HEADER_SIZE
-from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Headers
+from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET = Struct("=q")
@@ -19,21 +19,10 @@ _TRANSACTIONAL = 0x10
 _CODEC = 0x07
 
 
-class NewRecord(NamedTuple):
-    """A record to be written; any tuple of these four will do."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    """Milliseconds since the epoch, -1 for none."""
-    headers: Headers = ()
-
-
 def build(
     records: Iterable[Fields],
     *,
     codec: int = 0,
-    level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = -1,
     producer_id: int = -1,
@@ -58,7 +47,6 @@ def build(
         base_timestamp,
         max(record[2] for record in records),
         codec | (_TRANSACTIONAL if transactional else 0),
-        level,
         (base_offset, leader_epoch),
         (producer_id, producer_epoch, base_sequence),
     )
@@ -80,7 +68,7 @@ def build_columns(
     row = 0
     while row < rows:
         section, following = compiled.encode_columns(key, value, row, rows, max_bytes)
-        yield _batch(section, following - row, timestamp, timestamp, codec, None, (0, -1), (-1, -1, -1))
+        yield _batch(section, following - row, timestamp, timestamp, codec, (0, -1), (-1, -1, -1))
         row = following
 
 
@@ -97,7 +85,7 @@ class ArrowRows(NamedTuple):
 
 
 def build_rows(
-    rows: ArrowRows, start: int, stop: int, *, append_time: bool = False, codec: int = 0, max_bytes: int
+    rows: ArrowRows, start: int, stop: int, *, append_time: bool = False, max_bytes: int
 ) -> tuple[int, bytearray]:
     """Rows as one batch at their own offsets, with their times and headers; the row to go on from, and the batch.
 
@@ -106,8 +94,7 @@ def build_rows(
         start: the first row.
         stop: the row to end before.
         append_time: the times are the server's (message.timestamp.type=LogAppendTime); they must all be the same.
-        codec: compression.
-        max_bytes: of the records before compression, unless a single one is larger.
+        max_bytes: of the records, unless a single one is larger.
 
     Raises:
         ValueError: columns that contradict each other, offsets that do not go up.
@@ -116,14 +103,12 @@ def build_rows(
     records, following, last_delta, base_timestamp, max_timestamp = section
     data, first = rows.offsets
     [base_offset] = _OFFSET.unpack_from(data, (first + start) * _OFFSET.size)
-    attributes = codec | (_APPEND_TIME if append_time else 0)
     return following, _batch(
         records,
         following - start,
         base_timestamp,
         max_timestamp,
-        attributes,
-        None,
+        _APPEND_TIME if append_time else 0,
         (base_offset, -1),
         (-1, -1, -1),
         last_delta,
@@ -136,13 +121,12 @@ def _batch(
     base_timestamp: int,
     max_timestamp: int,
     attributes: int,
-    level: int | None,
     place: tuple[int, int],
     producer: tuple[int, int, int],
     last_delta: int | None = None,
 ) -> bytearray:
     """Header and compressed records; place is base offset and leader epoch, producer its id, epoch and sequence."""
-    compressed = compress(attributes & _CODEC, section, level)
+    compressed = compress(attributes & _CODEC, section)
     batch = bytearray(HEADER_SIZE + len(compressed))
     base_offset, leader_epoch = place
     _HEADER.pack_into(

@@ -53,8 +53,8 @@ def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
     raise UnknownCodec(f"compression codec {codec} does not exist")
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """The records section of a batch in the form that every Kafka client reads; `level` as the codec counts it.
+def compress(codec: int, data: Buffer) -> Buffer:
+    """The records section of a batch in the form that every Kafka client reads.
 
     Raises:
         UnknownCodec: no codec has that number.
@@ -62,16 +62,16 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == NONE:
         return data
     if codec == GZIP:
-        return bytes(cramjam.gzip.compress(data, level=level))
+        return bytes(cramjam.gzip.compress(data))
     if codec == SNAPPY:
         return _close_snappy(data)
     if codec == LZ4:
         # Java's reader takes only blocks that do not refer to each other.
-        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
         compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+        return bytes(cramjam.zstd.compress(data, level=3))
     raise UnknownCodec(f"compression codec {codec} does not exist")
 
 

@@ -52,27 +52,23 @@ def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Reco
     )
 
 
-def find_timestamp(
-    batch: Buffer, base_offset: int, timestamp: int, *, first_offset: int = 0, limit: int = LIMIT
-) -> tuple[int, int] | None:
+def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with this timestamp or a later one; None when there is none.
 
-    Records before `first_offset` are passed over. Other threads run meanwhile.
+    Other threads run meanwhile.
 
     Raises:
         BatchError: as `records`; what lies behind the record found is not read.
     """
-    return search(batch, base_offset, first_offset, timestamp, limit=limit)[0]
+    return search(batch, base_offset, 0, timestamp)[0]
 
 
-def max_timestamp(
-    batch: Buffer, base_offset: int, *, first_offset: int = 0, limit: int = LIMIT
-) -> tuple[int, int] | None:
+def max_timestamp(batch: Buffer, base_offset: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with the batch's largest timestamp; None without records.
 
     As `find_timestamp`.
     """
-    return search(batch, base_offset, first_offset, None, limit=limit)[0]
+    return search(batch, base_offset, 0, None)[0]
 
 
 def search(
