@@ -8,7 +8,6 @@ from headrace.keyspace.native import (
     LAST_ID,
     State,
     StreamInfo,
-    UnfitId,
     behind,
     extent,
     id_before,
@@ -16,7 +15,6 @@ from headrace.keyspace.native import (
     last_before_most,
     offset_after,
     offset_at,
-    offset_of,
     parts_of,
 )
 
@@ -35,13 +33,12 @@ OFFSETS = st.integers(0, 2**53 - 1)
 )
 def test_examples(offset: int, entry_id: str) -> None:
     assert id_of(offset) == entry_id
-    assert offset_of(entry_id.encode()) == offset
+    assert offset_at(entry_id.encode()) == offset
 
 
 @given(OFFSETS, BITS)
 def test_there_and_back(offset: int, bits: int) -> None:
     entry_id = id_of(offset, bits).encode()
-    assert offset_of(entry_id, bits) == offset
     assert offset_after(entry_id, bits) == offset + 1 or offset == 0
     assert offset_at(entry_id, bits) == offset
 
@@ -63,22 +60,16 @@ def test_before_the_first_offset_lies_nothing() -> None:
     assert offset_after(b"0-0") == 0
 
 
-@pytest.mark.parametrize("entry_id", [b"5-1024", b"5-18446744073709551615", b"18446744073709551615-0"])
-def test_ids_that_are_no_offsets(entry_id: bytes) -> None:
-    with pytest.raises(UnfitId):
-        offset_of(entry_id)
-
-
 def test_a_sequence_too_large_belongs_between_its_millisecond_and_the_next() -> None:
     assert offset_at(b"5-5000") == 5 << 10 | 1023
     assert offset_after(b"5-5000") == 6 << 10
-    assert offset_of(b"5-1500", 12) == 5 << 12 | 1500
+    assert offset_at(b"5-1500", 12) == 5 << 12 | 1500
 
 
 @pytest.mark.parametrize("entry_id", [b"", b"5", b"-1-0", b"5-0-0", b"a-b", b"5-"])
 def test_what_is_no_entry_id(entry_id: bytes) -> None:
     with pytest.raises(ValueError, match="no entry id"):
-        offset_of(entry_id)
+        offset_at(entry_id)
 
 
 def test_an_untouched_stream_starts_at_0_and_ends_after_its_last_id() -> None:

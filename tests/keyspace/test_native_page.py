@@ -12,7 +12,7 @@ import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.keyspace.native import STATE_FIELDS, groups_of, id_of, offset_of
+from headrace.keyspace.native import STATE_FIELDS, groups_of, id_of, offset_at
 from headrace.records import streams
 from headrace.records.build import build
 from headrace.records.walk import records
@@ -49,7 +49,7 @@ def text(found: bytes | None) -> str | None:
 def test_offsets_and_ids() -> None:
     for bits, offset, entry_id in GOLDEN["offsets"]:
         assert id_of(offset, bits) == entry_id
-        assert offset_of(entry_id.encode(), bits) == offset
+        assert offset_at(entry_id.encode(), bits) == offset
 
 
 def test_records_are_written_as_they_were() -> None:

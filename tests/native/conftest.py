@@ -10,7 +10,7 @@ from tests.harness.member import Member
 from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.wire import Wire
 
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.testing import Server, server
 
 Link = Any
@@ -19,7 +19,7 @@ Link = Any
 
 def add(link: Link, stream: str, count: int, first_ms: int = 1_000) -> list[int]:
     """Entries of a Redis program, one per millisecond; their offsets."""
-    return [offset_of(link.xadd(stream, {"value": f"v{n}"}, id=f"{first_ms + n}-0").encode()) for n in range(count)]
+    return [offset_at(link.xadd(stream, {"value": f"v{n}"}, id=f"{first_ms + n}-0").encode()) for n in range(count)]
 
 
 def offsets_of(reader: Member, offset: int, **limits: int) -> list[int]:

@@ -10,7 +10,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.store.native import RedisNative
 from headrace.testing import InProcessServer
 
@@ -58,7 +58,7 @@ def stream(apis: list[Api]) -> str:
 
 def add(raw: Any, count: int) -> list[int]:
     """More entries; their offsets."""
-    return [offset_of(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
+    return [offset_at(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
 
 
 def test_a_cursor_of_the_latest_begins_behind_what_nobody_told_of(apis: list[Api], stream: str, raw: Any) -> None:

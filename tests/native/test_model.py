@@ -8,7 +8,7 @@ import redis
 from tests.harness.member import Member
 from tests.harness.wire import Wire, batch
 
-from headrace.keyspace.native import id_of, offset_of
+from headrace.keyspace.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link
@@ -46,7 +46,7 @@ class Walk:
     def add(self) -> None:
         for _ in range(self.chance.randint(1, 5)):
             entry: str = self.link.xadd(self.stream, {"a": "b"})
-            self.records.append(offset_of(entry.encode()))
+            self.records.append(offset_at(entry.encode()))
 
     def produce(self) -> None:
         count = self.chance.randint(1, 30)

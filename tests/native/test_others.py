@@ -5,7 +5,7 @@ from tests.harness.member import position
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import id_of, offset_of
+from headrace.keyspace.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember, add, offsets_of
@@ -147,7 +147,7 @@ def test_nothing_but_entries_without_an_offset(topic: str, stream: str, link: Li
 def test_entries_removed_behind_what_was_read_are_told_after_it(
     topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
 ) -> None:
-    offsets = [offset_of(link.xadd(stream, {"value": "v" * 900}, id=f"{1 + n}-0").encode()) for n in range(40)]
+    offsets = [offset_at(link.xadd(stream, {"value": "v" * 900}, id=f"{1 + n}-0").encode()) for n in range(40)]
     reader = member().join()
     read = offsets_of(reader, 0, partition_max_bytes=5_000)
     assert read == offsets[: len(read)]

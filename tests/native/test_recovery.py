@@ -10,7 +10,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import id_of, offset_of
+from headrace.keyspace.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember, add, last_delivered, offsets_of
@@ -260,7 +260,7 @@ def test_kill_9_of_the_server_loses_and_doubles_nothing() -> None:
         assert refused == []
         with redis.Redis.from_url(mine.storage) as own:
             entries = own.xrange("headrace:crash:0")
-        found = [(fields[b"value"], offset_of(entry)) for entry, fields in entries]
+        found = [(fields[b"value"], offset_at(entry)) for entry, fields in entries]
         assert [value for value, _ in found] == [b"%d" % number for number in range(sent)], "in order, once each"
         assert dict(found) == acknowledged, "where each was acknowledged"
 

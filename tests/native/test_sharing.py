@@ -7,7 +7,7 @@ import pytest
 import redis
 from tests.harness.wire import Wire, batch
 
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.testing import Server
 
 from .conftest import Link, MakeMember
@@ -34,7 +34,7 @@ class Program(threading.Thread):
                 )
                 entries = [entry for entry, _ in found[0][1]] if found else []
                 if entries:
-                    self.taken += [offset_of(entry.encode()) for entry in entries]
+                    self.taken += [offset_at(entry.encode()) for entry in entries]
                     link.xack(self._stream, self._group, *entries)
                 elif stopping:
                     return
@@ -55,7 +55,7 @@ def test_no_entry_goes_to_both_and_none_is_left_out(
                     first = wire.produce(topic, batch(*[b"x"] * count)).base_offset
                     added.extend(range(first, first + count))
                 else:
-                    added.append(offset_of(link.xadd(stream, {"a": "b"}).encode()))
+                    added.append(offset_at(link.xadd(stream, {"a": "b"}).encode()))
 
     reader = member().join()
     reader.read(0)
@@ -105,11 +105,11 @@ def test_no_entry_goes_to_both_and_none_is_left_out(
 def test_a_program_takes_over_by_xautoclaim_only_if_it_wants_to(
     topic: str, stream: str, link: Link, member: MakeMember
 ) -> None:
-    offsets = [offset_of(link.xadd(stream, {"a": str(n)}, id=f"{n + 1}-0").encode()) for n in range(4)]
+    offsets = [offset_at(link.xadd(stream, {"a": str(n)}, id=f"{n + 1}-0").encode()) for n in range(4)]
     reader = member().join()
     assert [record.offset for record in reader.read(0)] == offsets
     claimed = link.xautoclaim(stream, topic, "program", min_idle_time=0, count=2)[1]
-    assert [offset_of(entry.encode()) for entry, _ in claimed] == offsets[:2]
+    assert [offset_at(entry.encode()) for entry, _ in claimed] == offsets[:2]
     assert reader.commit(offsets[-1] + 1) == 0
     pending = link.xpending_range(stream, topic, "-", "+", 10)
     assert [entry["consumer"] for entry in pending] == ["program", "program"]

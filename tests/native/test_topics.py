@@ -8,7 +8,7 @@ from tests.harness.wire import Wire, batch, opened
 
 from headrace.kafka.codec.messages import DeleteGroupsRequest, OffsetForLeaderEpochRequest
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember
@@ -41,7 +41,7 @@ def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redi
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=[asked])
     for _ in range(30):
-        end = offset_of(link.xadd(stream, {"value": "x"}).encode()) + 1
+        end = offset_at(link.xadd(stream, {"value": "x"}).encode()) + 1
         [found] = wire.ask(OffsetForLeaderEpochRequest(topics=[one]), 4).topics[0].partitions
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, 0, end)
 
@@ -60,7 +60,7 @@ def test_a_partition_that_a_client_names_often_is_asked_for_once(topic: str, lin
 
 def test_offsets_by_time(topic: str, stream: str, link: Link, wire: Wire) -> None:
     offsets = [
-        offset_of(link.xadd(stream, {"value": "x"}, id=f"{1_000 * number}-0").encode()) for number in range(1, 10)
+        offset_at(link.xadd(stream, {"value": "x"}, id=f"{1_000 * number}-0").encode()) for number in range(1, 10)
     ]
     for timestamp, expected in ((0, 0), (1_000, 0), (1_001, 1), (5_000, 4), (8_999, 8), (9_000, 8)):
         found = wire.offset(topic, timestamp)

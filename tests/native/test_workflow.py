@@ -8,7 +8,7 @@ import redis
 from tests.harness.member import commit, position
 from tests.harness.wire import fetch_request, opened
 
-from headrace.keyspace.native import id_before, id_of, offset_of
+from headrace.keyspace.native import id_before, id_of, offset_at
 from headrace.testing import Server
 
 from .conftest import Link, MakeMember, add
@@ -177,7 +177,7 @@ def test_step_4_later_fetches_read_on(
 def test_step_4_what_an_answer_has_no_room_for_goes_out_with_the_next(
     topic: str, stream: str, link: Link, member: MakeMember
 ) -> None:
-    offsets = [offset_of(link.xadd(stream, {"value": "v" * 1_000}).encode()) for _ in range(100)]
+    offsets = [offset_at(link.xadd(stream, {"value": "v" * 1_000}).encode()) for _ in range(100)]
     reader = member().join()
     at, found, fetches = 0, list[int](), 0
     while len(found) < 100:

@@ -9,7 +9,7 @@ import pytest
 import redis
 from tests.harness.storage import BareStorage
 
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.spark.errors import DataLoss
 from headrace.spark.log import LogReader
 from headrace.spark.logs import Subscription
@@ -37,7 +37,7 @@ def fill(link: Any, topic: Topic, count: int, first_ms: int = 1_000) -> list[int
     """Entries 10 ms apart; their offsets."""
     stream = topic.streams[0]
     return [
-        offset_of(link.xadd(stream, {"key": f"k{n}", "value": f"v{n}"}, id=f"{first_ms + 10 * n}-{n % 3}"))
+        offset_at(link.xadd(stream, {"key": f"k{n}", "value": f"v{n}"}, id=f"{first_ms + 10 * n}-{n % 3}"))
         for n in range(count)
     ]
 

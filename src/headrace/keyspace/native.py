@@ -18,23 +18,6 @@ _MOST = 1 << 62
 _ID = re.compile(rb"([0-9]{1,20})-([0-9]{1,20})")
 
 
-class UnfitId(ValueError):
-    """An entry id that no offset stands for: its sequence has too many bits, or its time lies too far ahead."""
-
-
-def offset_of(entry_id: bytes, bits: int = DEFAULT_BITS) -> int:
-    """The offset of an entry.
-
-    Raises:
-        UnfitId: the sequence does not fit `bits`, or the time does not fit the rest of 2^62.
-        ValueError: no entry id at all.
-    """
-    ms, sequence = parts_of(entry_id)
-    if sequence >> bits or ms >= 1 << (62 - bits):
-        raise UnfitId(f"entry {entry_id.decode()} has no offset: its sequence has more than {bits} bits")
-    return ms << bits | sequence
-
-
 def parts_of(entry_id: bytes) -> tuple[int, int]:
     """Milliseconds and sequence of an entry id; raises ValueError for anything else."""
     found = _ID.fullmatch(entry_id)

@@ -12,7 +12,7 @@ from headrace.broker.budget import ReadBudget
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
-from headrace.keyspace.native import offset_of
+from headrace.keyspace.native import offset_at
 from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.records.walk import records
@@ -67,7 +67,7 @@ async def brokers(open_storage: OpenStorage) -> Any:
 
 def add(raw: Any, count: int) -> list[int]:
     """More entries; their offsets."""
-    return [offset_of(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
+    return [offset_at(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
 
 
 @pytest.mark.parametrize("old_member", ["m", "left"])
