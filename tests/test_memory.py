@@ -1,17 +1,46 @@
 """What a serving process makes of its memory."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from headrace.memory import settle_memory
 
+_LEAVES_MUCH = """
+from pathlib import Path
+from headrace.broker.settings import BrokerSettings
+from headrace.memory import prepared, settle_memory, shrink_beside_file
+
+def resident():
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) << 10
+
+settings = BrokerSettings.of({})
+cache = prepared(settings, guest=False)
+shrink_beside_file(cache, settings)
+settle_memory(cache.limit)
+before = resident()
+held = [bytearray(64 << 10) for _ in range(320 << 4)]
+most = resident() - before
+del held
+print(most, resident() - before)
+"""
+
+
+def test_beside_the_file_what_is_freed_is_kept_for_a_small_cache_only() -> None:
+    found = subprocess.run([sys.executable, "-c", _LEAVES_MUCH], capture_output=True, text=True, check=True)
+    most, left = map(int, found.stdout.split())
+    assert most > 300 << 20
+    assert left < 100 << 20
+
 
 @pytest.fixture
 def settled() -> Iterator[None]:
     before = gc.get_threshold()
-    settle_memory()
+    settle_memory(0)
     yield
     gc.unfreeze()
     gc.set_threshold(*before)

@@ -110,7 +110,7 @@ async def serve(
         answering = _answering(options, settings, oci, clock, cache, stop, log_lines_lost)
         async with answering as (ready, brokers):
             if guest is None:
-                settle_memory()
+                settle_memory(cache.limit)
             on_ready(ready)
             await stop.wait()
             _log.info("stopping", reason=stop.reason)

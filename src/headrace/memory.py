@@ -51,8 +51,13 @@ def keep_memory(cached: int) -> None:
         mallopt(m_top_pad, 16 << 20)
 
 
-def settle_memory() -> None:
-    """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds."""
+def settle_memory(cached: int) -> None:
+    """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds.
+
+    Args:
+        cached: as for `keep_memory`; by now the cache may be the small one beside Valkey's file.
+    """
+    keep_memory(cached)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTED)
