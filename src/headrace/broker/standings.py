@@ -14,7 +14,7 @@ from headrace.groups.lag import native_to_come, to_come
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.resetting import Move, Target, destination
 from headrace.groups.subscriptions import partitions_of
-from headrace.topics.native import GroupLag, NotAStream
+from headrace.topics.native import NotAStream
 
 _AT_ONCE = 500
 """Partitions of one member that are read before others may have the event loop."""
@@ -127,11 +127,11 @@ async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPart
     for partition in broker.topics.get(topic).natives:
         place = TopicPartition(topic, partition.index)
         try:
-            lags: dict[str, GroupLag] = {each.name: each for each in await partition.native.group_lags(partition.place)}
+            lags = await partition.storage.group_lags(partition.place)
             # The Redis group is made by the first fetch.
-            known = lags.get(group)
+            known = next((each for each in lags if each.name == group), None)
             if known is None:
-                found[place] = (await partition.native.extent(partition.place)).length
+                found[place] = (await partition.storage.extent(partition.place)).length
             else:
                 found[place] = native_to_come(known.undelivered, known.pending)
         except NotAStream:

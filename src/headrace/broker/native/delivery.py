@@ -218,7 +218,7 @@ class Delivery:
         partition = self.partition
         known = self.member == member
         committed, told = self._committed(), self._told()
-        entered = await partition.native.enter(
+        entered = await partition.storage.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
         self._kept.clear()
@@ -226,7 +226,7 @@ class Delivery:
         self._start = self._answered = self._next = offset
         self.member, self._pending, self._last_id = member, entered.pending, entered.last_id
         if offset >= entered.next_offset:
-            gap = await partition.native.is_gap(partition.place, entered.last_id, offset)
+            gap = await partition.storage.is_gap(partition.place, entered.last_id, offset)
             self.mode = Mode.NEW if gap else Mode.SEEK
             return None
         stands = offset == told or (not known and committed is not None and offset >= committed)
@@ -240,19 +240,19 @@ class Delivery:
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
         """Whether an offset that was passed already is where the group stands, or, for a new owner, behind that."""
         partition = self.partition
-        position = await partition.native.position(partition.place, self.group, committed)
+        position = await partition.storage.position(partition.place, self.group, committed)
         if position is None:
             return False
         if offset >= position:
             return offset == position or not known
-        return await partition.native.is_gap(partition.place, offset, position)
+        return await partition.storage.is_gap(partition.place, offset, position)
 
     async def _fill(self, member: str, limit: int) -> bool:
         """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
-        native, place = self.partition.native, self.partition.place
+        storage, place = self.partition.storage, self.partition.place
         while limit > 0:
             if self.mode is Mode.PENDING:
-                read = await native.read_pending(place, self.group, member, self._next, limit, self._given_until)
+                read = await storage.read_pending(place, self.group, member, self._next, limit, self._given_until)
                 limit -= self._keep(read)
                 if not read.more:
                     self.mode = Mode.NEW
@@ -262,7 +262,7 @@ class Delivery:
                 self.mode = Mode.SEEK
                 return bool(self._kept)
             try:
-                read = await native.read_new(
+                read = await storage.read_new(
                     place, self.group, member, room, limit, last_id=self._last_id, at=self._next
                 )
             except GroupPassed:
@@ -278,7 +278,7 @@ class Delivery:
     async def _catch_up(self, member: str) -> None:
         """Another broker took entries behind what is kept: they are pending, and come before what is new."""
         partition = self.partition
-        entered = await partition.native.enter(partition.place, self.group, member, self._next)
+        entered = await partition.storage.enter(partition.place, self.group, member, self._next)
         self._pending, self._last_id, self._given_until = entered.pending, entered.last_id, entered.next_offset
         self.mode = Mode.PENDING
 

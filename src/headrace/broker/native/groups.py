@@ -130,7 +130,7 @@ class NativeGroups:
         elif not self._owners.anybody_in(group) or (delivery is not None and delivery.sought_back):
             kind = "reset"
         try:
-            acknowledged, moved = await native.native.commit(native.place, group, offset, kind)
+            acknowledged, moved = await native.storage.commit(native.place, group, offset, kind)
         except NotAStream as error:
             # The position is kept, and other partitions are not held up.
             _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
@@ -177,7 +177,7 @@ class NativeGroups:
 
     async def _position(self, native: NativePartition, group: str, committed: Position | None) -> Position | None:
         known = None if committed is None else committed.offset
-        offset = await native.native.position(native.place, group, known)
+        offset = await native.storage.position(native.place, group, known)
         if offset is None:
             return None
         # A note belongs to the offset it was committed with.
@@ -221,7 +221,7 @@ class NativeGroups:
             if native is None:
                 continue
             try:
-                await native.native.leave(native.place, group, member)
+                await native.storage.leave(native.place, group, member)
             except TopicError as error:
                 _log.warning("consumer not removed", group=group, stream=native.stream, reason=str(error))
         if not self._owners.anybody_in(group):
@@ -235,7 +235,7 @@ class NativeGroups:
                 del known[key]
         for native in list(self._natives.values()):
             try:
-                await native.native.forget_group(native.place, group)
+                await native.storage.forget_group(native.place, group)
             except TopicError as error:
                 _log.warning("Redis group not removed", group=group, stream=native.stream, reason=str(error))
 
@@ -255,8 +255,8 @@ class NativeGroups:
         groups: dict[str, dict[str, dict[str, int | None]]] = {}
         for partition in live.natives:
             try:
-                extent = await partition.native.extent(partition.place)
-                lags = await partition.native.group_lags(partition.place)
+                extent = await partition.storage.extent(partition.place)
+                lags = await partition.storage.group_lags(partition.place)
             except NotAStream:
                 records.append(None)
                 continue

@@ -16,7 +16,7 @@ _AT_ONCE = 64
 _log = structlog.get_logger("headrace.native")
 
 
-async def open_partitions(topic: Topic, native: NativeStorage, clock: Clock, first: int = 0) -> list[NativePartition]:
+async def open_partitions(topic: Topic, storage: NativeStorage, clock: Clock, first: int = 0) -> list[NativePartition]:
     """Every partition of a native topic from `first` on.
 
     One whose key is no stream (any more) does not keep the server from starting: it is opened, and whoever reads or
@@ -25,12 +25,12 @@ async def open_partitions(topic: Topic, native: NativeStorage, clock: Clock, fir
     found: list[NativePartition] = []
     for start in range(first, topic.partitions, _AT_ONCE):
         indexes = range(start, min(start + _AT_ONCE, topic.partitions))
-        found += await asyncio.gather(*(open_partition(topic, index, native, clock) for index in indexes))
+        found += await asyncio.gather(*(open_partition(topic, index, storage, clock) for index in indexes))
     return found
 
 
 async def open_partition(
-    topic: Topic, index: int, native: NativeStorage, clock: Clock, *, must_exist: bool = False
+    topic: Topic, index: int, storage: NativeStorage, clock: Clock, *, must_exist: bool = False
 ) -> NativePartition:
     """One partition.
 
@@ -39,7 +39,7 @@ async def open_partition(
     """
     stream = NativeStream(topic.streams[index], bits_of(topic))
     try:
-        extent = await native.open(stream, must_exist=must_exist)
+        extent = await storage.open(stream, must_exist=must_exist)
     except (Fenced, StorageUnavailable):
         raise
     except TopicError as error:
@@ -47,4 +47,4 @@ async def open_partition(
             raise
         _log.error("partition not readable", topic=topic.name, partition=index, reason=str(error))
         extent = Extent()
-    return NativePartition(topic.name, index, stream, extent, native, Refusals(clock.ticks_ms))
+    return NativePartition(topic.name, index, stream, extent, storage, Refusals(clock.ticks_ms))

@@ -64,7 +64,7 @@ class NativePartition:
         index: int,
         stream: NativeStream,
         extent: Extent,
-        native: NativeStorage,
+        storage: NativeStorage,
         refusals: Refusals | None = None,
     ) -> None:
         self.topic = topic
@@ -76,7 +76,7 @@ class NativePartition:
         """Where clients are sent; None: here."""
         self.named = Leader(0, -1)
         self.paused = False
-        self.native = native
+        self.storage = storage
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.refusals = refusals or Refusals(SystemClock().ticks_ms)
@@ -104,7 +104,7 @@ class NativePartition:
     def _watch_stream(self) -> None:
         self._rearm = None
         if not self.deleted:
-            self.native.watch(self.place, self.log_end, self._woken)
+            self.storage.watch(self.place, self.log_end, self._woken)
 
     def _woken(self, end: int | None) -> None:
         """Somebody added entries up to `end`, or the stream has to be looked at."""
@@ -127,7 +127,7 @@ class NativePartition:
 
     async def _look(self) -> None:
         try:
-            self.learn(await self.native.extent(self.place))
+            self.learn(await self.storage.extent(self.place))
         except StorageUnavailable:
             # Whoever reads or writes is told.
             return
@@ -207,18 +207,18 @@ class NativePartition:
             raise changing(self)
         if copies > 1 and wait_ms:
             try:
-                check_replicas(self.native.copies, self.stream, copies)
+                check_replicas(self.storage.copies, self.stream, copies)
             except NotEnoughReplicas:
                 self.refusals.refuse(append)
                 raise
             # The primary that took it may be gone before there are copies.
             done = partial(self._told, append, done)
-            done = done_with_copies(self.native.copies, self.stream, copies, wait_ms, done)
+            done = done_with_copies(self.storage.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
         # Only Redis knows what has become of those ahead of it.
         follows = behind or not self.refusals.may_begin(append)
         try:
-            self.native.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
+            self.storage.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
         except BaseException:
             self._under_way.not_sent(append.producer_id, number)
             raise
@@ -252,7 +252,7 @@ class NativePartition:
 
     async def _recover(self) -> None:
         try:
-            self.learn(await self.native.open(self.place))
+            self.learn(await self.storage.open(self.place))
         except TopicError as error:
             _log.error("partition not opened again", topic=self.topic, partition=self.index, reason=str(error))
         finally:
@@ -290,7 +290,7 @@ class NativePartition:
         at = offset
         while True:
             self.check_readable(at)
-            read = await self.native.read(self.place, at, limit, before)
+            read = await self.storage.read(self.place, at, limit, before)
             self.report(read)
             if at == offset:
                 self.check_place(offset, read.extent)
@@ -304,15 +304,15 @@ class NativePartition:
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
         self.check_readable(0)
         if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):
-            self.learn(await self.native.extent(self.place))
+            self.learn(await self.storage.extent(self.place))
             return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
         # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
-        ahead = await self.native.ahead_ms(self.place)
+        ahead = await self.storage.ahead_ms(self.place)
         if timestamp == Special.MAX_TIMESTAMP:
             return await self._find_latest(ahead)
         at = max(0, timestamp - ahead) << self.place.bits
         while True:
-            read = await self.native.read(self.place, at, _SCAN_BYTES)
+            read = await self.storage.read(self.place, at, _SCAN_BYTES)
             for each in read.batches:
                 if peek(each.batch).max_timestamp >= timestamp:
                     found = find_timestamp(each.batch, each.base_offset, timestamp)
@@ -324,10 +324,10 @@ class NativePartition:
 
     async def _find_latest(self, ahead: int) -> FoundOffset:
         best: tuple[int, int] | None = None
-        self.learn(await self.native.extent(self.place))
+        self.learn(await self.storage.extent(self.place))
         before = self.log_end
         while True:
-            read = await self.native.read_last(self.place, before, _SCAN_BYTES)
+            read = await self.storage.read_last(self.place, before, _SCAN_BYTES)
             for each in reversed(read.batches):
                 found = max_timestamp(each.batch, each.base_offset)
                 if found is not None and (best is None or found[1] >= best[1]):
@@ -348,11 +348,11 @@ class NativePartition:
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
         """Retention: XTRIM by the time of the ids and by bytes. Native topics are not archived: no `up_to`."""
-        self.learn(await self.native.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
+        self.learn(await self.storage.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:
         """Move the log start up to `offset`."""
-        self.learn(await self.native.trim(self.place, before_offset=offset))
+        self.learn(await self.storage.trim(self.place, before_offset=offset))
 
     # The rest of a partition
 
@@ -362,7 +362,7 @@ class NativePartition:
 
     async def ask_end(self) -> None:
         """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
-        self.learn(await self.native.extent(self.place))
+        self.learn(await self.storage.extent(self.place))
 
     def at_end(self, offset: int) -> bool:
         """Whether a read would find nothing, as far as it was heard."""
@@ -374,15 +374,15 @@ class NativePartition:
 
     async def size(self) -> int:
         """Bytes that the stream takes in Redis, about."""
-        return await self.native.size(self.place)
+        return await self.storage.size(self.place)
 
     async def settle(self) -> None:
         """Return when every append given before has its answer; where the log ends is known then.
 
         What a broker of an earlier view still sends is refused from then on: it may have been stopped, and wake.
         """
-        await self.native.settle(self.place)
-        self.learn(await self.native.open(self.place))
+        await self.storage.settle(self.place)
+        self.learn(await self.storage.open(self.place))
 
     def expire_producers(self, before_ms: int) -> None:
         """Nothing: Redis keeps them, and `trim` forgets those that were silent for long."""
@@ -393,9 +393,9 @@ class NativePartition:
     def close(self) -> None:
         """The topic is gone: wake everyone who waits."""
         self.deleted = True
-        self.native.unwatch(self.place)
+        self.storage.unwatch(self.place)
         # A stream of that name may be another topic's by the time that they are sent.
-        self.native.refuse_waiting(self.place, gone(self))
+        self.storage.refuse_waiting(self.place, gone(self))
         if self._rearm is not None:
             self._rearm.cancel()
         for task in (self._looking, self._recovery):

@@ -75,7 +75,7 @@ class GroupPositions:
 
 async def _groups_of_redis(live: "LiveTopic") -> set[str]:
     """Names of the Redis groups of a native topic's streams: some have had no member but Redis programs."""
-    return {each.name for native in live.natives for each in await native.native.group_lags(native.place)}
+    return {each.name for native in live.natives for each in await native.storage.group_lags(native.place)}
 
 
 def _reads(group: GroupDescription, topic: str) -> bool:
