@@ -366,7 +366,7 @@ async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_l
     cluster.one.answers[b"HGETALL"] = b""
     cluster.one.answers[b"SET"] = b"*0\r\n-READONLY You can't write against a read only replica.\r\n"
     lost: list[Exception] = []
-    opening = asyncio.create_task(RedisLogs(cluster.shards, Fence(1)).open(cluster.key, lost.append))
+    opening = asyncio.create_task(RedisLogs(Scripts(cluster.shards), Fence(1)).open(cluster.key, lost.append))
     await until(lambda: b"HGETALL" in cluster.one.asked())
     with pytest.raises(Exception, match="READONLY"):
         raise await cluster.shards.at(cluster.key).call("SET", "another", "x")

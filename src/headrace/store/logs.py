@@ -27,7 +27,6 @@ from headrace.store.restoring import Acknowledged, Opened
 from headrace.store.room import DiskRoom
 from headrace.store.scripts import Scripts
 from headrace.store.searching import Searching
-from headrace.store.shards import Shards
 from headrace.topics.answers import Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
@@ -55,7 +54,7 @@ class RedisLogs(Searching):
 
     def __init__(
         self,
-        shards: Shards,
+        scripts: Scripts,
         fence: Fence,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
@@ -69,7 +68,7 @@ class RedisLogs(Searching):
         """Own nothing yet.
 
         Args:
-            shards: what keeps the logs.
+            scripts: calls the scripts where the logs are.
             fence: the number of the view: openings under an older one are refused from the first of ours on.
             producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
             now_ms: milliseconds since the epoch.
@@ -80,8 +79,8 @@ class RedisLogs(Searching):
             file: what Redis has on this machine's disk, for readers; None: they ask Redis.
         """
         self.copies = copies or NoCopies()
-        self._shards = shards
-        self._scripts = Scripts(shards, disk)
+        self._shards = scripts.shards
+        self._scripts = scripts
         self._fence = fence
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
@@ -91,7 +90,7 @@ class RedisLogs(Searching):
         self._placer = Placer(now_ms, early, disk, self._counted)
         self._logs: dict[str, OwnedLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-        shards.on_lost.append(self._connection_lost)
+        self._shards.on_lost.append(self._connection_lost)
 
     def _connection_lost(self, connection: Connection) -> None:
         """What Redis has when it comes back may be less than it had."""

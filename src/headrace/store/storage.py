@@ -90,7 +90,7 @@ class RedisStorage:
         self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
         common: Any = {"producer_expiry_ms": producer_expiry_ms, "counted": counted, "copies": self._copies}
         self._file, self._early = file, early
-        self.logs = RedisLogs(shards, self.fence, early=early, disk=disk, file=file, **common)
+        self.logs = RedisLogs(self.scripts, self.fence, early=early, disk=disk, file=file, **common)
         self.native = RedisNative(self.scripts, url, self.fence, **common)
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
         self._default = ClusterParts(self, keyspace)
