@@ -15,6 +15,7 @@ import redis.asyncio
 from tests.harness.owning import Owner
 from tests.harness.redis import RedisServer
 from tests.harness.valkey import valkey
+from tests.store.written import Written
 
 from headrace.broker import reopening
 from headrace.store.connection import Connection
@@ -217,3 +218,10 @@ def journal(journal_path: Path) -> Iterator[Journal]:
     opened = Journal.open(journal_path, SMALLEST).renewed(SMALLEST)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+async def written(tmp_path: Path) -> AsyncIterator[Written]:
+    made = Written(tmp_path)
+    yield made
+    await made.file.close()
