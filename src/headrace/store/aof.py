@@ -58,7 +58,7 @@ class AppendOnlyFile:
         self._records = records
         self._manifest = records / MANIFEST
         self._seen: _Seen | None = None
-        """The manifest that named the file when it was opened."""
+        """The manifest that named the file when it was opened; None: none is open."""
         self._fd = _NOTHING
         self._index = _compiled.Index(MOST_PLACES)
         self._work = work
@@ -187,16 +187,16 @@ class AppendOnlyFile:
     def _look(self) -> None:
         """Let go of a file that Valkey has left, though nobody reads."""
         self._timer = None
-        if self._fd != _NOTHING and self._follow() and self._timer is None:
+        if self._follow() and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _follow(self) -> bool:
         """Have the file open that Valkey writes to now; whether there is one."""
-        if self._seen is not None and not self._closed:
+        if self._seen is not None:
             with contextlib.suppress(OSError):
                 # Valkey writes a new manifest beside the old one, and gives it its name.
                 if _seen(self._manifest.stat()) == self._seen:
-                    return self._fd != _NOTHING
+                    return True
         self._leave()
         if not self._closed:
             with contextlib.suppress(OSError):
