@@ -24,7 +24,7 @@ WRITTEN_BYTES = 1_000_000
 READS = 5
 """GetMessages per second, partition and group; single readers of a partition are one group here."""
 CALLS = 5
-"""Requests per second of each kind in `KINDS`, for a tenancy."""
+"""Requests per second of each kind (`kind_of`), for a tenancy."""
 
 BYTES_TEXT = "Request was throttled because bytes limit exhausted, next request can be made in {ms} ms"
 REQUESTS_TEXT = "Request was throttled because requests limit exhausted, next request can be made in {ms} ms"

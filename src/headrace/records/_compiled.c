@@ -1,6 +1,6 @@
 /* headrace.records._compiled: what is too slow in Python. The module, and what it says of a batch's header.
  *
- * Optional: without it `plain.py` and aiokafka's compiled code do the same. The rules here are those of plain.py,
+ * Optional: without it `pure.py` and aiokafka's compiled code do the same. The rules here are those of pure.py,
  * message by message; tests hold the two against each other.
  */
 

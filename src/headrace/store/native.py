@@ -1,6 +1,6 @@
 """Native topics in Redis: plain streams, an entry per record, and Redis' own consumer groups.
 
-Implements `broker.native.ports.NativeStorage`. Offsets come in and go out; ids stay here.
+Implements `broker.ports.NativeStorage`. Offsets come in and go out; ids stay here.
 """
 
 import asyncio
