@@ -82,9 +82,11 @@ class Broker:
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
         self.topics.most_partitions = settings.max_broker_partitions
-        self.native = NativeGroups(storage.groups, settings.headrace_native_max_pending, self._committed, self.reads)
+        self.native_groups = NativeGroups(
+            storage.groups, settings.headrace_native_max_pending, self._committed, self.reads
+        )
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
-        self.groups = GroupTable(self.native, parts.running, settings.groups, self._partition, coordination)
+        self.groups = GroupTable(self.native_groups, parts.running, settings.groups, self._partition, coordination)
         self.instances = Instances(self.groups, self.find_offset, self.source)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
@@ -106,9 +108,9 @@ class Broker:
             topics.deleted.append(self._archives.forget)
             topics.leading.before_opening = self._attach
         topics.reread = lambda name: refresh(topics, name)
-        topics.added.append(self.native.topic_added)
-        topics.adopted.append(self.native.topic_added)
-        topics.left.append(self.native.topic_deleted)
+        topics.added.append(self.native_groups.topic_added)
+        topics.adopted.append(self.native_groups.topic_added)
+        topics.left.append(self.native_groups.topic_deleted)
         topics.forget.append(lambda topic: self.groups.topic_deleted(DropTopic(topic.name, topic.id), self.lane.pace()))
 
     async def start(self, progress: Progress | None = None) -> None:
@@ -193,7 +195,6 @@ class Broker:
         batch: bytearray | memoryview,
         done: AppendDone,
         *,
-        zstd_allowed: bool = True,
         most_bytes: int | None = None,
     ) -> None:
         """Check one record batch and append it; `done` gets its place or the error.
@@ -205,7 +206,7 @@ class Broker:
             UnknownTopic, and what `topics.accept.accept` names: the batch was refused, `done` is not called.
         """
         live = self.topics.get(topic)
-        live.append(index, batch, self.clock.now_ms(), done, zstd_allowed=zstd_allowed, most_bytes=most_bytes)
+        live.append(index, batch, self.clock.now_ms(), done, most_bytes=most_bytes)
 
     def wake(self) -> None:
         """Answer the fetches that what was appended is enough for; an API calls it before it answers the appends."""
@@ -236,11 +237,11 @@ class Broker:
 
     def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
         """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
-        return self.native.reader(partition, client_id, host)
+        return self.native_groups.reader(partition, client_id, host)
 
     async def positions(self, group: str, asked: Iterable[TopicPartition] | None) -> dict[TopicPartition, Position]:
         """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
-        return await self.native.positions(group, self.groups.positions(group), asked)
+        return await self.native_groups.positions(group, self.groups.positions(group), asked)
 
     def searcher(self) -> Searcher:
         """Looks into batches for one request."""

@@ -129,7 +129,7 @@ async def _entries(
         entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
         live = broker.topics.get(resource.resource_name)
         if live.config.native:
-            told = msgspec.json.encode(await broker.native.describe(live)).decode()
+            told = msgspec.json.encode(await broker.native_groups.describe(live)).decode()
             entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))
