@@ -59,7 +59,6 @@ class GroupTable:
         self.storage = storage
         self.clock = clock
         self.settings = settings
-        self.partition_of = partition_of
         self.mirror = Mirror(partition_of)
         self._runners: dict[str, Runner] = {}
         self._refusing = False

@@ -90,7 +90,6 @@ class LogPartition:
         """Why it can be neither read nor written here."""
         self._storage = storage
         self._clock = clock
-        self._budget = budget
         self._reader = reader = LogReader(self, storage, budget, reads)
         self._tail, self._index = reader.tail, reader.index
         self._watchers = Watchers()

@@ -94,8 +94,6 @@ class EmbeddedValkey:
         self._client: redis.asyncio.Redis | None = None
         self._rewriting: asyncio.Task[None] | None = None
         self._socket = Path()
-        self.taken_over = False
-        """Whether `start` found a Valkey running and kept it."""
 
     @property
     def pid(self) -> int:
@@ -224,7 +222,6 @@ class EmbeddedValkey:
         except RedisError as error:
             _log.warning("the Valkey found running cannot be used, replacing it", pid=orphan.pid, reason=str(error))
             return False
-        self.taken_over = True
         _log.info("took over the Valkey that was running", pid=orphan.pid, changed=sorted(changed))
         return True
 

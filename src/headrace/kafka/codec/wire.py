@@ -128,7 +128,6 @@ class NumberArrays:
 
     def __init__(self, code: str) -> None:
         self._code = code
-        self._size = struct.calcsize(">" + code)
         self._compact = [packer(f"B{n}{code}") for n in range(SMALL)]
         self._plain = [packer(f"i{n}{code}") for n in range(SMALL)]
         self._read = [unpacker(f"{n}{code}") for n in range(SMALL)]
