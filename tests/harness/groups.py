@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from headrace.groups.classic import ClassicGroup
 from headrace.groups.effects import (
     CancelTimer,
     CommitResult,
@@ -29,7 +28,6 @@ from headrace.groups.effects import (
 )
 from headrace.groups.errors import GroupError
 from headrace.groups.events import (
-    ClassicEvent,
     Commit,
     DeleteGroup,
     DeletePositions,
@@ -43,6 +41,7 @@ from headrace.groups.events import (
     Sync,
     TimerFired,
 )
+from headrace.groups.group import Group
 from headrace.groups.model import Position, StoredGroup, TopicPartition
 from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
@@ -98,7 +97,7 @@ class GroupContext:
         self.stepped_ms = 0
         """How far the wall clock was set forward, or back, of what has passed."""
         self.storage = Snapshot.empty(name)
-        self.group = ClassicGroup(name, self.settings)
+        self._take_up(Group(name, self.settings))
         self.timers: dict[TimerKey, int] = {}
         self.effects: list[Effect] = []
         """The effects of the last event."""
@@ -106,6 +105,10 @@ class GroupContext:
         self.checking = True
         """Whether to check after every event what must always hold: one pass over the members each time."""
         self._numbers = count(1)
+
+    def _take_up(self, whole: Group) -> None:
+        self.whole = whole
+        self.group = whole.classic
 
     # verbs
 
@@ -270,8 +273,9 @@ class GroupContext:
             ticket.lost = ticket.lost or ticket.held
         self.tickets = []
         self.timers = {}
-        self.group, effects = ClassicGroup.restore(self.stored, self.settings, self.now)
+        whole, effects = Group.restore(self.stored, self.settings, self.now)
         assert all(isinstance(effect, SetTimer) for effect in effects)
+        self._take_up(whole)
         self.carry_out(effects)
 
     # what happened
@@ -299,7 +303,7 @@ class GroupContext:
 
     def send(self, event: Event) -> None:
         """Hand the group an event, carry out its effects, and check what must always hold."""
-        self.carry_out(self.group.handle(cast("ClassicEvent", event), self.now))
+        self.carry_out(self.whole.handle(event, self.now))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the group asks, in order; a test may override this to fail half way."""
@@ -341,9 +345,9 @@ class GroupContext:
         return ticket
 
     def _check(self) -> None:
-        assert self.timers == self.group.deadlines, "the group does not know its timers"
+        assert self.timers == self.whole.deadlines, "the group does not know its timers"
         self.tickets = [ticket for ticket in self.tickets if ticket.held]
-        assert set(self.group.held_tokens()) == set(self.tickets), "a request was dropped"
+        assert set(self.whole.held_tokens()) == set(self.tickets), "a request was dropped"
         members = {member.member_id for member in self.group.describe().members}
         watched = {key.member_id for key in self.timers if key.kind is TimerKind.SESSION}
         assert watched <= members, f"timers of members that left: {watched - members}"

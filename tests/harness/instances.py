@@ -27,7 +27,6 @@ from headrace.groups.balanced.events import (
     Update,
 )
 from headrace.groups.balanced.model import GroupCursor, Reservation, StartKind
-from headrace.groups.effects import SetTimer
 from headrace.groups.events import Event
 from headrace.groups.group import Group
 from headrace.groups.model import StoredStart, TopicPartition
@@ -91,11 +90,6 @@ class InstanceContext(GroupContext):
         self.retention_ms = RETENTION_MS
         self.topic_id: UUID | None = None
         """Told with every request."""
-        self._take_up(Group(name, self.settings))
-
-    def _take_up(self, whole: Group) -> None:
-        self.whole = whole
-        self.group = whole.classic
 
     # the logs
 
@@ -263,18 +257,7 @@ class InstanceContext(GroupContext):
         if self.group.state is GroupState.DEAD:
             # The server has forgotten it, and makes a new one under its name.
             self._take_up(Group(self.whole.name, self.settings))
-        self.carry_out(self.whole.handle(event, self.now))
-
-    def restart(self) -> None:
-        """The server goes down and comes back: what waits is lost, what is stored is not."""
-        for ticket in self.tickets:
-            ticket.lost = ticket.lost or ticket.held
-        self.tickets = []
-        self.timers = {}
-        whole, effects = Group.restore(self.stored, self.settings, self.now)
-        assert all(isinstance(effect, SetTimer) for effect in effects)
-        self._take_up(whole)
-        self.carry_out(effects)
+        super().send(event)
 
     def _check(self) -> None:
         super()._check()

@@ -1,7 +1,7 @@
 """The classic consumer group: the clients' leader assigns, the server keeps the group together.
 
-A pure state machine: `handle(event, now)` returns effects, in the order in which they must happen. It never waits,
-never looks at a clock, and knows of no other group. One owner calls it, one event at a time.
+It is the part of `groups.group.Group` that Kafka's consumers are members of: pure as the whole is, whose turns it
+takes part in.
 
 Where the phases live: `joining` (JoinGroup), `rebalance` (the join phase as a whole), `syncing` (SyncGroup),
 `liveness` (heartbeat, leave, expiry), `committing` (positions). `membership` is what they work on.
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 
 from headrace.groups import committing, joining, liveness, rebalance, syncing, timers
 from headrace.groups.description import GroupDescription, MemberDescription
-from headrace.groups.effects import DeleteGroupResult, Effect
+from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import (
     ClassicEvent,
@@ -29,7 +29,6 @@ from headrace.groups.events import (
 from headrace.groups.member import Member
 from headrace.groups.membership import Membership, Moved, OtherApis
 from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
-from headrace.groups.now import Now
 from headrace.groups.positions import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
@@ -40,17 +39,12 @@ _MEMBER_BYTES = 500
 
 
 class ClassicGroup:
-    """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist."""
+    """The classic part of one group, which shares the group's positions and timers."""
 
     def __init__(
-        self,
-        name: str,
-        settings: GroupSettings,
-        positions: Positions | None = None,
-        deadlines: Deadlines | None = None,
-        others: OtherApis | None = None,
+        self, name: str, settings: GroupSettings, positions: Positions, deadlines: Deadlines, others: OtherApis
     ) -> None:
-        """A group of its own, or the classic part of one: then positions and timers are shared.
+        """Nobody is in.
 
         Args:
             name: the group's name.
@@ -62,23 +56,15 @@ class ClassicGroup:
         self.name = name
         self._settings = settings
         self._group = Membership(others)
-        self._positions = Positions() if positions is None else positions
-        self._deadlines: Deadlines = {} if deadlines is None else deadlines
+        self._positions = positions
+        self._deadlines = deadlines
 
-    @classmethod
-    def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[ClassicGroup, list[Effect]]":
-        """The group as it was stored, and the timers it needs (no effect of another kind).
+    def take_up(self, stored: StoredGroup, turn: Turn) -> None:
+        """Become what was stored. The positions are there already.
 
         A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
         its members to rejoin. Members that never return expire.
         """
-        group = cls(stored.name, settings, Positions(stored.positions))
-        turn = Turn(now, group._deadlines)
-        group.take_up(stored, turn)
-        return group, turn.effects()
-
-    def take_up(self, stored: StoredGroup, turn: Turn) -> None:
-        """Become what was stored; see `restore`. The positions are there already."""
         self._restore_members(stored, turn)
         self.watch_positions(turn)
 
@@ -106,12 +92,6 @@ class ClassicGroup:
             turn.set_timer(timers.rebalance(), group.longest_rebalance_ms())
 
     # events
-
-    def handle(self, event: ClassicEvent, now: Now) -> list[Effect]:
-        """Take one event; what is to be done about it, in order."""
-        turn = Turn(now, self._deadlines)
-        self.take(event, turn)
-        return turn.effects()
 
     def take(self, event: ClassicEvent, turn: Turn) -> None:
         """Take one event as (a part of) a turn."""
@@ -234,11 +214,6 @@ class ClassicGroup:
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics of this generation's members; None when their metadata does not say."""
         return self._group.subscribed
-
-    @property
-    def deadlines(self) -> Mapping[TimerKey, int]:
-        """The timers that are set, with their deadlines (ms)."""
-        return self._deadlines
 
     @property
     def exists(self) -> bool:

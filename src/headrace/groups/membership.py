@@ -45,21 +45,6 @@ class OtherApis(Protocol):
         """Whether any topic is read."""
 
 
-class NoOtherApis:
-    """Nobody else uses the group."""
-
-    any_kept = False
-    any_read = False
-
-    def is_kept(self, topic: str) -> bool:
-        """Nothing is."""
-        return False
-
-    def is_read(self, topic: str) -> bool:
-        """Nothing is."""
-        return False
-
-
 class Moved(NamedTuple):
     """Members by id, with their client's id and host."""
 
@@ -70,8 +55,8 @@ class Moved(NamedTuple):
 class Membership:
     """Members, pending members, state and generation of one classic group."""
 
-    def __init__(self, others: OtherApis | None = None) -> None:
-        self.others: OtherApis = NoOtherApis() if others is None else others
+    def __init__(self, others: OtherApis) -> None:
+        self.others = others
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
