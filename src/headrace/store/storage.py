@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 import msgspec
@@ -88,10 +88,25 @@ class RedisStorage:
         self._shards = shards
         self.scripts = Scripts(shards, disk)
         self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
-        common: Any = {"producer_expiry_ms": producer_expiry_ms, "counted": counted, "copies": self._copies}
         self._file, self._early = file, early
-        self.logs = RedisLogs(self.scripts, self.fence, early=early, disk=disk, file=file, **common)
-        self.native = RedisNative(self.scripts, url, self.fence, **common)
+        self.logs = RedisLogs(
+            self.scripts,
+            self.fence,
+            producer_expiry_ms=producer_expiry_ms,
+            early=early,
+            disk=disk,
+            counted=counted,
+            copies=self._copies,
+            file=file,
+        )
+        self.native = RedisNative(
+            self.scripts,
+            url,
+            self.fence,
+            producer_expiry_ms=producer_expiry_ms,
+            counted=counted,
+            copies=self._copies,
+        )
         self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
