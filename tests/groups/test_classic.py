@@ -125,7 +125,7 @@ def test_an_empty_group_comes_back_empty_with_its_positions(ctx: GroupContext) -
     assert ctx.group.state is GroupState.EMPTY
     assert ctx.group.generation == 2
     assert set(ctx.timers) == {timers.retention()}
-    position = ctx.group.position(FLIGHTS)
+    position = ctx.whole.position(FLIGHTS)
     assert position is not None
     assert position.offset == 9
 
@@ -134,7 +134,7 @@ def test_a_group_of_positions_only_comes_back(ctx: GroupContext) -> None:
     ctx.commit("", -1, offset=3)
     ctx.restart()
 
-    assert ctx.group.exists
+    assert not ctx.storage.nothing
     assert set(ctx.group.positions()) == {FLIGHTS}
     assert ctx.group.describe().protocol_type == ""
 

@@ -26,7 +26,7 @@ def test_a_member_commits_in_its_generation(ctx: GroupContext) -> None:
     assert commit.result.partitions == {FLIGHTS: None}
     assert isinstance(ctx.effects[0], Persist)
     expected = Position(offset=42, leader_epoch=-1, metadata="note", committed_ms=ctx.now_ms)
-    assert ctx.group.position(FLIGHTS) == expected
+    assert ctx.whole.position(FLIGHTS) == expected
     assert ctx.stored.positions == {FLIGHTS: expected}
 
 
@@ -34,7 +34,7 @@ def test_metadata_and_leader_epoch_come_back_as_they_were_sent(ctx: GroupContext
     (member_id,) = ctx.stable(1)
     ctx.commit_all(member_id, {FLIGHTS: Position(offset=1, leader_epoch=7, metadata="größe")})
     ctx.restart()
-    position = ctx.group.position(FLIGHTS)
+    position = ctx.whole.position(FLIGHTS)
 
     assert position is not None
     assert (position.leader_epoch, position.metadata) == (7, "größe")
@@ -43,7 +43,7 @@ def test_metadata_and_leader_epoch_come_back_as_they_were_sent(ctx: GroupContext
 def test_nothing_committed_is_no_position(ctx: GroupContext) -> None:
     ctx.stable(1)
 
-    assert ctx.group.position(FLIGHTS) is None
+    assert ctx.whole.position(FLIGHTS) is None
     assert dict(ctx.group.positions()) == {}
 
 
@@ -54,7 +54,7 @@ def test_another_generation_cannot_commit(ctx: GroupContext, generation: int) ->
 
     assert commit.error is GroupError.ILLEGAL_GENERATION
     assert commit.result.partitions == {FLIGHTS: GroupError.ILLEGAL_GENERATION}
-    assert ctx.group.position(FLIGHTS) is None
+    assert ctx.whole.position(FLIGHTS) is None
 
 
 def test_a_stranger_cannot_commit(ctx: GroupContext) -> None:
@@ -103,9 +103,9 @@ def test_a_commit_keeps_its_member_alive(ctx: GroupContext, preparing: bool) -> 
 
 def test_a_tool_may_commit_where_there_is_no_group(ctx: GroupContext) -> None:
     assert ctx.commit("", -1).error is None
-    assert ctx.group.exists
+    assert not ctx.storage.nothing
     assert ctx.group.state is GroupState.EMPTY
-    assert ctx.group.protocol_type is None
+    assert ctx.group.describe().protocol_type == ""
 
 
 def test_a_tool_may_commit_in_an_empty_group(ctx: GroupContext) -> None:
@@ -129,7 +129,7 @@ def test_a_tool_cannot_commit_in_a_group_with_members(ctx: GroupContext, state: 
 
 def test_a_generation_of_a_group_that_does_not_exist_is_refused(ctx: GroupContext) -> None:
     assert ctx.commit("m1", 3).error is GroupError.ILLEGAL_GENERATION
-    assert not ctx.group.exists
+    assert ctx.storage.nothing
 
 
 def test_a_generation_of_an_empty_group_is_refused(ctx: GroupContext) -> None:
@@ -219,11 +219,10 @@ def emptied(ctx: GroupContext) -> None:
 def test_positions_expire_when_the_group_has_been_empty_for_the_retention(ctx: GroupContext) -> None:
     emptied(ctx)
     ctx.sleep(7 * DAY_MS - 1)
-    assert ctx.group.position(FLIGHTS) is not None
+    assert ctx.whole.position(FLIGHTS) is not None
     ctx.sleep(1)
 
     assert ctx.group.state is GroupState.DEAD
-    assert not ctx.group.exists
     assert ctx.storage.nothing
     assert ctx.timers == {}
 
@@ -236,7 +235,7 @@ def test_a_group_with_members_keeps_the_positions_it_reads(ctx: GroupContext) ->
         ctx.sleep(1_799_999)
         ctx.heartbeat(member_id)
 
-    assert ctx.group.position(FLIGHTS) is not None
+    assert ctx.whole.position(FLIGHTS) is not None
 
 
 def test_a_stable_group_loses_positions_in_topics_it_no_longer_reads() -> None:
@@ -272,7 +271,7 @@ def test_a_member_that_comes_in_time_saves_the_positions(ctx: GroupContext) -> N
     assert timers.retention() not in ctx.timers
     ctx.form(join)
 
-    assert ctx.group.position(FLIGHTS) is not None
+    assert ctx.whole.position(FLIGHTS) is not None
 
 
 def test_a_commit_into_an_empty_group_counts_for_itself(ctx: GroupContext) -> None:

@@ -38,7 +38,7 @@ def test_a_pending_member_that_does_not_come_back_is_forgotten(ctx: GroupContext
     ctx.sleep(SESSION_MS)
 
     assert ctx.timers == {}
-    assert not ctx.group.exists
+    assert ctx.storage.nothing
     assert ctx.join(member_id).error is GroupError.UNKNOWN_MEMBER_ID
 
 
@@ -62,7 +62,7 @@ def test_static_members_join_at_once(ctx: GroupContext) -> None:
 
 def test_a_member_id_in_a_group_that_does_not_exist_is_unknown(ctx: GroupContext) -> None:
     assert ctx.join("stranger").error is GroupError.UNKNOWN_MEMBER_ID
-    assert not ctx.group.exists
+    assert ctx.storage.nothing
     assert ctx.timers == {}
 
 
@@ -133,7 +133,7 @@ def test_an_empty_group_takes_any_protocol_type(ctx: GroupContext) -> None:
     ctx.leave(member_id)
     ctx.form(ctx.join(version=3, protocol_type="connect", protocols=(("default", b""),)))
 
-    assert ctx.group.protocol_type == "connect"
+    assert ctx.group.describe().protocol_type == "connect"
 
 
 # the size of a group

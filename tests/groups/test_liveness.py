@@ -168,7 +168,7 @@ def test_the_last_member_leaves_an_empty_group_behind(ctx: GroupContext) -> None
 
     assert ctx.group.state is GroupState.EMPTY
     assert ctx.group.generation == 2
-    assert ctx.group.exists
+    assert not ctx.storage.nothing
     assert [position.offset for position in ctx.group.positions().values()] == [7]
     header = ctx.stored.header
     assert header is not None

@@ -206,27 +206,13 @@ class ClassicGroup:
         return len(self._group.members)
 
     @property
-    def protocol_type(self) -> str | None:
-        """What kind of members the group has or last had; None for a group that was only ever committed to."""
-        return self._group.protocol_type
-
-    @property
     def subscribed_topics(self) -> frozenset[str] | None:
         """The topics of this generation's members; None when their metadata does not say."""
         return self._group.subscribed
 
-    @property
-    def exists(self) -> bool:
-        """False for a group that nobody has joined or committed to, and for one that was deleted."""
-        return self.state is not GroupState.DEAD and committing.exists(self._group, self._positions)
-
     def held_tokens(self) -> tuple[Hashable, ...]:
         """The tokens of the requests that still wait for their answer."""
         return tuple(request.token for request in self._group.held())
-
-    def position(self, partition: TopicPartition) -> Position | None:
-        """The committed position in a partition; None when there is none."""
-        return self._positions.get(partition)
 
     def positions(self) -> Mapping[TopicPartition, Position]:
         """All committed positions; a view, not a copy."""
