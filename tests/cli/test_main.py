@@ -63,9 +63,11 @@ def test_the_version_names_what_is_at_work(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["serv"], "headrace: no such command 'serv'"),
+        (["serv"], "headrace: no such command 'serv', did you mean 'serve'? See headrace --help"),
         (["consume", "x"], "headrace: no such command 'consume', it is 'headrace records tail'; see headrace --help"),
         (["version"], "headrace: no such command 'version', it is 'headrace --version'; see headrace --help"),
+        (["help", "serve"], "headrace: no such command 'help', it is 'headrace --help'; see headrace --help"),
+        (["topics", "help"], "headrace topics: no such command 'help', it is 'headrace topics --help'; see"),
         (["serve", "--kafak", "x"], "headrace serve: no such option '--kafak'"),
         (
             ["topics", "--list"],

@@ -43,6 +43,7 @@ _OTHERS = {
     "cluster": ("brokers",),
     **dict.fromkeys(("start", "run"), ("serve",)),
     "version": ("--version",),
+    "help": ("--help",),
 }
 """What other tools call a command, or where one looks for it first, and what it may be called here."""
 
@@ -87,7 +88,7 @@ class TeachingGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            raise called_here(error, self.commands, ctx) or error from None
+            raise called_here(error, {*self.commands, "--help"}, ctx) or error from None
 
 
 def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Context) -> click.NoSuchCommand | None:

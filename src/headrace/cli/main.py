@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             nearest = click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx)
-            raise called_here(error, {*COMMANDS, "--version"}, ctx) or nearest from None
+            raise called_here(error, {*COMMANDS, "--version", "--help"}, ctx) or nearest from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
@@ -167,13 +167,13 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _message(error: click.ClickException) -> str:
-    """What click says; of several options that are near only the nearest, which comes first."""
+    """What click says; of several options or commands that are near only the nearest, which comes first."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
         # Kafka's own tools say what to do by options: kafka-topics --list.
         name = error.option_name.lstrip("-")
         if name in error.ctx.command.commands:
             return f"{error.message.rstrip('.')}, it is the command '{error.ctx.command_path} {name}'"
-    if isinstance(error, click.NoSuchOption) and error.possibilities:
+    if isinstance(error, click.NoSuchOption | click.NoSuchCommand) and error.possibilities:
         return f"{error.message.rstrip('.')}, did you mean {error.possibilities[0]!r}?"
     return error.format_message()
 
