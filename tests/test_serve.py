@@ -231,6 +231,9 @@ def test_a_data_directory_in_use_is_refused_naming_who_uses_it(folder: Path) -> 
         assert str(first.data) in line
         assert str(first.pid) in line
         assert "--data" in line
+        # As whoever types the same command once more: its addresses are taken, too, and others would not help.
+        again = serve("--data", str(first.data), "--kafka", first.kafka, "--http", first.http.removeprefix("http://"))
+        assert refused(again, 1) == line
         assert health(first)[0] == 200
 
 

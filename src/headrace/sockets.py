@@ -1,9 +1,14 @@
 """Bound sockets for listeners."""
 
 import contextlib
+import errno
 import socket
 
 from headrace.settings import Address, StartError
+
+
+class AddressTaken(StartError):
+    """Somebody else listens there."""
 
 
 def bind(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
@@ -15,7 +20,8 @@ def bind(address: Address, where: str, stack: contextlib.AsyncExitStack) -> sock
         stack: closes it.
 
     Raises:
-        StartError: somebody else has that port, or there is no such address.
+        AddressTaken: somebody else has that port.
+        StartError: there is no such address, or it may not be bound.
     """
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -27,7 +33,8 @@ def bind(address: Address, where: str, stack: contextlib.AsyncExitStack) -> sock
         bound.listen(1024)
         bound.setblocking(False)
     except OSError as error:
-        raise StartError(
+        kind = AddressTaken if error.errno == errno.EADDRINUSE else StartError
+        raise kind(
             f"cannot listen on {address}: {error.strerror}; choose another address with {where} (port 0: a free one)"
         ) from None
     return bound

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from tests.harness.commands import Command, run
 
 from headrace.testing import Server
@@ -28,6 +29,19 @@ def test_each_group_has_a_line_for_each_topic(headrace: Any) -> None:
     assert "did you mean lag-group?" in headrace.err
     headrace.run("groups", "lag", "--topic", "nowhere", status=4)
     headrace.run("groups", "lag", "-n", "2", status=2)
+
+
+def test_of_a_group_that_left_nothing_no_lag_is_known(headrace: Any, running: Server) -> None:
+    headrace.run("topics", "create", "lag-unread")
+    headrace.run("records", "produce", "lag-unread", stdin="x\n" * 5)
+    consumer = Consumer({"bootstrap.servers": running.kafka, "group.id": "left-nothing", "enable.auto.commit": False})
+    consumer.subscribe(["lag-unread"])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.close()
+    line = {"group": "left-nothing", "topic": None, "state": "empty", "members": 0, "lag": None}
+    assert headrace.json("groups", "lag", "left-nothing") == [line]
+    assert headrace.run("groups", "lag", "left-nothing").split()[-5:] == ["left-nothing", "-", "empty", "0", "-"]
 
 
 def test_watching_looks_again_until_it_is_interrupted(headrace: Any, running: Server) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -35,6 +34,7 @@ from headrace.redis_clients import ERRORS, asynchronous, on_primaries
 from headrace.settings import ServerOptions
 from headrace.storage_urls import without_password
 from headrace.store import journal
+from headrace.store.datadir import user_of
 from headrace.store.embedded import machine_memory
 from headrace.store.errors import StoreError, unusable
 from headrace.store.examine import Durability, clock_difference, examine
@@ -178,29 +178,15 @@ def _directory(path: Path) -> Finding:
     trouble = journal.trouble(path / "journal")
     if trouble is not None:
         return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "docs/guides/operations.md, Upgrade")
-    owner = _owner(path / "lock")
-    return Finding(
-        "data", State.OK, f"{path}, in use by the server with pid {owner}" if owner else f"{path}, not in use"
-    )
+    user = user_of(path)
+    used = "not in use" if user is None else f"in use by the server with pid {user or 'unknown'}"
+    return Finding("data", State.OK, f"{path}, {used}")
 
 
 def _nearest(path: Path) -> Path:
     """The path itself, or the nearest folder above it that is there."""
     absolute = path.absolute()
     return next((each for each in (absolute, *absolute.parents) if each.exists()), absolute)
-
-
-def _owner(lock: Path) -> str | None:
-    """The pid of the server that has the directory; None when none has."""
-    try:
-        with lock.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read(32).decode("ascii", "replace").strip() or "unknown"
-    except OSError:
-        return None
-    return None
 
 
 def ports(options: ServerOptions) -> Iterator[Finding]:
@@ -222,7 +208,7 @@ def ports(options: ServerOptions) -> Iterator[Finding]:
 def _running(options: ServerOptions) -> str | None:
     """Words for the server of ours that may have these ports; None: there is none."""
     if options.redis is None:
-        return None if _owner(options.data / "lock") is None else f"a server runs on {options.data}"
+        return None if user_of(options.data) is None else f"a server runs on {options.data}"
     return "a Headrace server has it, as --http answers" if _is_ours(options.http) else None
 
 

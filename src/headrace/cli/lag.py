@@ -26,7 +26,7 @@ class GroupLag(msgspec.Struct, frozen=True):
     state: str
     members: int
     lag: int | None
-    """None: it cannot be known, as the topic is gone."""
+    """None: it cannot be known, as the topic is gone, or there is nothing that tells which topics the group reads."""
 
 
 Rates = dict[tuple[str, str | None], float]
@@ -100,7 +100,7 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
             by_topic[standing.topic].append(standing.lag)
         state = in_words(answer.state.name)
         if not by_topic and topic is None:
-            found.append(GroupLag(group, None, state, len(present), 0))
+            found.append(GroupLag(group, None, state, len(present), None))
         for name, counts in by_topic.items():
             known = [count for count in counts if count is not None]
             if topic in {None, name}:

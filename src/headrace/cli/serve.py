@@ -16,6 +16,7 @@ from headrace.cli.imports import UNINVITED, lean
 from headrace.cli.stderr import StderrWriter
 from headrace.loop import loop_factory
 from headrace.options import OPTIONS
+from headrace.sockets import AddressTaken
 from headrace.storage_urls import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -75,12 +76,22 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         )
     try:
         return run(options, broker, oci, log)
+    except AddressTaken as error:
+        raise CommandFailed(str(_busy(options) or error)) from None
     except settings.StartError as error:
         mistake = isinstance(error, settings.SettingsError)
         raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
     finally:
         # What was logged comes before what the command says of its end.
         log.end()
+
+
+def _busy(options: settings.ServerOptions) -> Exception | None:
+    """What says that a server runs on this data already: then it has the addresses, too, and others do not help."""
+    from headrace.store.datadir import DataDirectoryBusy, user_of  # noqa: PLC0415  # only where a start fails
+
+    user = None if options.redis else user_of(options.data)
+    return None if user is None else DataDirectoryBusy(options.data, user)
 
 
 def run(

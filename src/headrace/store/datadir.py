@@ -43,6 +43,18 @@ _LOG_BYTES = 10 << 20
 class DataDirectoryBusy(StoreError):
     """Another server uses the data directory."""
 
+    def __init__(self, path: Path, owner: str) -> None:
+        """Say so.
+
+        Args:
+            path: the directory.
+            owner: pid of the server that uses it; empty where it has not written it down.
+        """
+        who = f"the server with pid {owner}" if owner else "another server"
+        super().__init__(
+            f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
+        )
+
 
 class DataDirectory:
     """A data directory that this process has to itself, from `open` to `close`."""
@@ -78,12 +90,9 @@ class DataDirectory:
                 f"cannot lock {path / 'lock'}: {error.strerror}; choose a directory on a local disk with --data"
             ) from None
         if not locked:
-            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+            owner = _named(lock)
             os.close(lock)
-            who = f"the server with pid {owner}" if owner else "another server"
-            raise DataDirectoryBusy(
-                f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
-            )
+            raise DataDirectoryBusy(path, owner)
         # The pid is for messages only, and the disk may be full.
         with contextlib.suppress(OSError):
             os.ftruncate(lock, 0)
@@ -232,6 +241,20 @@ def has_records(path: Path) -> bool:
         return (path / RECORDS).is_dir()
     except OSError:
         return False
+
+
+def user_of(path: Path) -> str | None:
+    """The pid of the server that uses the data directory, empty where it has not written it down; None: none does."""
+    with contextlib.suppress(OSError), (path / "lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _named(lock.fileno())
+    return None
+
+
+def _named(lock: int) -> str:
+    return os.pread(lock, 32, 0).decode("ascii", "replace").strip()
 
 
 def _try_lock(descriptor: int) -> bool:
