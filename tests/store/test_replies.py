@@ -32,3 +32,11 @@ def test_who_takes_no_writes_is_believed_for_reads_unless_it_may_have_been_repla
     reply: str, kind: type[Exception]
 ) -> None:
     assert type(error_of_text(reply)) is kind
+
+
+@pytest.mark.parametrize("where", ["", " script: on @user_script:18.", " script: 5f1c0de, on @user_script:1."])
+def test_where_in_a_script_of_ours_it_was_is_told_to_nobody(where: str) -> None:
+    full = "MISCONF Errors writing to the AOF file: No space left on device"
+    assert str(error_of_text(full + where)) == f"Redis answered: {full}"
+    mistake = f"ERR Wrong number of args{where}"
+    assert str(error_of_text(mistake)) == f"Redis answered: {mistake}"

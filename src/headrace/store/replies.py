@@ -1,5 +1,6 @@
 """Redis' answers to our errors."""
 
+import re
 from typing import Any
 
 import hiredis
@@ -46,6 +47,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
 }
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
+_WHERE = re.compile(r" script: .*", re.DOTALL)
 _OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
 
 
@@ -63,7 +65,10 @@ def error_of_text(reply: str) -> TopicError | Stray:
         return _KINDS[word](text)
     if word in _MOVES:
         return _KINDS[word](f"{_MOVES[word]}, try again: Redis answered {reply}")
-    return _KINDS.get(word, TopicError)(f"Redis answered: {reply}")
+    if word not in _KINDS:
+        return TopicError(f"Redis answered: {reply}")
+    # Where in a script of ours it was tells nobody why Redis refused.
+    return _KINDS[word](f"Redis answered: {_WHERE.sub('', reply)}")
 
 
 def checked(reply: Any) -> Any:
