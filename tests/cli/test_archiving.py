@@ -184,16 +184,17 @@ def test_it_gives_up_on_what_never_gets_anywhere(runs: Path, monkeypatch: pytest
 @pytest.mark.parametrize("twice", [False, True])
 def test_asked_to_stop_it_ends_its_process(twice: bool, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = """
-tell(Note("up"))
+tell(SparkReady("4", "17"))
 sys.stdin.buffer.read()
 tell(Note("asked"))
 """
     body += "signal.pause()" if twice else "tell(Ended())"
     heard: list[Told] = []
+    ready, asked = SparkReady("4", "17"), Note("asked")
 
     def hear(message: Told) -> None:
         heard.append(message)
-        if message in {Note("up"), Note("asked")} and (twice or message == Note("up")):
+        if message == ready or (twice and message == asked):
             supervised.stop()
 
     supervised = supervise(body, runs.parent, monkeypatch, hear)
@@ -201,7 +202,20 @@ tell(Note("asked"))
     running.start()
     running.join(60)
     assert not running.is_alive()
-    assert heard == [Note("up"), Note("asked")]
+    assert heard == [ready, asked]
+    assert runs.read_text() == "x"
+
+
+def test_asked_to_stop_while_spark_starts_it_ends_its_process_at_once(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised: Supervisor = supervise(
+        'tell(Note("starting")); signal.pause()', runs.parent, monkeypatch, lambda _: supervised.stop()
+    )
+    running = threading.Thread(target=supervised.run)
+    running.start()
+    running.join(60)
+    assert not running.is_alive()
     assert runs.read_text() == "x"
 
 
@@ -218,7 +232,6 @@ signal.pause()
     running = threading.Thread(target=supervised.run)
     running.start()
     with alive.open() as ends_with_the_worker:
-        supervised.stop()
         supervised.stop()
         assert ends_with_the_worker.read() == ""
     running.join(60)

@@ -214,6 +214,9 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
             raise CommandFailed(str(error), Status.MISSING if error.missing else Status.FAILED) from None
         watch.end(State.DONE if wanted.once and not supervisor.asked else State.STOPPED)
     topics = figures.topics()
+    if not topics:
+        click.echo("ended before anything was archived", err=True)
+        return
     versions = {topic.version for topic in topics.values()}
     where = f"table version {versions.pop()}" if len(topics) == 1 else f"{len(topics)} tables"
     records = sum(topic.records for topic in topics.values())

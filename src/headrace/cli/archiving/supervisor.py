@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headrace.cli.archiving import messages
-from headrace.cli.archiving.messages import Batch, Ended, Failed, Note, Told, Wanted
+from headrace.cli.archiving.messages import Batch, Ended, Failed, Note, SparkReady, Told, Wanted
 
 _CHILD: Final = "headrace.cli.archiving.child"
 _LONGEST_PAUSE_S: Final = 30.0
@@ -40,6 +40,7 @@ class Supervisor:
         self._tell = tell
         self._asked = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
+        self._ready = False
         self._archived = False
         self._status = 0
 
@@ -66,9 +67,13 @@ class Supervisor:
             self._asked.wait(pause)
 
     def stop(self) -> None:
-        """Ask it to end with the batch that is under way; asked again, end it at once. From any thread or signal."""
+        """Ask it to end with the batch that is under way; asked again, end it at once. From any thread or signal.
+
+        While Spark starts there is no batch to wait for: it is ended at once, too.
+        """
         child = self._child
-        if self._asked.is_set():
+        if self._asked.is_set() or not self._ready:
+            self._asked.set()
             if child is not None:
                 _kill(child)
             return
@@ -88,7 +93,7 @@ class Supervisor:
         command = [sys.executable, "-m", _CHILD]
         # A session of its own: Ctrl-C reaches this process alone, and all of it can be ended together.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
-            self._child = child
+            self._child, self._ready = child, False
             assert child.stdin is not None
             assert child.stdout is not None
             try:
@@ -96,12 +101,13 @@ class Supervisor:
                     child.stdin.write(messages.line(self._wanted))
                     child.stdin.flush()
                 if self._asked.is_set():
-                    child.stdin.close()
+                    _kill(child)
                 for text in child.stdout:
                     told = _told(text)
                     if isinstance(told, Ended | Failed):
                         ended = told
                     elif told is not None:
+                        self._ready = self._ready or isinstance(told, SparkReady)
                         self._archived = self._archived or (isinstance(told, Batch) and told.progress.rows > 0)
                         self._tell(told)
                 self._status = child.wait()
