@@ -4,6 +4,7 @@ import http.client
 import io
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +158,12 @@ def supervise(body: str, folder: Path, monkeypatch: pytest.MonkeyPatch, hear: Ca
 
 def test_a_process_that_is_killed_is_replaced(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Told] = []
+    (temporary := runs.parent / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     body = """
+import tempfile
+Path(tempfile.mkdtemp(), "left").touch()
 if run < 3:
     tell(done); os.kill(os.getpid(), signal.SIGKILL)
 tell(Ended())
@@ -166,6 +172,7 @@ tell(Ended())
     assert runs.read_text() == "xxx"
     notes = [message.text for message in heard if isinstance(message, Note)]
     assert notes == ["the archive's process was killed by SIGKILL; starting anew in 0 s"] * 2
+    assert list(temporary.iterdir()) == []
 
 
 def test_what_another_process_would_not_mend_ends_it(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,8 +92,18 @@ class Supervisor:
         """One process from its start to its end; the last thing that it said of its end, None when it said nothing."""
         ended: Told | None = None
         command = [sys.executable, "-m", _CHILD]
-        # A session of its own: Ctrl-C reaches this process alone, and all of it can be ended together.
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as child:
+        with (
+            # Where it is killed, nothing of it stays behind.
+            tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as folder,
+            # A session of its own: Ctrl-C reaches this process alone, and all of it can be ended together.
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                env={"SPARK_LOCAL_DIRS": folder} | os.environ | {"TMPDIR": folder},
+            ) as child,
+        ):
             self._child, self._ready = child, False
             assert child.stdin is not None
             assert child.stdout is not None

@@ -131,6 +131,8 @@ class Archive:
         self._stopping = threading.Event()
         self._working = threading.Lock()
         """Held while a batch is under way."""
+        self._ending = threading.Lock()
+        """Held while what it has is put away: who stops it beside another waits for that, and may end the process."""
         self._error: Exception | None = None
         self._query: StreamingQuery | None = None
         self.queries = 0
@@ -178,10 +180,11 @@ class Archive:
         self._stopping.set()
         self._stop_query()
         self._thread.join()
-        if self._teller is not None:
-            ended = State.DONE if self._once else State.STOPPED
-            self._teller.end(State.FAILED if self._error is not None else ended, str(self._error or ""))
-        self._held.close()
+        with self._ending:
+            if self._teller is not None:
+                ended = State.DONE if self._once else State.STOPPED
+                self._teller.end(State.FAILED if self._error is not None else ended, str(self._error or ""))
+            self._held.close()
 
     def drain(self) -> None:
         """Stop when the batch that is under way, if one is, is in the tables and its group committed."""
