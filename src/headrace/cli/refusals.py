@@ -31,7 +31,7 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
         "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes",
         Status.FAILED,
     ),
-    KafkaError._MSG_TIMED_OUT: ("the server did not acknowledge it in time", Status.UNREACHABLE),
+    KafkaError._MSG_TIMED_OUT: ("there was no acknowledgement in time", Status.UNREACHABLE),
     KafkaError.COORDINATOR_NOT_AVAILABLE: ("the group's coordinator is not ready: try again", Status.FAILED),
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS: ("the group's coordinator is not ready: try again", Status.FAILED),
     KafkaError.KAFKA_STORAGE_ERROR: ("the server cannot use its storage: its log says why", Status.FAILED),
