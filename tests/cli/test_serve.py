@@ -66,7 +66,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_unknown_starts_a_server(arguments: list[str], message: str) -> None:
-    ended = serve(*arguments)
+    ended = serve("--kafka", "127.0.0.1:0", *arguments)
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert message in ended.stderr
