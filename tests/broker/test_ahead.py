@@ -6,6 +6,7 @@ from tests.harness.aof import batch, whole
 
 from headrace.broker.ahead import Ahead, fit_to
 from headrace.broker.budget import ReadBudget
+from headrace.broker.reading import fitting
 from headrace.topics.model import StoredBatch
 
 LIMIT = 1 << 20
@@ -89,12 +90,29 @@ async def test_no_more_is_read_ahead_than_what_was_left_over_lacks() -> None:
     assert whole(log.ahead.ready(2)) == whole(alone(2, 4, 6))
 
 
-@pytest.mark.parametrize(("limit", "join"), [(LIMIT, False), (250, True)])
-async def test_who_wants_less_or_each_by_itself_gets_that(limit: int, join: bool) -> None:
+async def test_who_wants_each_by_itself_gets_that() -> None:
     log = Log([joined(2, 4, 6), *alone(8)])
     await log.keep([])
-    found = await log.ahead.take(2, limit, join=join)
+    found = await log.ahead.take(2, LIMIT, join=False)
     assert whole(found) == whole(alone(2, 4, 6, 8))
+
+
+@pytest.mark.parametrize("join", [False, True])
+async def test_who_wants_less_gets_what_fits_by_itself_and_the_others_as_they_came(join: bool) -> None:
+    """They may be thousands, and the client may want one after the other."""
+    many = range(2, 10_000, 2)
+    log = Log([joined(*many), *alone(10_000)])
+    await log.keep([])
+    found = await log.ahead.take(2, len(alone(2)[0].batch), join=join)
+    assert whole(found) == whole([*alone(2, 4), joined(*many[2:]), *alone(10_000)])
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_what_is_taken_of_it_is_the_same_as_if_all_were_by_themselves(join: bool) -> None:
+    kept = [joined(2, 4), *alone(6), joined(8, 10, 12), *alone(14)]
+    every = alone(*range(2, 16, 2))
+    for limit in range(sum(len(each.batch) for each in every)):
+        assert fitting(fit_to(kept, limit, join=join), limit) == fitting(every, limit)
 
 
 async def test_who_stopped_in_the_last_batch_gets_it_again() -> None:

@@ -101,20 +101,33 @@ class Ahead:
 def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:
     """The same batches, each by itself unless they may `join` and fit into `limit` bytes together.
 
-    So whoever takes as many as fit ends with one that is by itself.
+    So whoever takes as many as fit ends with one that is by itself. What lies behind these is left as it is: there may
+    be thousands, of which a client that wants one after the other would have all taken apart each time.
     """
-    if join and sum(len(each.batch) for each in found) <= limit:
+    left, fits = limit, 0
+    for each in found:
+        left -= len(each.batch)
+        if left < 0:
+            break
+        fits += 1
+    if join and left >= 0:
         return found
-    return [batch for each in found for batch in _apart(each)]
+    apart = [batch for each in found[:fits] for batch in _apart(each, limit)]
+    if fits < len(found):
+        apart += _apart(found[fits], left + len(found[fits].batch))
+    return apart + found[fits + 1 :]
 
 
-def _apart(joined: StoredBatch) -> list[StoredBatch]:
-    """Each batch by itself."""
+def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
+    """Each batch by itself, as many as begin within `limit` bytes; the others as one behind them."""
     if joined.count == 1:
         return [joined]
     batches: list[StoredBatch] = []
     view, at = memoryview(joined.batch), 0
     while at < len(view):
+        if at > limit:
+            rest = joined.count - len(batches)
+            return [*batches, StoredBatch(batches[-1].next_offset, joined.next_offset, view[at:], rest)]
         header = read_header(view[at : at + HEADER_SIZE])
         batch = view[at : at + header.size]
         batches.append(StoredBatch(header.base_offset, header.base_offset + header.span, batch))
