@@ -107,3 +107,25 @@ async def test_no_turn_is_longer_than_a_few_slices(now: list[float]) -> None:
         lane.later(work)
     await asyncio.sleep(0)
     assert len(done) == 21
+
+
+async def test_however_many_begin_in_one_turn_they_take_some_slices_together(now: list[float]) -> None:
+    """Hundreds of clients may ask for something long at once."""
+    lane, done = Lane(), []
+
+    async def work(number: int) -> None:
+        async for _ in lane.pace().each(range(1)):
+            now[0] += 0.004
+            done.append(number)
+
+    tasks = [asyncio.ensure_future(work(number)) for number in range(50)]
+    await asyncio.sleep(0)
+    assert len(done) == 5
+    # The others wait for their turn, and who comes now has a slice again.
+    late = asyncio.ensure_future(work(-1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert -1 in done
+    assert len(done) < 10
+    await asyncio.gather(*tasks, late)
+    assert len(done) == 51

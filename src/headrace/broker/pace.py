@@ -19,7 +19,8 @@ PACKED_S = 0.04
 _SHARE = 4
 """Long work and what waits have as much of the loop's time as one part of so many that those had who were served."""
 _MOST_S = 0.02
-"""But never more at a time."""
+"""But never more at a time. So much have all together, too, that begin in one turn of the loop: each a slice, before it
+waits for its turn."""
 
 T = TypeVar("T")
 
@@ -34,6 +35,8 @@ class Lane:
         """When the first request of this turn of the loop was served (`time.perf_counter`); 0: none was."""
         self._served_s = 0.0
         """How long the loop was busy since long work that waits had its last turn."""
+        self._begin_until = 0.0
+        """Until when work that begins in this turn of the loop may go on; 0: none has begun."""
 
     def begin_turn(self, now: float) -> None:
         """A turn's first request is served now."""
@@ -86,7 +89,14 @@ class Lane:
 
     def pace(self) -> "Pace":
         """For a piece of work that begins now."""
-        return Pace(self)
+        now = perf_counter()
+        if not self._begin_until:
+            self._begin_until = now + _MOST_S
+            asyncio.get_running_loop().call_soon(self._begun)
+        return Pace(self, min(now + SLICE_S, self._begin_until))
+
+    def _begun(self) -> None:
+        self._begin_until = 0.0
 
 
 class Pace:
@@ -98,9 +108,9 @@ class Pace:
 
     __slots__ = ("_lane", "_until")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, until: float) -> None:
         self._lane = lane
-        self._until = perf_counter() + SLICE_S
+        self._until = until
 
     @property
     def over(self) -> bool:
