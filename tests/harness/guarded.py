@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import redis.asyncio
 
-from headrace.access.acls import Acl
+from headrace.access.acls import Acl, AclFilter
 from headrace.access.principal import Principal
 from headrace.broker.access_settings import STANDARD_AUTHORIZER
 from headrace.broker.clock import SystemClock
@@ -63,7 +63,24 @@ class Guarded:
 
     def allow(self, *acls: Acl, cluster: str = "default") -> None:
         """Add access rules."""
-        self.run(self.clusters.access.create(cluster, acls))
+        self.run(self._allow(acls, cluster))
+
+    async def _allow(self, acls: Sequence[Acl], cluster: str) -> None:
+        await self.clusters.access.create(cluster, acls, self.clusters.lane.pace())
+
+    def rules(self, wanted: AclFilter) -> list[Acl]:
+        """The access rules that a filter means."""
+        return self.run(self._rules(wanted))
+
+    async def _rules(self, wanted: AclFilter) -> list[Acl]:
+        return await self.clusters.access.acls("default", wanted, self.clusters.lane.pace())
+
+    def forbid(self, wanted: AclFilter) -> None:
+        """Take access rules away."""
+        self.run(self._forbid(wanted))
+
+    async def _forbid(self, wanted: AclFilter) -> None:
+        await self.clusters.access.delete("default", [wanted], self.clusters.lane.pace())
 
     def connect(self, name: str | None, cluster: str = "default") -> Wire:
         """A connection as somebody; None: without a login."""

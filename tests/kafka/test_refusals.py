@@ -78,7 +78,7 @@ def asked(wire: Wire, api: Api, version: int) -> tuple[set[int], Any]:
 def state(server: Guarded) -> Any:
     """What requests could have changed."""
     broker = server.clusters.default
-    rules = server.clusters.access.acls("default", AclFilter())
+    rules = server.rules(AclFilter())
     return sorted(broker.topics.names()), sorted(broker.groups.names()), rules
 
 
@@ -241,7 +241,7 @@ def test_a_change_holds_for_connections_that_are_open(server: Guarded) -> None:
             assert late.produce("late", batch(b"x")).error_code == Code.TOPIC_AUTHORIZATION_FAILED
             server.allow(acl)
             assert late.produce("late", batch(b"x")).error_code == 0
-            server.run(server.clusters.access.delete("default", [AclFilter(principal="User:late")]))
+            server.forbid(AclFilter(principal="User:late"))
 
 
 def test_rules_of_one_virtual_cluster_say_nothing_in_another(server: Guarded) -> None:

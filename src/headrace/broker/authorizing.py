@@ -12,6 +12,7 @@ from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType, Rule
 from headrace.access.principal import Principal
 from headrace.broker.audit import Audit
 from headrace.broker.clock import Clock
+from headrace.broker.pace import Pace
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.whole import to_the_end
@@ -22,6 +23,10 @@ FIRST = "users.first"
 """The kind of the document that is named as the first user (`--bootstrap-user`), who is a super user for good."""
 MOST_ACLS = 10_000
 """Of one virtual cluster: all of them are gone through when one is added."""
+MOST_MEANT = MOST_ACLS
+"""Rules that the filters of one deletion mean together (Kafka's MAX_RECORDS_PER_USER_OP)."""
+_AT_ONCE = 256
+"""Rules that are gone through before the clock is looked at."""
 _MOST_KNOWN = 4_096
 """Principals at a host, and names for each of their rules, that answers are remembered for."""
 
@@ -30,7 +35,7 @@ _decoder = msgspec.json.Decoder(Acl)
 
 
 class TooManyAcls(Exception):
-    """A virtual cluster would have more access rules than `MOST_ACLS`."""
+    """A virtual cluster would have more access rules than `MOST_ACLS`, or so many are to be deleted at once."""
 
 
 class Grants:
@@ -119,6 +124,8 @@ class Access:
         self._changing = asyncio.Lock()
         self._acls: dict[str, dict[str, Acl]] = {}
         self._authorizers: dict[str, Authorizer] = {}
+        self._in_order: dict[str, list[Acl]] = {}
+        """The rules of a virtual cluster by what they say, once somebody has asked."""
         self._grants: dict[tuple[str, str, str], Grants] = {}
 
     async def load(self) -> None:
@@ -161,22 +168,30 @@ class Access:
             found = self._grants[key] = Grants(self, *key)
         return found
 
-    def acls(self, cluster: str, wanted: AclFilter) -> list[Acl]:
-        """The rules of a virtual cluster that a filter means."""
-        return sorted((acl for acl in self.of(cluster).acls if wanted.means(acl)), key=str)
+    async def acls(self, cluster: str, wanted: AclFilter, pace: Pace) -> list[Acl]:
+        """The rules of a virtual cluster that a filter means, in order."""
+        every = self._in_order.get(cluster)
+        if every is None:
+            every = self._in_order[cluster] = sorted(self._acls.get(cluster, {}).values(), key=str)
+        found: list[Acl] = []
+        for start in range(0, len(every), _AT_ONCE):
+            found += [acl for acl in every[start : start + _AT_ONCE] if wanted.means(acl)]
+            if pace.over:
+                await pace.rest()
+        return found
 
-    async def create(self, cluster: str, acls: Sequence[Acl]) -> None:
+    async def create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
         """Add rules, which hold when this returns; those that are there already change nothing.
 
         Raises:
             TooManyAcls, and as `DocumentStorage.save`.
         """
-        await to_the_end(self._create(cluster, acls))
+        await to_the_end(self._create(cluster, acls, pace))
 
-    async def _create(self, cluster: str, acls: Sequence[Acl]) -> None:
+    async def _create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
         async with self._changing:
             present = self._acls.get(cluster, {})
-            added = {digest: acl for acl in acls if (digest := _digest(acl)) not in present}
+            added = {digest: acl async for acl in pace.each(acls) if (digest := _digest(acl)) not in present}
             if len(present) + len(added) > MOST_ACLS:
                 raise TooManyAcls(f"a cluster has at most {MOST_ACLS} access rules, and there are {len(present)}")
             await self._documents.save({(KIND, f"{cluster}/{name}"): _encode(acl) for name, acl in added.items()})
@@ -184,20 +199,20 @@ class Access:
                 self._acls[cluster] = present | added
                 self._changed()
 
-    async def delete(self, cluster: str, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+    async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
         """Take the rules away that filters mean; they are gone when this returns.
 
         Returns:
             The rules that each filter meant.
 
         Raises:
-            As `DocumentStorage.save`.
+            TooManyAcls: they mean more than `MOST_MEANT`. As `DocumentStorage.save`.
         """
-        return await to_the_end(self._delete(cluster, filters))
+        return await to_the_end(self._delete(cluster, filters, pace))
 
-    async def _delete(self, cluster: str, filters: Sequence[AclFilter]) -> list[list[Acl]]:
+    async def _delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
         async with self._changing:
-            meant = [self.acls(cluster, wanted) for wanted in filters]
+            meant = await self._meant(cluster, filters, pace)
             gone = {_digest(acl) for some in meant for acl in some}
             await self._documents.save({(KIND, f"{cluster}/{digest}"): None for digest in gone})
             if gone:
@@ -205,6 +220,20 @@ class Access:
                 self._acls[cluster] = {digest: acl for digest, acl in present.items() if digest not in gone}
                 self._changed()
             return meant
+
+    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+        """The rules that each filter means, looked for once for those that are alike. Raises TooManyAcls."""
+        known: dict[AclFilter, list[Acl]] = {}
+        meant: list[list[Acl]] = []
+        left = MOST_MEANT
+        for wanted in filters:
+            if wanted not in known:
+                known[wanted] = await self.acls(cluster, wanted, pace)
+            left -= len(known[wanted])
+            if left < 0:
+                raise TooManyAcls(f"the filters of one request mean at most {MOST_MEANT} access rules together")
+            meant.append(known[wanted])
+        return meant
 
     async def forget(self, cluster: str) -> None:
         """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
@@ -216,7 +245,7 @@ class Access:
 
     def _changed(self) -> None:
         self.version += 1
-        self._authorizers = {}
+        self._authorizers, self._in_order = {}, {}
 
 
 def _digest(acl: Acl) -> str:

@@ -10,6 +10,7 @@ from headrace.access.principal import Principal
 from headrace.addresses import is_everywhere
 from headrace.broker.logins import Admitted
 from headrace.broker.pace import Pace
+from headrace.broker.whole import to_the_end
 from headrace.groups.effects import Result
 from headrace.groups.events import Request
 from headrace.kafka.account import Account
@@ -179,6 +180,10 @@ class Exchange(msgspec.Struct, eq=False):
         """Takes turns with other requests, for work that may be long."""
         return self.outlet.broker.lane.pace()
 
+    async def turn(self) -> None:
+        """Wait for a turn: what comes takes milliseconds that are not cut, and many may ask for it at once."""
+        await self.outlet.broker.lane.turn()
+
     async def parts(self, items: Iterable[T]) -> AsyncIterator[T]:
         """As `pace().each`, until the request is given up: its client may have asked for something else since."""
         async for item in self.pace().each(items):
@@ -241,6 +246,15 @@ class Exchange(msgspec.Struct, eq=False):
         """Have the log tell of something that this request has changed, such as `topic orders created`."""
         audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
         audit.changed(str(self.principal), self.outlet.client_host, operation, what, request=self.correlation_id)
+
+    async def all_changed(self, what: Iterable[str]) -> None:
+        """As `changed` of each, letting others go first; to the end, also where the client is gone meanwhile."""
+
+        async def tell() -> None:
+            async for each in self.pace().each(what):
+                self.changed(each)
+
+        await to_the_end(tell())
 
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""

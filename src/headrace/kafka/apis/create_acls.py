@@ -32,8 +32,9 @@ def _no(request: CreateAclsRequest, _: Exchange, no: No) -> CreateAclsResponse:
 async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsResponse:
     """Add access rules."""
     access, in_cluster = exchange.broker.access, exchange.broker.cluster
+    pace = exchange.pace()
     made: list[Acl | RequestError] = []
-    async for creation in exchange.pace().each(request.creations):
+    async for creation in pace.each(request.creations):
         try:
             check_enabled(access.enabled)
             made.append(acl_of(creation))
@@ -43,15 +44,15 @@ async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsRe
     failed: Exception | None = None
     try:
         if acls:
-            await access.create(in_cluster, acls)
+            await access.create(in_cluster, acls, pace)
     except TooManyAcls as error:
         failed = RequestError(Code.POLICY_VIOLATION, str(error))
     except TopicError as error:
         failed = error
     if failed is None:
-        for acl in acls:
-            exchange.changed(f"access rule of {in_cluster} created: {acl}")
-    return CreateAclsResponse(results=[_result(each if isinstance(each, RequestError) else failed) for each in made])
+        await exchange.all_changed(f"access rule of {in_cluster} created: {acl}" for acl in acls)
+    results = [_result(each if isinstance(each, RequestError) else failed) async for each in pace.each(made)]
+    return CreateAclsResponse(results=results)
 
 
 def _result(error: Exception | None) -> Result:

@@ -1,7 +1,8 @@
 """DeleteAcls (31), versions 1-3 (KIP-140).
 
 Behavior
-- Every rule goes that one of the filters means: on this broker before the answer, on others within a second.
+- Every rule goes that one of the filters means: on this broker before the answer, on others within a second. Together
+  they mean 10 000 at most, as in Kafka, where one that several mean counts once: else INVALID_REQUEST, and all stay.
 - Without `authorizer.class.name`: SECURITY_DISABLED.
 
 Version notes
@@ -10,9 +11,11 @@ Version notes
 
 from headrace.access.acls import Acl, AclFilter
 from headrace.access.needs import Operation
+from headrace.broker.authorizing import TooManyAcls
+from headrace.broker.pace import Pace
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
 from headrace.kafka.codec.messages import DeleteAclsRequest, DeleteAclsResponse
-from headrace.kafka.errors import RequestError, code_of
+from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.needs import cluster
 from headrace.kafka.refusing import No, whole
@@ -33,26 +36,33 @@ def _no(request: DeleteAclsRequest, _: Exchange, no: No) -> DeleteAclsResponse:
 async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsResponse:
     """Take access rules away."""
     access, in_cluster = exchange.broker.access, exchange.broker.cluster
+    pace = exchange.pace()
     asked: list[AclFilter | RequestError] = []
-    async for given in exchange.pace().each(request.filters):
+    async for given in pace.each(request.filters):
         try:
             check_enabled(access.enabled)
             asked.append(filter_of(given))
         except RequestError as error:
             asked.append(error)
-    failed: TopicError | None = None
+    failed: Exception | None = None
     gone: list[list[Acl]] = []
     try:
-        gone = await access.delete(in_cluster, [each for each in asked if isinstance(each, AclFilter)])
+        gone = await access.delete(in_cluster, [each for each in asked if isinstance(each, AclFilter)], pace)
+    except TooManyAcls as error:
+        failed = RequestError(Code.INVALID_REQUEST, str(error))
     except TopicError as error:
         failed = error
-    for acl in sorted({acl for some in gone for acl in some}, key=str):
-        exchange.changed(f"access rule of {in_cluster} deleted: {acl}")
+    once = dict.fromkeys(acl for some in gone for acl in some)
+    await exchange.all_changed(f"access rule of {in_cluster} deleted: {acl}" for acl in once)
     found = iter(gone)
     return DeleteAclsResponse(
         filter_results=[
-            _refused(each) if isinstance(each, RequestError) else _refused(failed) if failed else _deleted(next(found))
-            for each in asked
+            _refused(each)
+            if isinstance(each, RequestError)
+            else _refused(failed)
+            if failed
+            else await _deleted(next(found), pace)
+            async for each in pace.each(asked)
         ]
     )
 
@@ -61,7 +71,7 @@ def _refused(error: Exception) -> Result:
     return Result(error_code=code_of(error), error_message=str(error), matching_acls=[])
 
 
-def _deleted(acls: list[Acl]) -> Result:
+async def _deleted(acls: list[Acl], pace: Pace) -> Result:
     return Result(
         error_message=None,
         matching_acls=[
@@ -75,7 +85,7 @@ def _deleted(acls: list[Acl]) -> Result:
                 operation=codes.operation,
                 permission_type=codes.permission,
             )
-            for acl in acls
+            async for acl in pace.each(acls)
             for codes in (Codes.of(acl),)
         ],
     )

@@ -9,6 +9,7 @@ Version notes
 
 from headrace.access.acls import Acl, Pattern
 from headrace.access.needs import Operation, ResourceType
+from headrace.broker.pace import Pace
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
 from headrace.kafka.codec.messages import DescribeAclsRequest, DescribeAclsResponse
 from headrace.kafka.errors import RequestError
@@ -18,6 +19,8 @@ from headrace.kafka.registry import register
 
 Resource = DescribeAclsResponse.DescribeAclsResource
 Description = DescribeAclsResponse.AclDescription
+_ACL_BYTES = 300
+"""What a rule takes while the answer is made, without its texts."""
 
 
 @register(DescribeAclsRequest, 1, 3, needs=(cluster(Operation.DESCRIBE),))
@@ -29,15 +32,20 @@ async def handle(request: DescribeAclsRequest, exchange: Exchange) -> DescribeAc
         wanted = filter_of(request)
     except RequestError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=str(error), resources=[])
+    pace = exchange.pace()
+    found = await broker.access.acls(broker.cluster, wanted, pace)
+    await exchange.reserve(sum(map(_size, found)))
     by_resource: dict[tuple[ResourceType, str, Pattern], list[Acl]] = {}
-    async for acl in exchange.pace().each(broker.access.acls(broker.cluster, wanted)):
+    async for acl in pace.each(found):
         by_resource.setdefault((acl.type, acl.name, acl.pattern), []).append(acl)
-    return DescribeAclsResponse(
-        resources=[_resource(acls) async for acls in exchange.pace().each(by_resource.values())]
-    )
+    return DescribeAclsResponse(resources=[await _resource(acls, pace) for acls in by_resource.values()])
 
 
-def _resource(acls: list[Acl]) -> Resource:
+def _size(acl: Acl) -> int:
+    return _ACL_BYTES + 2 * (len(acl.name) + len(acl.principal) + len(acl.host))
+
+
+async def _resource(acls: list[Acl], pace: Pace) -> Resource:
     """The rules of one resource, all of them about the same name."""
     codes = Codes.of(acls[0])
     return Resource(
@@ -48,7 +56,7 @@ def _resource(acls: list[Acl]) -> Resource:
             Description(
                 principal=acl.principal, host=acl.host, operation=code.operation, permission_type=code.permission
             )
-            for acl in acls
+            async for acl in pace.each(acls)
             for code in (Codes.of(acl),)
         ],
     )
