@@ -116,7 +116,7 @@ class Figures:
         if len(partitions) <= _MOST_SIZED:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STORE_S):
-                    total = sum(await sizes.of(partitions))
+                    total = sum(await sizes.of(partitions, self.clusters.lane.pace()))
         if len(self._sizes) > _MOST_SIZED:
             self._sizes.clear()
         self._sizes[broker.cluster, name] = now_ms, total

@@ -20,6 +20,8 @@ from headrace.kafka.registry import register
 from headrace.quotas.entities import IP, TYPES, Entity, Filter, Key
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
+_ENTRY_BYTES = 2_000
+"""What an entity takes while the answer is made, with names and quotas as they are at most."""
 _Entry = DescribeClientQuotasResponse.EntryData
 _Part = DescribeClientQuotasResponse.EntityData
 _Value = DescribeClientQuotasResponse.ValueData
@@ -40,7 +42,9 @@ async def handle(request: DescribeClientQuotasRequest, exchange: Exchange) -> De
         wanted = _filter(request)
     except RequestError as error:
         return _refused(error.code, str(error))
+    await exchange.turn()
     found = exchange.broker.quotas.found(wanted)
+    await exchange.reserve(len(found) * _ENTRY_BYTES)
     entries = [_entry(entity, values) async for entity, values in exchange.pace().each(found.items())]
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 

@@ -28,6 +28,8 @@ from headrace.kafka.registry import register
 from headrace.topics.errors import TopicError
 
 DIRECTORY = "redis"
+_PARTITION_BYTES = 600
+"""What a partition takes while it is asked for and the answer is made, and then in the answer."""
 
 Directory = DescribeLogDirsResponse.DescribeLogDirsResult
 Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -52,11 +54,13 @@ def _away() -> DescribeLogDirsResponse:
 async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
     """Tell how many bytes partitions hold."""
     broker = exchange.broker
+    await exchange.turn()
     pace = exchange.pace()
     chosen = _everything(broker) if request.topics is None else _named(broker, request)
     wanted = [partition async for partition in pace.each(chosen) if partition is not None]
+    await exchange.reserve(len(wanted) * _PARTITION_BYTES)
     try:
-        found = await sizes.of(wanted)
+        found = await sizes.of(wanted, pace)
     except TopicError:
         await exchange.answer_in_pieces(_away())
         return

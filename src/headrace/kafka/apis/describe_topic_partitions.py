@@ -59,6 +59,7 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
         if cursor.partition_index < 0 or strange:
             wrong = [Topic(error_code=Code.INVALID_REQUEST, name=name, partitions=[]) for name in sorted(named)]
             return DescribeTopicPartitionsResponse(topics=wrong)
+    await exchange.turn()
     pace = exchange.pace()
     first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))

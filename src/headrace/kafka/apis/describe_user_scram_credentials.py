@@ -17,6 +17,8 @@ from headrace.kafka.needs import cluster
 from headrace.kafka.registry import register
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_USER_BYTES = 500
+"""What a user takes while the answer is made, without the name."""
 _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 
@@ -32,8 +34,10 @@ async def handle(
             error_message="users are kept for the whole server: not in a virtual cluster",
             results=[],
         )
+    await exchange.turn()
     asked = users.names if not request.users else [user.name for user in request.users]
     times = Counter(asked)
+    await exchange.reserve(len(times) * _USER_BYTES + 2 * sum(map(len, times)))
     results = [_told(users, name, times[name]) async for name in exchange.pace().each(dict.fromkeys(asked))]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 

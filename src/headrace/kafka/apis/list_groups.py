@@ -43,6 +43,7 @@ async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsRe
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
     known = exchange.broker.groups
+    await exchange.turn()
     names = known.names()
     await exchange.reserve(len(names) * _GROUP_BYTES + 2 * sum(map(len, names)))
     found = (group for name in names if (group := known.describe(name)) is not None)

@@ -118,6 +118,7 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     pace = exchange.pace()
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
+        await exchange.turn()
         await exchange.reserve(sum(len(live.partitions) for live in broker.topics) * _PARTITION_BYTES)
         one = _Described(exchange, pace, request)
         found = [await one.described(live) async for live in pace.each(broker.topics.in_order())]
