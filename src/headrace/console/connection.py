@@ -16,6 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headrace.access.principal import ANONYMOUS, Principal
+from headrace.console.leaving import DRAIN
 from headrace.tls import writing as tls
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {
             "headrace.drop": {"drop": self._drop},
-            "headrace.drain": {"drain": self.flow.drain},
+            DRAIN: {"drain": self.flow.drain},
         }
         if self._certified is not None:
             self.scope["extensions"][CERTIFIED] = {"principal": self._certified}

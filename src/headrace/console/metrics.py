@@ -17,6 +17,7 @@ from headrace.broker.clusters import DEFAULT, Clusters
 from headrace.broker.live import LiveTopic
 from headrace.broker.standings import log_lags, topics_read
 from headrace.console import needs
+from headrace.console.leaving import counted
 from headrace.console.process import process_facts
 from headrace.console.registry import PRINCIPAL
 from headrace.metrics import families
@@ -83,16 +84,17 @@ class MetricsPage:
         grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), host, DEFAULT)
         if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
             return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
-        return PlainTextResponse(await self.render(), media_type=CONTENT_TYPE)
+        # A second scrape waits for the first, also where that waits for memory: pages of 20 000 series are megabytes.
+        async with self._one_at_a_time:
+            return await counted(await self.render(), CONTENT_TYPE, self._clusters.reads)
 
     async def render(self) -> bytes:
-        """The page's text. One is written at a time: a second scrape waits for the first."""
-        async with self._one_at_a_time:
-            store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
-            page = Exposition(self._most_series)
-            await in_pieces(self._write(page, store, process))
-            await asyncio.sleep(0)
-            return page.finish()
+        """The page's text."""
+        store, process = await asyncio.gather(self._store_facts(), asyncio.to_thread(process_facts, self._data))
+        page = Exposition(self._most_series)
+        await in_pieces(self._write(page, store, process))
+        await asyncio.sleep(0)
+        return page.finish()
 
     async def _store_facts(self) -> StoreFacts | None:
         with contextlib.suppress(Exception):
