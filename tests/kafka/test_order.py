@@ -113,3 +113,18 @@ def test_in_a_large_crowd_each_is_served_one_request(monkeypatch: pytest.MonkeyP
         waits.append(waiting)
     assert waits == [False, True, True]
     assert order.ready
+
+
+@pytest.mark.parametrize(("key", "size", "waits"), [
+    (FETCH, 500, False), (METADATA, 500, False), (FETCH, 5_000, True), (METADATA, 5_000, True), (PRODUCE, 5_000, False),
+])  # fmt: skip
+def test_in_a_large_crowd_what_names_much_waits(
+    monkeypatch: pytest.MonkeyPatch, key: int, size: int, waits: bool
+) -> None:
+    """Of hundreds that come at once each may take half a millisecond."""
+    monkeypatch.setattr("headrace.kafka.order.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.98)
+    assert not order.must_wait(key, size)
+    order.begin_slice(100.0, turn_began=99.9)
+    assert order.must_wait(key, size) is waits

@@ -31,6 +31,9 @@ PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
 LARGE = 16 << 10
 """Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
+_SHORT = 1 << 10
+"""Bytes of a request without records that comes in its turn however many others do: hundreds may come with as many
+partitions or topics as go into `LARGE` bytes, which take a millisecond."""
 _QUOTA = 32
 """Requests that are served before the clock is looked at."""
 _MOST_JOINS = 20
@@ -45,8 +48,9 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes", "muted",
-                 "others", "produces", "put_off", "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
+    __slots__ = ("_joins", "_packed", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes",
+                 "muted", "others", "produces", "put_off", "quota", "waiting", "waiting_bytes",
+                 "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
         """Nothing is under way."""
@@ -79,6 +83,7 @@ class Order:
         self._until = 0.0  # when the present slice of serving ends
         self.crowded = False
         """Whether so many others were served in this turn of the loop that only what is urgent comes now."""
+        self._packed = False  # and whether they were so many that only what is short does
 
     def begin_slice(self, now: float, turn_began: float) -> None:
         """Requests are served from now on (`time.perf_counter`).
@@ -90,7 +95,8 @@ class Order:
         self._until = now + SLICE_S
         served_s = now - turn_began
         self.crowded = served_s >= TURN_S
-        if served_s >= PACKED_S:
+        self._packed = served_s >= PACKED_S
+        if self._packed:
             # One more, and the clock is looked at.
             self._until, self.quota = now, 1
 
@@ -157,7 +163,7 @@ class Order:
         return (
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
-            or (self.crowded and key not in _URGENT)
+            or (self.crowded and (key not in _URGENT or (self._packed and size > _SHORT and key != PRODUCE)))
             or ((self.others > 0 or key != PRODUCE) and (size > LARGE or self._depends(key)))
         )
 

@@ -7,6 +7,7 @@ import cramjam
 from redis import Redis
 
 from headrace.kafka.codec import messages as m
+from headrace.kafka.order import LARGE
 from headrace.records.build import build
 from headrace.records.compiled import crc32c
 from headrace.records.compression import SNAPPY, ZSTD
@@ -152,6 +153,21 @@ def _fetch(topic: str, times: int = 1, partition: int = 0) -> bytes:
     return encoded(fetch_request([(topic, partition, 0)] * times, max_bytes=limit, partition_max_bytes=limit), 12)
 
 
+def _fetch_of_many(max_wait_ms: int) -> bytes:
+    """As many partitions as there are, in fewer bytes than what has a turn of its own."""
+    made = encoded(fetch_request([(WIDE, each, 0) for each in range(WIDE_PARTITIONS)], max_wait_ms=max_wait_ms), 12)
+    assert len(made) < LARGE
+    return made
+
+
+def _metadata_of_many() -> bytes:
+    """As many names as go into fewer bytes than what has a turn of its own."""
+    names = [m.MetadataRequest.MetadataRequestTopic(name=f"n{number}") for number in range(700)]
+    made = encoded(m.MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
+    assert len(made) < LARGE
+    return made
+
+
 def _headers(count: int) -> bytes:
     return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS)), 9) * count
 
@@ -244,6 +260,9 @@ def attacks() -> list[Attack]:
         Attack("10 000 members at once", 11, lambda: encoded(_join(20), 3) * 20, connections=500, reads=False),
         Attack("as many groups", 11, _joins_of_groups, connections=1, reads=False),
         Attack("a subscription to very much", 11, lambda: encoded(_join(MIB, _subscription()), 3)),
+        Attack("600 fetch from many partitions", 1, _fetch_of_many(0), connections=600),
+        Attack("600 wait for many partitions", 1, _fetch_of_many(500), connections=600),
+        Attack("600 ask for many topics", 3, _metadata_of_many(), connections=600),
         Attack("begun and not ended", 0, begun, connections=12, reads=False),
         Attack("all that is told of topics", 32, told * 20, answers=20),
     ]
