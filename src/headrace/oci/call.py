@@ -1,12 +1,14 @@
 """One request to the API and its answer, as an operation sees them."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.access.needs import Resource, Rule
 from headrace.access.principal import Principal
+from headrace.broker.pace import Pace
 from headrace.oci.faults import NONE, Injected
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ class Call:
     def asked_about(self) -> bool:
         """Whether access rules count."""
         return self.service.broker.access.enabled
+
+    @contextlib.asynccontextmanager
+    async def listing(self) -> AsyncIterator[Pace]:
+        """For going through all of a long list, in slices: one call does at a time, as hundreds may come at once."""
+        lane = self.service.broker.lane
+        async with self.service.listing:
+            await lane.turn()
+            yield lane.pace()
 
     def tell_change(self, operation: str) -> None:
         """Have the log tell that this call has changed something. The request's id is told with every line of it."""

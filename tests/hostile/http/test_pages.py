@@ -1,4 +1,4 @@
-"""Many pages of a server with thousands of topics, open at once or asked for at once, hurt nobody."""
+"""Many pages and lists of a server with thousands of topics, open at once or asked for at once, hurt nobody."""
 
 import http.client
 import selectors
@@ -13,17 +13,17 @@ from headrace.kafka.codec.messages import CreateTopicsRequest
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.harness.wire import Wire
-from tests.hostile.http.attacking import Target, many, read_all, request
+from tests.hostile.http.attacking import BASE, COMPARTMENT, Target, many, read_all, request
 from tests.hostile.http.bystander import Bystander
 
-TOPICS, PAGES = 4_000, 60
+TOPICS, PAGES, LISTS = 4_000, 60, 200
 _LISTEN_S = 5.0
 """The server looks every two seconds what is to be told."""
 
 
 @pytest.fixture(scope="module")
 def crowded() -> Iterator[tuple[Server, Target, Bystander]]:
-    with server(console_write=True) as started:
+    with server(console_write=True, oci_auth="off") as started:
         with Wire(started.kafka, timeout_s=120) as wire:
             for first in range(0, TOPICS, 500):
                 made = [
@@ -71,6 +71,21 @@ def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bys
         with many(target, PAGES) as connections:
             for connection in connections:
                 connection.sendall(request("GET", path, headers={"connection": "close"}))
+            for connection in connections:
+                assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+    print(bystander.harmless(ask))
+
+
+@pytest.mark.parametrize("what", ["streams", "streampools", "workRequests"])
+def test_lists_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bystander], what: str) -> None:
+    _, target, bystander = crowded
+    asked = request("GET", f"{BASE}/{what}?compartmentId={COMPARTMENT}", headers={"connection": "close"})
+
+    def ask() -> None:
+        with many(target, LISTS) as connections:
+            for connection in connections:
+                connection.sendall(asked)
             for connection in connections:
                 assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 

@@ -117,8 +117,13 @@ async def get_connect_harness(call: Call) -> Answer:
 async def list_connect_harnesses(call: Call) -> Answer:
     """List the connect harnesses of a compartment, deleted ones included."""
     query: ListConnectHarnessesQuery = call.query
-    records = [each for each in call.service.catalog.harnesses.all() if each.compartment == query.compartment_id]
-    page = wanted(call, records, query, lambda record: _ocid(call, record))
+    async with call.listing() as pace:
+        records = [
+            each
+            async for each in pace.each(call.service.catalog.harnesses.all())
+            if each.compartment == query.compartment_id
+        ]
+        page = wanted(call, records, query, lambda record: _ocid(call, record))
     return Answer([_summary(call, record) for record in page.items], page.headers)
 
 

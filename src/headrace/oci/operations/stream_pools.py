@@ -197,13 +197,14 @@ async def list_stream_pools(call: Call) -> Answer:
     """List the stream pools of a compartment, the default pool and deleted ones included."""
     query: ListStreamPoolsQuery = call.query
     asked = query.compartment_id
-    records = [
-        each
-        for each in call.service.catalog.pools.all()
-        if is_in(call, each.compartment, asked)
-        and call.may(_SHOWN, Resource(ResourceType.CLUSTER, CLUSTER_NAME, each.cluster))
-    ]
-    page = wanted(call, records, query, lambda record: _ocid(call, record))
+    async with call.listing() as pace:
+        records = [
+            each
+            async for each in pace.each(call.service.catalog.pools.all())
+            if is_in(call, each.compartment, asked)
+            and call.may(_SHOWN, Resource(ResourceType.CLUSTER, CLUSTER_NAME, each.cluster))
+        ]
+        page = wanted(call, records, query, lambda record: _ocid(call, record))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)
 
 

@@ -191,20 +191,23 @@ async def list_streams(call: Call) -> Answer:
     _one_of(query.compartment_id, query.stream_pool_id, "query parameter")
     catalog = call.service.catalog
     asked = query.compartment_id
-    if asked is not None:
-        # What is in every compartment would stay on all of their lists for 90 days.
+    pool = "" if asked is not None else ocids.unique_of(query.stream_pool_id or "", ocids.STREAM_POOL)
+    async with call.listing() as pace:
         records = [
             each
-            for each in catalog.streams.all()
-            if is_in(call, each.compartment, asked) and (each.compartment or not is_deleted(each))
+            async for each in pace.each(catalog.streams.each())
+            if each is not None
+            and (each.pool == pool if asked is None else _is_listed(call, each, asked))
+            and (not call.asked_about or _may_see(call, each))
         ]
-    else:
-        pool = ocids.unique_of(query.stream_pool_id or "", ocids.STREAM_POOL)
-        records = [each for each in catalog.streams.all() if each.pool == pool]
-    if call.asked_about:
-        records = [each for each in records if _may_see(call, each)]
-    page = wanted(call, records, query, lambda record: catalog.streams.ocid(record.id))
+        page = wanted(call, records, query, lambda record: catalog.streams.ocid(record.id))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)
+
+
+def _is_listed(call: Call, record: StreamRecord, compartment: str) -> bool:
+    """Whether a stream is on the list of a compartment."""
+    # What is in every compartment would stay on all of their lists for 90 days.
+    return is_in(call, record.compartment, compartment) and bool(record.compartment or not is_deleted(record))
 
 
 @operation(

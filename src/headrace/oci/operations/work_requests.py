@@ -122,21 +122,24 @@ async def list_work_requests(call: Call) -> Answer:
     """List work requests, the latest first."""
     query: ListWorkRequestsQuery = call.query
     asked = query.compartment_id
-    records = [
-        each
-        for each in call.service.catalog.work_requests()
-        if (asked is None or is_in(call, each.compartment, asked))
-        and (query.work_request_id is None or query.work_request_id == _ocid(call, each))
-        and (query.resource_id is None or query.resource_id in {_of(call, *resource) for resource in each.resources})
-    ]
-    page = page_of(
-        records,
-        lambda each: (each.accepted_ms, each.id),
-        "TIMEACCEPTED",
-        order_of(query.sort_order, "DESC"),
-        query.limit,
-        query.page,
-    )
+    async with call.listing() as pace:
+        records = [
+            each
+            async for each in pace.each(call.service.catalog.work_requests())
+            if (asked is None or is_in(call, each.compartment, asked))
+            and (query.work_request_id is None or query.work_request_id == _ocid(call, each))
+            and (
+                query.resource_id is None or query.resource_id in {_of(call, *resource) for resource in each.resources}
+            )
+        ]
+        page = page_of(
+            records,
+            lambda each: (each.accepted_ms, each.id),
+            "TIMEACCEPTED",
+            order_of(query.sort_order, "DESC"),
+            query.limit,
+            query.page,
+        )
     return Answer(WorkRequestSummaryCollection([_shown(call, each, asked) for each in page.items]), page.headers)
 
 
