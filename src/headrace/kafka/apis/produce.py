@@ -346,9 +346,16 @@ def _keep(request: ProduceRequest, exchange: Exchange) -> bool:
     """Whether it names many topics, and then with memory of its own, before what is sent behind it."""
     if len(request.topic_data) <= _MANY:
         return False
-    exchange.outlet.hold_up(exchange)
+    _hold_up(exchange)
     _kept(request, exchange)
     return True
+
+
+def _hold_up(exchange: Exchange) -> None:
+    """Serve nothing that was sent behind it before it is through, and go on with it though its client leaves."""
+    if not exchange.alone:
+        exchange.outlet.hold_up(exchange)
+        exchange.late = _Placing()
 
 
 REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
@@ -361,10 +368,9 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
     """Append one batch to each partition named."""
     opened = _opened(request, exchange.broker)
     waits = opened > 0 and exchange.broker.lane.crowded
-    if waits or opened > 1 or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
+    if waits or opened > 1 or exchange.alone or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # What the client sent behind it may be for the same partitions: order is kept.
-        if not exchange.alone:
-            exchange.outlet.hold_up(exchange)
+        _hold_up(exchange)
         return _append_many(_kept(request, exchange), exchange, first_waits=opened > 0)
     response = ProduceResponse(responses=[])
     work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
@@ -407,7 +413,6 @@ def _opened(request: ProduceRequest, broker: Broker) -> int:
 async def _append_many(request: ProduceRequest, exchange: Exchange, *, first_waits: bool) -> ProduceResponse | None:
     """As `handle` where it takes long: of so many batches, or of those that are opened, whose first one waits, too."""
     pace = exchange.pace()
-    exchange.late = _Placing()
     if first_waits:
         await pace.rest()
     response = ProduceResponse(responses=[])
