@@ -25,6 +25,7 @@ from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
 from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.overdue import Overdue, overdue_among
+from headrace.kafka.putting_off import PutOff
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
 from headrace.tasks import close_with
@@ -55,18 +56,17 @@ class Connection(Framing):
         self._order = Order()
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener)
+        self._put_off = PutOff(self._order, self._memory)
         self._muting = Muting(self._order, self.broker.clock, self._unmuted)
         self._going_on = False  # what was put off has its turn coming
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
-        self._read_paused = False
         self._seen = -1  # requests counted at the last look for idle connections
         self.requests = 0
         self.fetches = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
         self._tasks: dict[asyncio.Task[None], Exchange | None] = {}
-        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     # Life of the connection
 
@@ -87,18 +87,20 @@ class Connection(Framing):
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
         if self._listener.telling and not self._closed:
             tell_ended(self.client_host, exc)
-        self._closed = True
         self._listener.forget(self)
+        self._muting.end()
+        if self._closed or self.login.pending:
+            self._put_off.drop()
+        else:
+            self._put_off.leave()
+        self._closed = True
         self._answers.drop(self.broker.reads)
         if self.let_go():
             self._listener.gone.add(self)
         self.login.end()
-        self._muting.end()
         self._drop_frame()
-        self._memory.free(sum(map(len, self._order.put_off)))
-        self._memory.parked -= self._order.unpark_ahead(self._order.ahead)
-        self._order.put_off.clear()
         self._memory.forget(self)
+        self._go_on()
 
     def let_go(self) -> bool:
         """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
@@ -112,6 +114,8 @@ class Connection(Framing):
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
+        # Also where the client has left: what ends a connection ends what was sent behind it.
+        self._put_off.drop()
         if not self._closed:
             self._closed = True
             self._flush()
@@ -137,6 +141,7 @@ class Connection(Framing):
     def abort(self, reason: str) -> None:
         """Close at once, with a line in the log; answers that have not left are lost."""
         self._closed = True
+        self._put_off.drop()
         _log.warning("connection closed", client=self.client_host, reason=reason)
         self.transport.abort()
 
@@ -175,10 +180,6 @@ class Connection(Framing):
             return
         self._served()
 
-    def eof_received(self) -> bool:
-        """The client sends no more: close."""
-        return False
-
     # Requests
 
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
@@ -189,10 +190,7 @@ class Connection(Framing):
         # Most requests are Produce; they need not wait unless something has to.
         if (key != PRODUCE or order.others or order.put_off or order.quota < 0) and order.must_wait(key, stop - start):
             frame = buffer[start:stop]
-            order.put_off.append(frame if owned else memoryview(bytearray(frame)))
-            self._memory.add(stop - start)
-            self._memory.parked += order.park_ahead(stop - start)
-            if order.ahead > SMALL_BYTES and self._memory.many_parked:
+            if not self._put_off.add(frame if owned else memoryview(bytearray(frame))):
                 self.abort("sent ahead of requests that wait, while too much does")
                 return
             self._pause_reading()
@@ -201,7 +199,7 @@ class Connection(Framing):
 
     def _go_on(self) -> None:
         """Serve what was put off when it is this connection's turn."""
-        if self._order.put_off and not self._going_on and not self._closed:
+        if self._order.put_off and not self._going_on and (self._put_off.left or not self._closed):
             self._going_on = True
             self.broker.lane.later(self._serve_put_off)
 
@@ -214,13 +212,14 @@ class Connection(Framing):
         order.begin_slice(self._now, self._now)
         try:
             while not self._closed and not (order.large_next and not self._memory.may_open(self)):
-                taken = order.take()
+                taken = self._put_off.take()
                 if taken is None:
                     break
                 key, frame = taken
-                self._memory.free(len(frame))
-                self._memory.parked -= order.unpark_ahead(len(frame))
                 self._serve(frame, 0, len(frame), key, owned=True)
+            while self._put_off.left and (taken := self._put_off.take()) is not None:
+                self._decode(taken[1], owned=True)
+                self._answers.drop(self.broker.reads)
         except Exception:
             # As the event loop does where bytes have come: a client must not wait for what is never answered.
             self.abort("a request could not be served")
@@ -273,6 +272,8 @@ class Connection(Framing):
         if request is None:
             self._begin(exchange)
             self._listener.refuse_api_versions(exchange)
+            return
+        if self._put_off.left and request.acks:
             return
         exchange.owned = owned
         if api.bound is not None:
@@ -418,6 +419,10 @@ class Connection(Framing):
             held, exchange.held = exchange.held, 0
             self.broker.reads.release(held)
             self._read_on()
+            if exchange.alone:
+                # It has no answer, since its client has left.
+                self._order.others -= 1
+                self._go_on()
 
     # Answers out
 
@@ -436,6 +441,7 @@ class Connection(Framing):
             self._memory.settle(exchange)
             self._memory.unpark(exchange)
         if exchange.alone:
+            exchange.alone = False
             order.others -= 1
         order.due_bytes += exchange.answered
         if order.put_off and not order.others:
@@ -478,11 +484,6 @@ class Connection(Framing):
         order = self._order
         few = len(self._waiting) + order.kept <= PAUSE_REQUESTS // 2 and order.waiting_bytes <= _PAUSE_BYTES // 2
         return few and not order.put_off
-
-    def _pause_reading(self) -> None:
-        if not self._read_paused and not self._closed:
-            self._read_paused = True
-            self.transport.pause_reading()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it until it does."""

@@ -7,7 +7,7 @@ a frame that does not fit is read straight into memory of its own, which the rec
 import asyncio
 from abc import ABC, abstractmethod
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
@@ -44,6 +44,8 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._head = b""  # the first bytes of a frame, cut off by the end of a read
         self._frame: Frame | None = None
         self._closed = False
+        self._read_paused = False
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     @abstractmethod
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
@@ -68,9 +70,15 @@ class Framing(asyncio.BufferedProtocol, ABC):
     def may_open(self) -> None:
         """A large request may be read now."""
 
-    @abstractmethod
+    def eof_received(self) -> bool:
+        """The client sends no more: close."""
+        return False
+
     def _pause_reading(self) -> None:
         """Take no more from the client for now."""
+        if not self._read_paused and not self._closed:
+            self._read_paused = True
+            self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""

@@ -42,10 +42,15 @@ class Muting:
             self.mute(wait_ms)
 
     def mute(self, wait_ms: int) -> None:
-        """Put requests off for so long from now, or for as long as was said before if that is longer."""
+        """Put requests off for so long from now, or for as long as was said before if that is longer.
+
+        Not those of a client that has left: they count for its next connections, and wait for nothing in memory.
+        """
+        if self._ended:
+            return
         self._until_ms = max(self._until_ms, self._clock.ticks_ms() + wait_ms)
         self._order.mute()
-        if self._timer is None and not self._ended:
+        if self._timer is None:
             self._timer = self._clock.call_at(self._until_ms, self._look)
 
     def _look(self) -> None:
@@ -63,6 +68,7 @@ class Muting:
     def end(self) -> None:
         """Call off whatever was to come: the connection is gone."""
         self._ended = True
+        self._order.unmute()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

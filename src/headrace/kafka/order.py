@@ -190,6 +190,16 @@ class Order:
             return None
         return key, self.put_off.popleft()
 
+    def leave(self) -> list[memoryview]:
+        """The client has left: what was put off, but for Produce, is taken out.
+
+        The others wait for those alone that are placed turn by turn.
+        """
+        dropped = [frame for frame in self.put_off if _key_of(frame) != PRODUCE]
+        self.put_off = deque(frame for frame in self.put_off if _key_of(frame) == PRODUCE)
+        self.others = sum(each.alone and not each.done for each in self.waiting)
+        return dropped
+
     def _slice_over(self) -> bool:
         """Whether requests were served for so long that others come first. The clock is looked at now and then only."""
         self.quota = _QUOTA

@@ -1,0 +1,56 @@
+"""Requests of one connection that were put off: they are counted for as long as they wait.
+
+Kafka goes on with what it has received of a client that has left, until it would have to answer: with acks=0 producers
+leave as soon as all is sent. So do we, and over what was to be answered.
+"""
+
+from collections.abc import Iterable
+
+from headrace.kafka.intake import SMALL_BYTES, RequestMemory
+from headrace.kafka.order import Order
+
+
+class PutOff:
+    """Their bytes, in the memory of all connections."""
+
+    __slots__ = ("_memory", "_order", "left")
+
+    def __init__(self, order: Order, memory: RequestMemory) -> None:
+        """Nothing was put off. `order` has them, and tells when one has its turn."""
+        self._order = order
+        self._memory = memory
+        self.left = False
+        """Whether the client has left: what it wants no answer to is served all the same."""
+
+    def add(self, frame: memoryview) -> bool:
+        """Put a request off, which has memory of its own; False: too much waits ahead of requests that are held."""
+        order, memory = self._order, self._memory
+        order.put_off.append(frame)
+        memory.add(len(frame))
+        memory.parked += order.park_ahead(len(frame))
+        return order.ahead <= SMALL_BYTES or not memory.many_parked
+
+    def take(self) -> tuple[int, memoryview] | None:
+        """As `Order.take`: it is not counted here any more."""
+        taken = self._order.take()
+        if taken is not None:
+            size = len(taken[1])
+            self._memory.free(size)
+            self._memory.parked -= self._order.unpark_ahead(size)
+        return taken
+
+    def leave(self) -> None:
+        """The client has left: only Produce requests may be such as want no answer."""
+        self.left = True
+        self._let_go(self._order.leave())
+
+    def drop(self) -> None:
+        """Serve none of them any more."""
+        self.left = False
+        frames = tuple(self._order.put_off)
+        self._order.put_off.clear()
+        self._let_go(frames)
+
+    def _let_go(self, frames: Iterable[memoryview]) -> None:
+        self._memory.parked -= self._order.unpark_ahead(self._order.ahead)
+        self._memory.free(sum(map(len, frames)))
