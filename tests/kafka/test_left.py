@@ -51,7 +51,7 @@ class Left(InProcessServer):
 
     memories: list[RequestMemory]
 
-    def leave(self, made: Made, *sent: Message) -> None:
+    def leave(self, made: Made, *sent: Message, says_so: bool = True) -> None:
         """Send requests, and say in the same moment that nothing more comes: only TLS has a word for it."""
         host, port = self.listeners["SSL"].rsplit(":", 1)
         context = ssl.create_default_context(cafile=made.authority)
@@ -59,7 +59,8 @@ class Left(InProcessServer):
             link.sendall(b"".join(map(frame, sent)))
             link.settimeout(0)
             with contextlib.suppress(ssl.SSLError, OSError):
-                link.unwrap()
+                if says_so:
+                    link.unwrap()
 
     def is_through(self) -> bool:
         """Whether nothing of any request is counted."""
@@ -120,6 +121,18 @@ def test_what_is_sent_behind_what_takes_long_is_stored_in_its_order(
     server.leave(made, long(topic), *(short(topic, each) for each in sent), long(topic), short(topic, b"last"))
     wait_for(lambda: b"last" in values(wire, topic), "the last one")
     assert values(wire, topic) == [b"long", *sent, b"long", b"last"]
+    wait_for(server.is_through, "nothing that is counted")
+
+
+@pytest.mark.parametrize("says_so", [False, True])
+def test_so_is_what_was_not_read_when_the_client_left(
+    server: Left, made: Made, wire: Wire, topic: str, says_so: bool
+) -> None:
+    """Event loops drop it where reading was paused."""
+    large = bytes(5_000)
+    server.leave(made, long(topic), *[short(topic, large)] * 40, short(topic, b"last"), says_so=says_so)
+    wait_for(lambda: b"last" in values(wire, topic), "the last one")
+    assert values(wire, topic) == [b"long", *[large] * 40, b"last"]
     wait_for(server.is_through, "nothing that is counted")
 
 

@@ -88,6 +88,7 @@ class Connection(Framing):
         if self._listener.telling and not self._closed:
             tell_ended(self.client_host, exc)
         self._listener.forget(self)
+        self._take_unread()
         self._muting.end()
         if self._closed or self.login.pending:
             self._put_off.drop()

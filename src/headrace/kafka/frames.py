@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.kafka.intake import Frame
 from headrace.kafka.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.registry import APIS
+from headrace.tls.reading import unread
 
 if TYPE_CHECKING:
     from headrace.kafka.listener import KafkaListener
@@ -89,6 +90,11 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._scratch[: len(head)] = head
             return self._scratch_view[len(head) :]
         return self._scratch_view
+
+    def _take_unread(self) -> None:
+        """Take what the client sent before it left, and the event loop has not handed on."""
+        while not self._closed and (count := unread(self.transport, self.get_buffer(-1))):
+            self.buffer_updated(count)
 
     def _took(self, nbytes: int) -> bool:
         """Count bytes of a frame that has memory of its own; whether it is complete now."""
