@@ -50,6 +50,22 @@ async def test_who_waits_no_longer_takes_nothing() -> None:
     assert not budget.short
 
 
+@pytest.mark.parametrize("leaving", [[0], [0, 1], [1, 0]])
+async def test_who_waits_no_longer_holds_up_nobody_who_wants_less(leaving: list[int]) -> None:
+    """Such as clients that have left: what is held may be held for long, by one that takes its answer slowly."""
+    budget = ReadBudget(16 * MIB)
+    budget.grant(10 * MIB, 10 * MIB)
+    large = [asyncio.ensure_future(budget.acquire(MIB, 8 * MIB)) for _ in leaving]
+    small = asyncio.ensure_future(budget.acquire(MIB, MIB))
+    await asyncio.sleep(0)
+    assert budget.short
+    for place in leaving:
+        large[place].cancel()
+    assert await asyncio.wait_for(small, 10) == MIB
+    assert not budget.short
+    assert budget.grant(1) > 0, "nobody waits"
+
+
 async def test_read_ahead_goes_when_an_answer_needs_its_room() -> None:
     budget = ReadBudget(16 * MIB)
     dropped: list[str] = []

@@ -89,6 +89,11 @@ class ReadBudget:
             self._waiting.popleft()
             asyncio.get_running_loop().call_soon(waiter.run, granted)
 
+    def go_on_without(self, waiter: "Waiter") -> None:
+        """One of those who wait does so no longer."""
+        if self._waiting and self._waiting[0] is waiter:
+            self._go_on()
+
     def wait(self, wanted: int, least: int, again: Callable[[int], None]) -> "Waiter":
         """Call `again` with the bytes taken, as `grant` would answer, once there are any; in the order of asking."""
         waiter = Waiter(self, wanted, least, again)
@@ -175,8 +180,9 @@ class Waiter:
         self.again: Callable[[int], None] | None = again
 
     def cancel(self) -> None:
-        """Wait no longer; what was taken a moment ago goes back."""
+        """Wait no longer; what was taken a moment ago goes back. Who is behind may want less."""
         self.again = None
+        self._budget.go_on_without(self)
 
     def run(self, granted: int) -> None:
         """Hand the bytes that were granted to the answer that waits, or give them back if it was cancelled."""
