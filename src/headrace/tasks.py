@@ -1,6 +1,7 @@
 """How tasks and work in threads end, and what ends with them."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -31,11 +32,13 @@ def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> 
 async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
     """Have something done in a thread; raises what `work` raises.
 
-    A thread cannot be stopped: whoever is cancelled keeps its place until the work is done.
+    A thread cannot be stopped: whoever is cancelled, however often, keeps its place until the work is done.
     """
     running = asyncio.get_running_loop().run_in_executor(threads, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         raise
