@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace.kafka.codec import messages as m
 from headrace.kafka.errors import Code
 from headrace.testing import server
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, opened
 
+_OPENED_S = 1.5
+"""In which a log would be opened anew."""
 _TURN = 5 << 20
 """Bytes after which the server has looked at its directory again."""
 
@@ -51,6 +54,45 @@ def test_nothing_is_acknowledged_that_is_not_there_afterwards(tmp_path: Path, re
             assert [record.offset for record in read] == list(range(len(found), len(found) + len(read)))
             found += [int((record.value or b"").split()[0]) for record in read]
         assert found == list(range(sequence + 1))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("what", ["log", "native", "commit"])
+def test_without_a_journal_nothing_is_acknowledged_from_then_on(tmp_path: Path, replaced: bool, what: str) -> None:
+    """Neither the first, by whose answer the server sees it, nor the same once more, which Redis has by then."""
+    data = tmp_path / "data"
+    with server(data=data, num_partitions=1, headrace_journal_bytes=0) as running, Wire(running.kafka) as client:
+        client.create("moved", 1, **({"headrace_storage": "native"} if what == "native" else {}))
+
+        producer, sequence = client.producer_id(), 0
+
+        def ask() -> int:
+            if what != "commit":
+                made = batch(b"x", producer_id=producer, producer_epoch=0, base_sequence=sequence)
+                return client.produce("moved", made).error_code
+            place = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=0, committed_metadata=""
+            )
+            topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="moved", partitions=[place])
+            asked = m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+            code: int = client.ask(asked, 8).topics[0].partitions[0].error_code
+            return code
+
+        assert ask() == 0
+        sequence += 1
+        data.rename(tmp_path / "elsewhere")
+        if replaced:
+            data.mkdir()
+        assert ask() != 0
+        assert client.is_silent(_OPENED_S)
+        assert ask() != 0
+        # It can be read.
+        assert opened(client.fetch("moved", 0).records) or what == "commit"
+        if replaced:
+            data.rmdir()
+        (tmp_path / "elsewhere").rename(data)
+        wait_for(lambda: ask() == 0, "the server to take something again")
+        assert what != "log" or client.offset("moved", -1).offset == 2
 
 
 def test_a_journal_that_is_removed_is_told_of_and_made_anew(tmp_path: Path) -> None:

@@ -284,6 +284,9 @@ class Placer:
         if self._early is not None:
             self._early.proven(call.proof)
         if self._disk is not None and log.unacknowledged and self._disk.low():
+            if self._disk.gone:
+                self.fail(log, self._disk.refusal())
+                return
             # An answer proves nothing of the disk; one to what is sent behind it does.
             log.connection.send([PING], partial(self._proven, log, call))
             return

@@ -65,6 +65,8 @@ class DiskRoom:
         self._free = free
         self._left = 0
         self._why = ""
+        self.gone = False
+        """Whether it was not where it was when somebody looked last: what Redis has answered is nobody's."""
 
     def check(self, size: int) -> None:
         """Count a batch of so many bytes that is to be taken. Raises StorageFull where it may not be."""
@@ -87,13 +89,13 @@ class DiskRoom:
         try:
             free = self._free(self._path)
         except OSError as error:
-            self._why = _UNSEEN.format(error.strerror)
+            self.gone, self._why = True, _UNSEEN.format(error.strerror)
             return 0
-        self._why = _NEARLY_FULL
+        self.gone, self._why = False, _NEARLY_FULL
         return free
 
     def low(self) -> bool:
-        """Whether the disk is so nearly full that Valkey's answers need a proof; looks now."""
+        """Whether the disk is so nearly full that Valkey's answers need a proof, or is `gone`; looks now."""
         free = self._look()
         if free < RESERVE_BYTES + _LOOK_BYTES:
             self._left = 0

@@ -40,6 +40,8 @@ class Scripts:
         asked = script(name)
         reply = await connection.call("EVALSHA", asked.sha, len(keys), *keys, *arguments, reads=asked.reads)
         if self._disk is not None and name in _PROVEN and self._disk.low():
+            if self._disk.gone:
+                raise self._disk.refusal()
             checked(await connection.call("PING"))
         return reply
 
@@ -56,6 +58,9 @@ class Scripts:
         """Tell when Redis has written to its file what it has just answered for a key, or why nobody knows that."""
         if self._disk is None or not self._disk.low():
             then(None)
+            return
+        if self._disk.gone:
+            then(self._disk.refusal())
             return
 
         def answered(reply: Reply) -> None:
