@@ -183,9 +183,13 @@ class Gone:
         return True
 
 
-async def leave(clusters: Clusters, *requests: Message) -> None:
-    """Send requests as a client that is gone before any other turn of the loop, and wait until they are through."""
+async def leave(clusters: Clusters, *requests: Message, most: int = 1 << 20) -> None:
+    """Send requests as a client that is gone before any other turn of the loop, and wait until they are through.
+
+    `most`: bytes of requests with which the memory is used up.
+    """
     listener = KafkaListener(clusters.default, max_request_bytes=1 << 20)
+    listener.memory.limit = most
     connection = Connection(listener)
     connection.connection_made(cast("asyncio.Transport", Gone()))
     connection.enter(Admitted(Principal(ROOT), clusters.default), "PLAIN")
@@ -213,3 +217,11 @@ def test_what_would_have_an_answer_and_was_not_begun_is_left() -> None:
         answered = short("topic", b"answered", acks=1)
         server.run(leave(server.clusters, long("topic"), answered, short("topic", b"last")))
         assert values(wire, "topic") == [b"long", b"last"]
+
+
+def test_what_was_not_begun_is_left_where_the_memory_is_used_up() -> None:
+    """Clients that come and leave would fill it beyond all bounds where Redis stands still."""
+    with guarded() as server, server.connect(ROOT) as wire:
+        wire.create("topic", PARTITIONS)
+        server.run(leave(server.clusters, long("topic"), short("topic", b"last"), most=100))
+        assert values(wire, "topic") == [b"long"]

@@ -40,9 +40,15 @@ class PutOff:
         return taken
 
     def leave(self) -> None:
-        """The client has left: only Produce requests may be such as want no answer."""
-        self.left = True
-        self._let_go(self._order.leave())
+        """The client has left: only Produce requests may be such as want no answer.
+
+        Where the memory is used up none stays: clients that come and leave would fill it beyond all bounds.
+        """
+        if self._memory.full:
+            self.drop()
+        else:
+            self.left = True
+            self._let_go(self._order.leave())
 
     def drop(self) -> None:
         """Serve none of them any more."""
