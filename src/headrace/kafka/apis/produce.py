@@ -3,6 +3,7 @@
 Behavior
 - One record batch per partition, stored byte for byte; only its header and CRC are read.
 - Answered when Redis has answered. acks=0 gets no answer, and an error closes the connection, as in Kafka.
+- With acks=0 what has come is stored though its client has left, as in Kafka, as long as requests have memory.
 - Where Redis does not answer: REQUEST_TIMED_OUT after the request's time-out (acks=all), or 25 s. The batch is stored
   all the same; sent again by an idempotent producer, it is answered with its offset.
 - acks=all waits for as many replicas of Redis as min.insync.replicas asks for, for the request's time-out at most;
