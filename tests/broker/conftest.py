@@ -7,8 +7,10 @@ from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.cache import CacheBudget
+from headrace.broker.groups import GroupTable
 from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
+from headrace.groups.settings import GroupSettings
 from headrace.testing.clock import ManualClock
 
 
@@ -44,6 +46,11 @@ async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualCl
     made = LogPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, Snapshots())
     await made.open(create=True)
     return made
+
+
+@pytest.fixture
+def table(storage: MemoryStorage, clock: ManualClock, partition: LogPartition) -> GroupTable:
+    return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 import structlog
-from tests.broker.test_groups import join
+from tests.broker.members import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
 
 from headrace.broker.clock import RunningClock

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 import structlog
+from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.coordination import Coordination
@@ -17,72 +18,14 @@ from headrace.broker.log import LogPartition
 from headrace.broker.mirror import Mirror
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
-from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result, SyncResult
+from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DeleteGroup, DropTopic, Heartbeat, Join, Leave, Leaving, Sync
+from headrace.groups.events import DeleteGroup, DropTopic, Heartbeat, Leave, Leaving
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.groups.settings import GroupSettings
 from headrace.groups.states import GroupState
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
-
-PARTITION = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock, partition: LogPartition) -> GroupTable:
-    return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
-
-
-def join(member_id: str = "") -> Join:
-    return Join(
-        token=object(),
-        member_id=member_id,
-        instance_id=None,
-        client_id="c",
-        client_host="/127.0.0.1",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=(("range", b""),),
-        new_member_id="c-1",
-        member_id_required=False,
-        skip_assignment_supported=False,
-    )
-
-
-def commit(offset: int, generation: int = -1, member_id: str = "") -> Commit:
-    return Commit(
-        token=object(),
-        generation=generation,
-        member_id=member_id,
-        instance_id=None,
-        positions={PARTITION: Position(offset=offset)},
-    )
-
-
-async def stable(table: GroupTable, clock: ManualClock, group: str = "g") -> JoinResult:
-    """A group with one member, assigned."""
-    joining = asyncio.ensure_future(table.request(group, join()))
-    await asyncio.sleep(0)
-    clock.advance(100)
-    joined = await joining
-    assert isinstance(joined, JoinResult)
-    synced = await table.request(
-        group,
-        Sync(
-            token=object(),
-            generation=joined.generation,
-            member_id=joined.member_id,
-            instance_id=None,
-            protocol_type=None,
-            protocol=None,
-            assignments={joined.member_id: b"all"},
-        ),
-    )
-    assert isinstance(synced, SyncResult)
-    assert synced.assignment == b"all"
-    return joined
 
 
 async def _very_many_join(table: GroupTable, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":

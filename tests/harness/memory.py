@@ -1,5 +1,6 @@
 """A storage in memory: `broker.ports` without Redis. `tests/store/test_contract.py` holds it to the real one."""
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -273,11 +274,15 @@ class MemoryGroups:
     def __init__(self, shared: "MemoryStorage") -> None:
         self._shared = shared
         self.stored: dict[str, Snapshot] = {}
+        self.answers: asyncio.Event | None = None
+        """What a save waits for, where storage hangs."""
 
     async def load(self) -> list[StoredGroup]:
         return [group.stored for group in self.stored.values() if not group.nothing]
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
+        if self.answers is not None:
+            await self.answers.wait()
         self._shared.check()
         self.stored.setdefault(group, Snapshot.empty(group)).apply(changes)
 

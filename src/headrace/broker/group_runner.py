@@ -1,7 +1,8 @@
 """The runner of one consumer group: it alone touches the group's machine.
 
 A runner takes one event at a time: it asks the machine for effects, carries them out in order, and only then takes
-the next one. What has to be durable is durable before the answer that promises it.
+the next one. What has to be durable is durable before the answer that promises it. A heartbeat promises nothing: it is
+answered during a write, too.
 """
 
 import asyncio
@@ -21,9 +22,9 @@ from headrace.broker.mirror import Mirror
 from headrace.broker.ports import GroupStorage
 from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
-from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
+from headrace.groups.effects import CancelTimer, Effect, HeartbeatResult, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DropTopic, Event, Request, TimerFired
+from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired
 from headrace.groups.group import Group
 from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.now import Now
@@ -74,6 +75,8 @@ class Runner:
         self._snapshot = Snapshot(stored)
         self._queue: deque[tuple[Event, int]] = deque()
         """Events with the time of their arrival (ticks)."""
+        self._seen_alive: set[str] = set()
+        """Members whose heartbeat was answered during a write, and is in the queue to keep them: once is enough."""
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
         self._timers = GroupTimers(table, lambda key: self.post(TimerFired(key)))
         self._writing: asyncio.Task[None] | None = None
@@ -95,6 +98,13 @@ class Runner:
         if self._closed:
             future.set_result(refusal(event, self._why_closed))
             return future
+        if self._writing is not None and isinstance(event, Heartbeat) and self.machine.classic.may_go_on(event):
+            # It promises nothing that has to be durable: a Redis that hangs must not cost members their sessions.
+            future.set_result(HeartbeatResult(error=None))
+            if event.member_id not in self._seen_alive:
+                self._seen_alive.add(event.member_id)
+                self.post(event)
+            return future
         self._waiting[event.token] = (event, future)
         self.post(event)
         return future
@@ -111,6 +121,8 @@ class Runner:
     def _work(self) -> None:
         while self._queue and self._writing is None:
             event, arrived_ms = self._queue.popleft()
+            if isinstance(event, Heartbeat):
+                self._seen_alive.discard(event.member_id)
             effects = self.machine.handle(event, self._table.now(), arrived_ms)
             self._teller.look(self.machine, event)
             self._carry_out(effects)
@@ -213,6 +225,7 @@ class Runner:
                 future.set_result(refusal(request, self._why_closed))
         self._waiting.clear()
         self._queue.clear()
+        self._seen_alive.clear()
 
     @property
     def writing_since_ms(self) -> int | None:

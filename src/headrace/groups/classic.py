@@ -196,6 +196,10 @@ class ClassicGroup:
         """The number of the present generation; 0 before the first."""
         return self._group.generation
 
+    def may_go_on(self, request: Heartbeat) -> bool:
+        """Whether a heartbeat would be answered without an error as things are."""
+        return liveness.heartbeat_error(self._group, request) is None
+
     def take_moved(self) -> Moved:
         """Who has come and who has gone since this was asked last."""
         return self._group.take_moved()

@@ -10,17 +10,24 @@ from headrace.groups.states import GroupState
 from headrace.groups.turn import Turn
 
 
-def heartbeat(group: Membership, request: Heartbeat, turn: Turn) -> None:
-    """Keep the member alive, and tell it when it has to rejoin."""
+def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:
+    """What a member has to be told as things are; None: it may go on."""
     error = group.check(request.member_id, request.instance_id)
     if error is None and request.generation != group.generation:
         error = GroupError.ILLEGAL_GENERATION
-    if error is not None:
+    if error is None and group.state is GroupState.PREPARING_REBALANCE:
+        error = GroupError.REBALANCE_IN_PROGRESS
+    return error
+
+
+def heartbeat(group: Membership, request: Heartbeat, turn: Turn) -> None:
+    """Keep the member alive, and tell it when it has to rejoin."""
+    error = heartbeat_error(group, request)
+    if error not in (None, GroupError.REBALANCE_IN_PROGRESS):
         turn.refuse(request, error)
         return
     watch(group.members[request.member_id], turn)
-    preparing = group.state is GroupState.PREPARING_REBALANCE
-    turn.reply(request.token, HeartbeatResult(error=GroupError.REBALANCE_IN_PROGRESS if preparing else None))
+    turn.reply(request.token, HeartbeatResult(error=error))
 
 
 def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn) -> None:
