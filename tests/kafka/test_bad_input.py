@@ -13,7 +13,7 @@ from tests.harness.wire import Wire, batch, opened, produce_request
 
 from headrace.blocking import ConnectionEnded
 from headrace.kafka import apis
-from headrace.kafka.codec.messages import ApiVersionsRequest, MetadataRequest
+from headrace.kafka.codec.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest
 from headrace.kafka.registry import APIS
 from headrace.testing import Server
 
@@ -85,6 +85,13 @@ def head(key: int, version: int, client: bytes = b"\x00\x03raw") -> bytes:
 METADATA = b"".join(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]).encode(1))
 PRODUCE = b"".join(produce_request("t", batch(b"x")).encode(8))
 
+EMPTY = [ProduceRequest.PartitionProduceData(index=number, records=None) for number in range(1_000)]
+PRODUCE_NOTHING = b"".join(
+    ProduceRequest(
+        acks=1, timeout_ms=1_000, topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=EMPTY)]
+    ).encode(8)
+)
+
 ENDS: dict[str, tuple[bytes, str]] = {
     "frame over the limit": (struct.pack(">i", 2**31 - 1), "socket.request.max.bytes"),
     "frame just over the limit": (struct.pack(">i", (4 << 20) + 1), "socket.request.max.bytes"),
@@ -103,6 +110,7 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "an array of negative length": (frame(head(3, 1) + struct.pack(">i", -7)), "malformed"),
     "a string longer than the frame": (frame(head(3, 1) + struct.pack(">ih", 1, 32_767)), "malformed"),
     "records longer than the frame": (frame(head(0, 8) + PRODUCE[:-70]), "malformed"),
+    "very many partitions without a batch": (frame(head(0, 8) + PRODUCE_NOTHING), "more elements than a message may"),
     "an endless varint": (frame(head(3, 12) + b"\x00" + b"\xff" * 40), "malformed"),
     "unknown API": (frame(head(9_999, 0)), "API key 9999"),
     "negative API": (frame(head(-1, 0)), "API key -1"),

@@ -125,9 +125,9 @@ async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     return Client(logs, KafkaListener(broker, max_request_bytes=1 << 20))
 
 
-def frame(request: Any, version: int, number: int) -> bytes:
+def frame(request: Any, version: int, number: int, behind: bytes = b"") -> bytes:
     body = encode_request_header(request.API_KEY, version, number, "test")
-    body += b"".join(bytes(chunk) for chunk in request.encode(version))
+    body += b"".join(bytes(chunk) for chunk in request.encode(version)) + behind
     return len(body).to_bytes(4, "big") + body
 
 
@@ -249,6 +249,20 @@ async def test_a_large_crowd_is_served_one_request_of_each_at_a_time(client: Cli
     while len(client.transport.answers) < 2:
         await asyncio.sleep(0)
     assert client.transport.answers == [[1], [2, 3]]
+
+
+async def test_in_a_large_crowd_what_names_more_than_one_partition_waits_and_nothing_overtakes_it(
+    client: Client,
+) -> None:
+    client.listener.broker.lane.begin_turn(perf_counter() - 2 * PACKED_S)
+    # A byte behind it is passed over, but no plain request has one.
+    client.read(frame(produce_request("t", batch(b"a")), 9, 1, behind=b"\0"))
+    client.read(produce(2, b"b"))
+    assert client.transport.answers == []
+    while not client.transport.answers:
+        await asyncio.sleep(0)
+    assert client.transport.answers == [[1, 2]]
+    assert client.transport.reading
 
 
 async def test_where_a_request_that_waited_cannot_be_served_its_client_is_told(

@@ -23,7 +23,7 @@ from headrace.kafka.gate import may, serve
 from headrace.kafka.intake import SMALL_BYTES
 from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
-from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_REQUESTS, PRODUCE, Order
+from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE, Order
 from headrace.kafka.overdue import Overdue, overdue_among
 from headrace.kafka.putting_off import PutOff
 from headrace.kafka.registry import APIS, SHORTCUTS
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headrace.kafka.listener import KafkaListener
 
 _log = structlog.get_logger("headrace.kafka")
-
-_PAUSE_BYTES = 64 << 20
 
 
 class Connection(Framing):
@@ -190,13 +188,16 @@ class Connection(Framing):
         order.quota -= 1
         # Most requests are Produce; they need not wait unless something has to.
         if (key != PRODUCE or order.others or order.put_off or order.quota < 0) and order.must_wait(key, stop - start):
-            frame = buffer[start:stop]
-            if not self._put_off.add(frame if owned else memoryview(bytearray(frame))):
-                self.abort("sent ahead of requests that wait, while too much does")
-                return
-            self._pause_reading()
+            self._defer(buffer[start:stop], owned=owned)
         else:
             self._serve(buffer, start, stop, key, owned=owned)
+
+    def _defer(self, frame: memoryview, *, owned: bool) -> None:
+        """Put a request off."""
+        if self._put_off.add(frame, owned=owned):
+            self._pause_reading()
+        else:
+            self.abort("sent ahead of requests that wait, while too much does")
 
     def _go_on(self) -> None:
         """Serve what was put off when it is this connection's turn."""
@@ -251,7 +252,11 @@ class Connection(Framing):
         shortcut = SHORTCUTS.get(key)
         exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
         if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
-            self._decode(buffer[start:stop], owned=owned)
+            if key == PRODUCE and self._order.packed:
+                # It may be made of thousands of elements, and hundreds of such may come in one turn.
+                self._defer(buffer[start:stop], owned=owned)
+            else:
+                self._decode(buffer[start:stop], owned=owned)
             return
         if self.broker.quotas.limiting:
             exchange.client_id = client_id_of(buffer, start)
@@ -353,7 +358,7 @@ class Connection(Framing):
             if exchange.size > LARGE and not self.login.pending:
                 self._memory.open(exchange)
         if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
-            SMALL_BYTES if self._memory.full else _PAUSE_BYTES
+            SMALL_BYTES if self._memory.full else PAUSE_BYTES
         ):
             self._pause_reading()
 
@@ -469,7 +474,7 @@ class Connection(Framing):
 
     def _read_on(self) -> None:
         """Take requests from the client again, unless there is a reason left not to."""
-        if self._read_paused and not self._order.write_paused and not self._closed and self._may_read():
+        if self._read_paused and not self._order.write_paused and not self._closed and self._order.may_read:
             much = self._order.waiting_bytes > SMALL_BYTES and self._memory.full
             if much if self._frame is None else self._frame.starved:
                 self._memory.wait(self)
@@ -480,11 +485,6 @@ class Connection(Framing):
     def memory_free(self) -> None:
         """There is memory for requests again."""
         self._read_on()
-
-    def _may_read(self) -> bool:
-        order = self._order
-        few = len(self._waiting) + order.kept <= PAUSE_REQUESTS // 2 and order.waiting_bytes <= _PAUSE_BYTES // 2
-        return few and not order.put_off
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it until it does."""

@@ -8,6 +8,9 @@ from headrace.kafka.codec.messages import ApiVersionsRequest
 from headrace.kafka.exchange import Exchange, Outlet
 from headrace.kafka.registry import APIS, Api
 
+_FEW = 16
+"""Elements that every request may have."""
+
 
 class NotServed(Exception):
     """Why a request ends its connection: there is no answer that its client could read."""
@@ -38,7 +41,8 @@ def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, An
                 return api, exchange, None
             raise NotServed(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
         most = outlet.broker.settings.headrace_request_max_elements
-        return api, exchange, api.request.decode(frame, position, version, most)
+        meant = len(frame) // api.element_bytes + _FEW
+        return api, exchange, api.request.decode(frame, position, version, min(most, meant))
     except DecodeError as error:
         raise NotServed(f"a malformed request: {error}") from None
 

@@ -29,6 +29,8 @@ the server is held to be alive."""
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
+PAUSE_BYTES = 64 << 20
+"""Bytes of such requests before it is not."""
 LARGE = 16 << 10
 """Bytes of a request without records that is read in a slice of its own: it may be made of thousands of elements."""
 _SHORT = 1 << 10
@@ -48,8 +50,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_packed", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes",
-                 "muted", "others", "produces", "put_off", "quota", "waiting", "waiting_bytes",
+    __slots__ = ("_joins", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes",
+                 "muted", "others", "packed", "produces", "put_off", "quota", "waiting", "waiting_bytes",
                  "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,7 +85,8 @@ class Order:
         self._until = 0.0  # when the present slice of serving ends
         self.crowded = False
         """Whether so many others were served in this turn of the loop that only what is urgent comes now."""
-        self._packed = False  # and whether they were so many that only what is short does
+        self.packed = False
+        """And whether they were so many that only what is short does, and plain Produce requests."""
 
     def begin_slice(self, now: float, turn_began: float) -> None:
         """Requests are served from now on (`time.perf_counter`).
@@ -95,8 +98,8 @@ class Order:
         self._until = now + SLICE_S
         served_s = now - turn_began
         self.crowded = served_s >= TURN_S
-        self._packed = served_s >= PACKED_S
-        if self._packed:
+        self.packed = served_s >= PACKED_S
+        if self.packed:
             # One more, and the clock is looked at.
             self._until, self.quota = now, 1
 
@@ -163,7 +166,7 @@ class Order:
         return (
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
-            or (self.crowded and (key not in _URGENT or (self._packed and size > _SHORT and key != PRODUCE)))
+            or (self.crowded and (key not in _URGENT or (self.packed and size > _SHORT and key != PRODUCE)))
             or ((self.others > 0 or key != PRODUCE) and (size > LARGE or self._depends(key)))
         )
 
@@ -176,6 +179,12 @@ class Order:
     def ready(self) -> bool:
         """Whether the first of those put off need not wait for those under way any more."""
         return bool(self.put_off) and not self._depends(_key_of(self.put_off[0]))
+
+    @property
+    def may_read(self) -> bool:
+        """Whether so little is under way that more requests may be read."""
+        few = len(self.waiting) + self.kept <= PAUSE_REQUESTS // 2 and self.waiting_bytes <= PAUSE_BYTES // 2
+        return few and not self.put_off
 
     def take(self) -> tuple[int, memoryview] | None:
         """The first of those put off, with its API key, taken out to be served; None: what is left has to wait."""

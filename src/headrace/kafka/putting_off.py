@@ -22,10 +22,10 @@ class PutOff:
         self.left = False
         """Whether the client has left: what it wants no answer to is served all the same."""
 
-    def add(self, frame: memoryview) -> bool:
-        """Put a request off, which has memory of its own; False: too much waits ahead of requests that are held."""
+    def add(self, frame: memoryview, *, owned: bool) -> bool:
+        """Put a request off; False: too much waits ahead of requests that are held. `owned`: its memory is its own."""
         order, memory = self._order, self._memory
-        order.put_off.append(frame)
+        order.put_off.append(frame if owned else memoryview(bytearray(frame)))
         memory.add(len(frame))
         memory.parked += order.park_ahead(len(frame))
         return order.ahead <= SMALL_BYTES or not memory.many_parked

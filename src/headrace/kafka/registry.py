@@ -58,6 +58,9 @@ class Api(msgspec.Struct, frozen=True):
     after all. None: requests last."""
     most_bytes: int
     """The largest request; `socket.request.max.bytes` bounds it too."""
+    element_bytes: int
+    """How many bytes its arrays' elements take on average at least, in requests that can be meant: others are refused
+    before they are objects."""
     bound: Bound | None
     """How long it is waited for; None: it asks storage for nothing, or its handler sees to it."""
 
@@ -105,6 +108,7 @@ def register(
     keep: Callable[[Any, Exchange], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
+    element_bytes: int = 1,
     bound: Bound | None = UNSAID,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of an API.
@@ -118,6 +122,7 @@ def register(
         keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
         most_bytes: a larger request closes its connection before its bytes are taken.
+        element_bytes: of each element on average; a request with more of them closes its connection, too.
         bound: how long it is waited for, as `kafka.bounds` makes them; None: its handler sees to it. What cannot be
             refused asks storage for nothing.
 
@@ -136,7 +141,21 @@ def register(
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
         how = _refusal(key, name, needs, refusal)
         late = None if how is None else bound
-        APIS[key] = Api(key, name, request, oldest, newest, refused_below, handler, needs, how, keep, most_bytes, late)
+        APIS[key] = Api(
+            key,
+            name,
+            request,
+            oldest,
+            newest,
+            refused_below,
+            handler,
+            needs,
+            how,
+            keep,
+            most_bytes,
+            element_bytes,
+            late,
+        )
         return handler
 
     return add

@@ -168,6 +168,14 @@ def _metadata_of_many() -> bytes:
     return made
 
 
+def _produce_to_many() -> bytes:
+    """As many batches as there are partitions, each as short as may be."""
+    tiny = bytes(build([(None, b"", 1_000, ())]))
+    data = [m.ProduceRequest.PartitionProduceData(index=each, records=tiny) for each in range(WIDE_PARTITIONS)]
+    topic = m.ProduceRequest.TopicProduceData(name=WIDE, partition_data=data)
+    return encoded(m.ProduceRequest(acks=1, timeout_ms=60_000, topic_data=[topic]), 9)
+
+
 def _headers(count: int) -> bytes:
     return encoded(produce_request(NATIVE, headers_bomb(_MOST_HEADERS)), 9) * count
 
@@ -262,6 +270,7 @@ def attacks() -> list[Attack]:
         Attack("a subscription to very much", 11, lambda: encoded(_join(MIB, _subscription()), 3)),
         Attack("600 fetch from many partitions", 1, _fetch_of_many(0), connections=600),
         Attack("600 wait for many partitions", 1, _fetch_of_many(500), connections=600),
+        Attack("600 produce to many partitions", 0, _produce_to_many(), connections=600),
         Attack("600 ask for many topics", 3, _metadata_of_many(), connections=600),
         Attack("begun and not ended", 0, begun, connections=12, reads=False),
         Attack("all that is told of topics", 32, told * 20, answers=20),

@@ -48,6 +48,8 @@ from headrace.topics.model import Appended
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
 """`socket.request.max.bytes` alone bounds what carries records."""
+_ELEMENT_BYTES = 32
+"""Of topics and partitions: a topic with one partition are two, and its batch alone has 61 bytes."""
 _TOLD_ELSEWHERE = (
     BehindRefused,
     StorageUnavailable,
@@ -363,8 +365,9 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
 
 
 @register(
-    ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3, most_bytes=_MOST_BYTES, bound=None
-)
+    ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3,
+    most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None,
+)  # fmt: skip
 def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
     opened = _opened(request, exchange.broker)
