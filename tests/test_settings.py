@@ -221,7 +221,8 @@ def reads_environment(path: Path) -> list[int]:
 def test_nobody_else_reads_the_environment() -> None:
     """Nothing but settings.py looks a variable of Headrace's up in it.
 
-    The test fixture, `pipeline run` and `archive` hand it on to a child process; `check` looks up what a user's project names.
+    The test fixture, `pipeline run` and `archive` hand it on to a child process; `check` looks up what a user's
+    project names.
     """
     root = Path(headrace.__file__).parent
     pipelines = {root / "spark" / "pipeline" / name for name in ("check.py", "run.py")}
