@@ -150,6 +150,8 @@ class Pages:
         except TopicError as error:
             _log.warning("a page could not be made", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
+        # What its view waited for may have come in one turn of the loop for many pages.
+        await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
 
     def _ask(self, page: Page, target: "Target", form: dict[str, str]) -> Ask:

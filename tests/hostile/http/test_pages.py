@@ -16,7 +16,7 @@ from tests.harness.wire import Wire
 from tests.hostile.http.attacking import BASE, COMPARTMENT, Target, many, read_all, request
 from tests.hostile.http.bystander import Bystander
 
-TOPICS, PAGES, LISTS = 4_000, 60, 200
+TOPICS, PAGES, ASKED = 4_000, 60, 200
 _LISTEN_S = 5.0
 """The server looks every two seconds what is to be told."""
 
@@ -68,7 +68,7 @@ def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bys
     _, target, bystander = crowded
 
     def ask() -> None:
-        with many(target, PAGES) as connections:
+        with many(target, ASKED) as connections:
             for connection in connections:
                 connection.sendall(request("GET", path, headers={"connection": "close"}))
             for connection in connections:
@@ -83,7 +83,7 @@ def test_lists_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bys
     asked = request("GET", f"{BASE}/{what}?compartmentId={COMPARTMENT}", headers={"connection": "close"})
 
     def ask() -> None:
-        with many(target, LISTS) as connections:
+        with many(target, ASKED) as connections:
             for connection in connections:
                 connection.sendall(asked)
             for connection in connections:
