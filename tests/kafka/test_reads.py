@@ -256,7 +256,7 @@ async def test_in_a_large_crowd_what_names_more_than_one_partition_waits_and_not
 ) -> None:
     client.listener.broker.lane.begin_turn(perf_counter() - 2 * PACKED_S)
     # A byte behind it is passed over, but no plain request has one.
-    client.read(frame(produce_request("t", batch(b"a")), 9, 1, behind=b"\0"))
+    client.read(frame(produce_request("t", batch(bytes(2_000))), 9, 1, behind=b"\0"))
     client.read(produce(2, b"b"))
     assert client.transport.answers == []
     while not client.transport.answers:

@@ -252,8 +252,7 @@ class Connection(Framing):
         shortcut = SHORTCUTS.get(key)
         exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
         if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
-            if key == PRODUCE and self._order.packed:
-                # It may be made of thousands of elements, and hundreds of such may come in one turn.
+            if key == PRODUCE and self._order.must_wait_if_not_plain(stop - start):
                 self._defer(buffer[start:stop], owned=owned)
             else:
                 self._decode(buffer[start:stop], owned=owned)

@@ -50,8 +50,8 @@ class Order:
     What is public is counted by the connection in place, where a call for each request would cost.
     """
 
-    __slots__ = ("_joins", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes",
-                 "muted", "others", "packed", "produces", "put_off", "quota", "waiting", "waiting_bytes",
+    __slots__ = ("_joins", "_packed", "_until", "ahead", "crowded", "due_bytes", "fetches", "kept", "kept_bytes",
+                 "muted", "others", "produces", "put_off", "quota", "waiting", "waiting_bytes",
                  "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
@@ -85,8 +85,7 @@ class Order:
         self._until = 0.0  # when the present slice of serving ends
         self.crowded = False
         """Whether so many others were served in this turn of the loop that only what is urgent comes now."""
-        self.packed = False
-        """And whether they were so many that only what is short does, and plain Produce requests."""
+        self._packed = False  # and whether they were so many that only what is short does, and plain Produce requests
 
     def begin_slice(self, now: float, turn_began: float) -> None:
         """Requests are served from now on (`time.perf_counter`).
@@ -98,8 +97,8 @@ class Order:
         self._until = now + SLICE_S
         served_s = now - turn_began
         self.crowded = served_s >= TURN_S
-        self.packed = served_s >= PACKED_S
-        if self.packed:
+        self._packed = served_s >= PACKED_S
+        if self._packed:
             # One more, and the clock is looked at.
             self._until, self.quota = now, 1
 
@@ -166,9 +165,13 @@ class Order:
         return (
             bool(self.put_off)
             or (self.quota < 0 and self._slice_over())
-            or (self.crowded and (key not in _URGENT or (self.packed and size > _SHORT and key != PRODUCE)))
+            or (self.crowded and (key not in _URGENT or (self._packed and size > _SHORT and key != PRODUCE)))
             or ((self.others > 0 or key != PRODUCE) and (size > LARGE or self._depends(key)))
         )
+
+    def must_wait_if_not_plain(self, size: int) -> bool:
+        """Whether a Produce request of so many bytes waits unless it is for one partition: it may name hundreds."""
+        return self._packed and size > _SHORT
 
     @property
     def large_next(self) -> bool:
