@@ -20,6 +20,17 @@ def _heartbeat(member: JoinResult, generation: int | None = None) -> Heartbeat:
     return Heartbeat(token=object(), generation=said, member_id=member.member_id, instance_id=None)
 
 
+async def _hanging(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> tuple[JoinResult, asyncio.Event, "asyncio.Future[Result]"]:
+    """The one member of a group, what storage waits for before it answers, and the member's commit, which waits."""
+    member = await stable(table, clock)
+    answers = storage.groups.answers = asyncio.Event()
+    committing = asyncio.ensure_future(table.request("g", commit(5, member.generation, member.member_id)))
+    await asyncio.sleep(0)
+    return member, answers, committing
+
+
 async def _at_once(table: GroupTable, beat: Heartbeat) -> Result:
     """The answer that waits for no storage."""
     asked = asyncio.ensure_future(table.request("g", beat))
@@ -32,10 +43,7 @@ async def _at_once(table: GroupTable, beat: Heartbeat) -> Result:
 async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
     table: GroupTable, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    member = await stable(table, clock)
-    storage.groups.answers = asyncio.Event()
-    committing = asyncio.ensure_future(table.request("g", commit(5, member.generation, member.member_id)))
-    await asyncio.sleep(0)
+    member, answers, committing = await _hanging(table, storage, clock)
     for _ in range(10):
         clock.advance(3_000)
         assert await _at_once(table, _heartbeat(member)) == HeartbeatResult()
@@ -44,7 +52,7 @@ async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
     # What storage might still contradict is not told before.
     assert not wrong.done()
     assert not committing.done()
-    storage.groups.answers.set()
+    answers.set()
     committed = await committing
     assert isinstance(committed, CommitResult)
     assert committed.partitions[PARTITION] is None
@@ -57,10 +65,7 @@ async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
 async def test_many_heartbeats_while_storage_hangs_are_one_thing_to_do_later(
     table: GroupTable, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = await stable(table, clock)
-    storage.groups.answers = asyncio.Event()
-    committing = asyncio.ensure_future(table.request("g", commit(5, member.generation, member.member_id)))
-    await asyncio.sleep(0)
+    member, answers, committing = await _hanging(table, storage, clock)
     for _ in range(100):
         assert await _at_once(table, _heartbeat(member)) == HeartbeatResult()
     handled: list[Event] = []
@@ -71,6 +76,6 @@ async def test_many_heartbeats_while_storage_hangs_are_one_thing_to_do_later(
         return handle(group, event, *times)
 
     monkeypatch.setattr(Group, "handle", seen)
-    storage.groups.answers.set()
+    answers.set()
     await committing
     assert len(handled) == 1
