@@ -1,7 +1,7 @@
 """What other brokers have told is taken over before somebody who has to know it goes on."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +83,7 @@ class Site:
         self.learnt: dict[str, Leader] = {}
         self.ownership = Ownership(1)
         self.told_again: list[dict[str, Leader]] = []
+        self.moves: list[object] = []
         loaded = SimpleNamespace(load=lambda: asyncio.sleep(0))
         self.clusters = _Clusters(
             access=loaded,
@@ -91,11 +92,15 @@ class Site:
             learn_leaders=self.learnt.update,
             tell_again=self.told_again.append,
             ownership=self.ownership,
+            take_moves=self._take_moves,
         )
         storage: Any = self.redis
         clusters: Any = self.clusters
         self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
         self.follower.start("0-0")
+
+    async def _take_moves(self, *places: Iterable[tuple[str, str]]) -> None:
+        self.moves.extend(list(each) for each in places)
 
 
 @pytest.fixture
@@ -138,7 +143,11 @@ async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Sit
 async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site: Site) -> None:
     """Where the topic was goes with all that was known of its logs."""
 
+    before: list[object] = []
+
     def forget(_: str) -> None:
+        # Moves are taken first: nobody is to find the topic gone between.
+        before.extend(site.moves)
         site.learnt.clear()
         raise UnknownCluster("the topic is forgotten")
 
@@ -147,6 +156,7 @@ async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site
     site.redis.tell(Leader(10, 2))
     site.redis.may_read.set()
     await site.follower.current()
+    assert before == [[("", "t")]]
     assert site.learnt == {STREAM: Leader(10, 2)}
 
 

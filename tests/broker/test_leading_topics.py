@@ -51,7 +51,7 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
 
 
 async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_told_again() -> None:
-    """Other brokers take it for a new one, and forget who has opened its logs, which stay open here."""
+    """Other brokers may take it for a new one, and forget who has opened its logs, which stay open here."""
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
     storage: Any = broker.storage

@@ -6,7 +6,7 @@ for each stream pool of the OCI API. Producer ids, the budget of cached tails an
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.live import LiveTopic
 from headrace.broker.parts import Parts
 from headrace.broker.ports import ClusterStorage, Storage
+from headrace.broker.refreshing import take_move
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics import Progress, StreamName
 from headrace.broker.whole import to_the_end
@@ -117,6 +118,35 @@ class Clusters:
                     self._brokers[name].configure(self._settings_of(name))
                 else:
                     await self._open(name, self._storage.in_cluster(name), name).start()
+
+    async def take_moves(self, places: Iterable[tuple[str, str]] | None = None) -> None:
+        """Hand topics over that another broker has moved to another cluster, open as they are.
+
+        Of whoever took one for deleted first, and for new where it is, clients would hear that it does not exist.
+
+        Args:
+            places: (cluster, topic): what changes were told of; None: there may be changes of any.
+
+        Raises:
+            StorageUnavailable.
+        """
+        if places is None:
+            places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
+        for source, topic in places:
+            if moved.entry(source, topic) in self._moved and source in self._brokers:
+                async with self._changes:
+                    await self._take_move(topic, source)
+
+    async def _take_move(self, topic: str, source: str) -> None:
+        topics = self.get(source).topics
+        if not topics.has(topic):
+            return
+        stored = await topics.storage.topics.find(topic)
+        if stored is not None and stored.id == topics.get(topic).topic.id:
+            return
+        for name, broker in self:
+            if name != source and await take_move(topic, topics, broker.topics):
+                return
 
     async def _forget(self, name: str) -> None:
         """Another broker has deleted a cluster, and has seen to all that it had."""
@@ -347,7 +377,8 @@ class Clusters:
         async with self._changes:
             topics = self.get(target).topics
             await self.get(source).topics.move(topic, topics, store)
-            # To other brokers it is a new one, and they forget who has opened its logs; these stay open.
+            # To a broker that had not heard of one of the clusters it is a new one, and it forgets who has opened its
+            # logs; these stay open.
             if topics.has(topic):  # else somebody was fast to delete it
                 topics.leading.tell_again(topics.get(topic).partitions, {})
 

@@ -207,6 +207,7 @@ class Follower:
                 self._clusters.learn_leaders(told[-1])
         if kinds & {virtual.KIND, moved.KIND}:
             await self._clusters.refresh_clusters()
+        await self._clusters.take_moves(topics)
         for cluster, name in topics:
             try:
                 await refresh(self._clusters.get(cluster).topics, name)
@@ -230,6 +231,7 @@ class Follower:
         await self._clusters.access.load()
         await self._clusters.quotas.load()
         await self._clusters.refresh_clusters()
+        await self._clusters.take_moves()
         for _, broker in self._clusters:
             await refresh_all(broker.topics)
         told = await self._storage.leaders()

@@ -398,6 +398,10 @@ class LogPartition:
             # What waited was given up: the opening tells what there is.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._doubt}")
 
+    def use(self, snapshots: Snapshots) -> None:
+        """Have what changes of the producers written down by these from now on."""
+        self._saving.use(snapshots)
+
     async def mirror_position(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""
         if offset >= 0 and self._elsewhere is None:

@@ -1,4 +1,4 @@
-"""Takes over what other brokers have changed of a topic: created, configured, grown, converted, deleted."""
+"""Takes over what other brokers have changed of a topic: created, configured, grown, converted, moved, deleted."""
 
 import structlog
 
@@ -25,12 +25,36 @@ async def refresh_all(table: TopicTable) -> None:
             await _take(table, name, stored.get(name))
 
 
+async def take_move(name: str, source: TopicTable, target: TopicTable) -> bool:
+    """Hand a topic over that is stored in another table's virtual cluster by now: it is never gone between.
+
+    The caller makes one move at a time. Returns whether it was so. Raises StorageUnavailable.
+    """
+    async with source.changing, target.changing:
+        stored = await target.storage.topics.find(name)
+        if stored is None or not source.has(name) or (live := source.get(name)).topic.id != stored.id:
+            return False
+        if target.has(name):
+            there = target.get(name)
+            if there.topic.id == stored.id:
+                # The virtual cluster is new here, and was loaded with it.
+                return True
+            await _dismiss(target, there)
+        await source.hand_over(live, target)
+        _log.info("topic moved by another broker", topic=name)
+        return True
+
+
+async def _dismiss(table: TopicTable, live: LiveTopic) -> None:
+    table.dismiss(live)
+    await table.forgotten(live.topic)
+    _log.info("topic deleted by another broker", topic=live.topic.name)
+
+
 async def _take(table: TopicTable, name: str, stored: Topic | None) -> None:
     live = table.get(name) if table.has(name) else None
     if live is not None and (stored is None or stored.id != live.topic.id):
-        table.dismiss(live)
-        await table.forgotten(live.topic)
-        _log.info("topic deleted by another broker", topic=name)
+        await _dismiss(table, live)
         live = None
     if stored is None:
         return

@@ -83,6 +83,13 @@ class Saving:
             self._due = True
             self._snapshots.add(self)
 
+    def use(self, snapshots: Snapshots) -> None:
+        """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
+        self._snapshots.discard(self)
+        self._snapshots = snapshots
+        # Also what those before are just writing down: they may fail. Where there is nothing to write, nothing is.
+        snapshots.add(self)
+
     def end(self) -> None:
         """Write nothing down any more: it is deleted, or another broker's."""
         self._snapshots.discard(self)

@@ -82,7 +82,7 @@ class TopicTable:
         self.clock = clock
         self.defaults = defaults
         self._budget = budget
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._stream_of = stream_of
         self.native_stream_of = stream_of
         """Names a new partition's stream in a native topic."""
@@ -150,7 +150,7 @@ class TopicTable:
                 self.storage.logs,
                 self._budget,
                 self.clock,
-                self._snapshots,
+                self.snapshots,
                 self._reads,
             )
             for index in range(first, topic.partitions)
@@ -472,16 +472,22 @@ class TopicTable:
             live = self.get(name)
             if target.has(name):
                 raise TopicExists(f"topic {name!r} exists already")
-            config = resolve(live.topic.config, target.defaults)
             try:
                 await store(live.topic)
             except StorageUnavailable:
                 if await self._still_stored(live.topic):
                     raise
-            self._remove(live)
-            live.configure(config)
-            target.add(live)
-            await self.forgotten(live.topic)
+            await self.hand_over(live, target)
+
+    async def hand_over(self, live: LiveTopic, target: "TopicTable") -> None:
+        """A topic is in another table by now; whoever holds `changing` of both calls this. It is never in neither."""
+        self._remove(live)
+        for partition in live.partitions:
+            if partition.log is not None:
+                partition.log.use(target.snapshots)
+        live.configure(resolve(live.topic.config, target.defaults))
+        target.add(live)
+        await self.forgotten(live.topic)
 
 
 async def _nothing(_: str) -> None:
