@@ -82,7 +82,8 @@ def create(
 
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
     """What a small local session does better without: a web page, 200 shuffle partitions, replanning."""
-    java = f"-XX:+UseSerialGC -Dlog4j2.configurationFile=file:{private / _LOG4J_FILE}"
+    # What the JVM has no time to remove when it is killed goes with the folder.
+    java = f"-XX:+UseSerialGC -Djava.io.tmpdir={private} -Dlog4j2.configurationFile=file:{private / _LOG4J_FILE}"
     if not optimize:
         java += " -XX:TieredStopAtLevel=1"
     return {
