@@ -355,13 +355,7 @@ class LogPartition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
         self.check_end()
-        if self._epochs is None:
-            return -1, -1
-        oldest = self._epochs.rows[0]
-        if self.cold is not None and 0 <= epoch < oldest.epoch:
-            # Its records are in the archive, which has no epochs: it ended where the oldest one begins, or before.
-            return epoch, oldest.first
-        return self._epochs.end_of(epoch, self.log_end)
+        return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
 
     # Removing, and what lies beside
 
