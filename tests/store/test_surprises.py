@@ -15,6 +15,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 from tests.store.conftest import Start
 
+from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable, StorageUnwritten, UnknownTopic
 from headrace.topics.model import Appended
@@ -115,6 +116,38 @@ async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_say
     assert owner.partition.end_of_epoch(owner.partition.leader_epoch) == (owner.partition.leader_epoch, 4)
     assert sum("came back without records" in line["event"] for line in told) == 1
     assert Contents(link).by_offset == {0: 0, 1: 1, 2: 2, 3: 30}
+
+
+async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though_the_log_is_as_long(
+    start: Start, link: Any
+) -> None:
+    """A broker stands still while a failover loses its last records, and the view by which another one led the log."""
+    owner = await start()
+    for number in range(3):
+        await owner.append(batch(number))
+    before = {key: link.dump(key) for key in link.scan_iter()}
+    for number in range(3, 6):
+        await owner.append(batch(number))
+    for key, value in before.items():
+        link.restore(key, 0, value, replace=True)
+    second = await start(view=2)
+    for number in range(3, 6):
+        assert await second.append(batch(10 * number)) == Appended(number)
+    await second.crash()
+    epoch = owner.partition.leader_epoch
+    with structlog.testing.capture_logs() as told:
+        owner.partition.lead(3)
+        owner.partition.led_elsewhere()
+        owner.cut()
+        await until(lambda: owner.partition.leader_epoch > epoch)
+    assert owner.partition.log_end == 6
+    log = owner.partition
+    for number in range(3, 6):
+        [chunk], _ = (
+            log.read_cached(number, 1, whole_first=True) if log.cached(number) else await log.read_stored(number, 1)
+        )
+        assert [each.value for each in records(chunk, number)] == [b"%d........" % (10 * number)]
+    assert [line["lost"] for line in told if "came back without records" in line["event"]] == [3]
 
 
 async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of_a_lost_connection(
