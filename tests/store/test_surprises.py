@@ -1,6 +1,8 @@
 """What an owner finds in Redis that it has not written: entries of others, entries gone, a Redis with less."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,26 @@ async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though
         )
         assert [each.value for each in records(chunk, number)] == [b"%d........" % (10 * number)]
     assert [line["lost"] for line in told if "came back without records" in line["event"]] == [3]
+
+
+async def test_what_cannot_be_placed_of_a_topic_that_is_gone_does_not_fill_the_journal(
+    start: Start, any_redis: RedisServer, link: Any, tmp_path: Path
+) -> None:
+    """Its records were to go after its name, and Redis was away. The journal had no room again until the next start."""
+    owner = await start(journal=tmp_path / "journal")
+    process = int(link.info("server")["process_id"])
+    assert await owner.acknowledged(batch(0)) == 0
+    await owner.storage.logs.settle(STREAM)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert await owner.append(batch(1)) == Appended(1)
+        counted = owner.counted
+        assert counted.journal_waiting > 0
+        owner.cut()
+        owner.partition.close()
+        assert counted.journal_waiting == 0
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of_a_lost_connection(

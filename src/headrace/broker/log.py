@@ -133,6 +133,8 @@ class LogPartition:
         # By a later view another broker may have opened it meanwhile: it is opened by that one.
         if self.leader is None and view == self._view:
             self._take_over(opened)
+        if self.deleted:
+            self._storage.forget(self.stream, self.lost)
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
@@ -408,4 +410,5 @@ class LogPartition:
         self._saving.end()
         if self._recovery is not None:
             self._recovery.cancel()
+        self._storage.forget(self.stream, self.lost)
         self._watchers.tell(0)
