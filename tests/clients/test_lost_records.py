@@ -1,4 +1,4 @@
-"""A Redis that comes back with less than it had acknowledged, as after a failover: clients are told."""
+"""What clients are told of records that are gone: lost with a Redis that had acknowledged them, or trimmed."""
 
 import contextlib
 import time
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 
-from headrace.kafka.codec.messages import FetchRequest, OffsetForLeaderEpochRequest
+from headrace.kafka.codec.messages import DeleteRecordsRequest, FetchRequest, OffsetForLeaderEpochRequest
 from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
@@ -155,3 +155,23 @@ def test_a_start_on_what_has_less_raises_it_too(tmp_path: Path, storage: RedisSe
         with Wire(first.kafka) as client:
             assert leader_epoch(client) > before
             assert end_of_epoch(client, before) == (before, 4)
+
+
+def test_a_consumer_of_what_was_trimmed_is_told_to_go_on_behind_it(started: Server, storage: RedisServer) -> None:
+    """Told that its epoch is unknown it went wherever auto.offset.reset says: by default to the end, past records."""
+    produce(started, *range(4))
+    with Wire(started.kafka) as client:
+        before = leader_epoch(client)
+    started.stop()
+    started.start()
+    produce(started, *range(4, 7))
+    with Wire(started.kafka) as client:
+        asked = DeleteRecordsRequest.DeleteRecordsTopic(
+            name=TOPIC, partitions=[DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=4)]
+        )
+        client.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=PATIENCE_S * 1000), 2)
+        assert end_of_epoch(client, before) == (before, 4)
+    started.stop()
+    started.start()
+    with Wire(started.kafka) as client:
+        assert end_of_epoch(client, before) == (before, 4), "whoever opens the log next finds no row of it"

@@ -124,6 +124,11 @@ class MemoryLogs:
             high_watermark=log.high_watermark,
         )
 
+    def forget(self, stream: str, lost: Lost) -> None:
+        log = self.logs.get(stream)
+        if log is not None and log.lost == lost:
+            log.lost = None
+
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         self.waiting.append((stream, self.logs[stream].term, append, base_offset, done))
 

@@ -14,6 +14,7 @@ from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
 from headrace.keyspace import entries, partition
 from headrace.keyspace.keys import state_of
+from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.store.journal import SMALLEST, Journal
@@ -43,8 +44,9 @@ def epoch_of(epochs: LeaderEpochs, offset: int) -> int:
 class Owner:
     """One server, as far as one log sees it."""
 
-    def __init__(self, storage: RedisStorage, journal: bool) -> None:
+    def __init__(self, storage: RedisStorage, journal: bool, counted: StoreCounters) -> None:
         self.storage = storage
+        self.counted = counted
         self.has_journal = journal
         self.snapshots = Snapshots()
         self.partition = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), SystemClock(), self.snapshots)
@@ -53,11 +55,12 @@ class Owner:
     async def start(cls, url: str, view: int, journal: Path | None = None) -> "Owner":
         """Connect, replay the journal, open the log."""
         admin = redis.asyncio.from_url(url)
+        counted = StoreCounters()
         options: dict[str, Any] = {}
         if journal is not None:
             options = {"journal": Journal.open(journal, SMALLEST), "journal_bytes": SMALLEST}
-        storage = await RedisStorage.open(url, admin, view, **options)
-        owner = cls(storage, journal is not None)
+        storage = await RedisStorage.open(url, admin, view, counted=counted, **options)
+        owner = cls(storage, journal is not None, counted)
         await owner.partition.open(create=True)
         return owner
 

@@ -13,6 +13,7 @@ import pytest
 import structlog.testing
 from tests.store.conftest import Wire
 
+from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
 from headrace.store import early as earlies
 from headrace.store.early import EarlyAcknowledgement, Entered
@@ -24,10 +25,17 @@ ROOM = b"used_memory:1\r\nmaxmemory:0\r\n"
 
 
 @pytest.fixture
-async def early(journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EarlyAcknowledgement]:
+def counted() -> StoreCounters:
+    return StoreCounters()
+
+
+@pytest.fixture
+async def early(
+    journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch, counted: StoreCounters
+) -> AsyncIterator[EarlyAcknowledgement]:
     """One whose Redis has memory; a proof is asked for in the next turn of the loop."""
     monkeypatch.setattr(earlies, "_PROVE_S", 0)
-    made = EarlyAcknowledgement(journal, wire, lambda: 17)  # type: ignore[arg-type]
+    made = EarlyAcknowledgement(journal, wire, lambda: 17, counted)  # type: ignore[arg-type]
     assert made.enter(b"t", b"id", 0, batch()) is None
     wire.answer(ROOM)
     yield made
@@ -64,6 +72,15 @@ async def test_an_answer_proves_nothing(early: EarlyAcknowledgement, tmp_path: P
         early.stored(entered)
     assert early.stored_to == 3
     assert in_doubt(tmp_path) == [1, 2, 3]
+
+
+async def test_an_entry_is_stored_once(early: EarlyAcknowledgement, counted: StoreCounters) -> None:
+    """A log may be deleted while its acknowledged batches are stored again."""
+    (entered,) = enter(early)
+    assert counted.journal_waiting == entered.size
+    early.stored(entered)
+    early.stored(entered)
+    assert counted.journal_waiting == 0
 
 
 async def test_what_was_sent_behind_the_answer_and_taken_does(early: EarlyAcknowledgement, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What an owner finds in Redis that it has not written: entries of others, entries gone, a Redis with less."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 from tests.store.conftest import Start
 
+from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable, StorageUnwritten, UnknownTopic
 from headrace.topics.model import Appended
@@ -115,6 +118,58 @@ async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_say
     assert owner.partition.end_of_epoch(owner.partition.leader_epoch) == (owner.partition.leader_epoch, 4)
     assert sum("came back without records" in line["event"] for line in told) == 1
     assert Contents(link).by_offset == {0: 0, 1: 1, 2: 2, 3: 30}
+
+
+async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though_the_log_is_as_long(
+    start: Start, link: Any
+) -> None:
+    """A broker stands still while a failover loses its last records, and the view by which another one led the log."""
+    owner = await start()
+    for number in range(3):
+        await owner.append(batch(number))
+    before = {key: link.dump(key) for key in link.scan_iter()}
+    for number in range(3, 6):
+        await owner.append(batch(number))
+    for key, value in before.items():
+        link.restore(key, 0, value, replace=True)
+    second = await start(view=2)
+    for number in range(3, 6):
+        assert await second.append(batch(10 * number)) == Appended(number)
+    await second.crash()
+    epoch = owner.partition.leader_epoch
+    with structlog.testing.capture_logs() as told:
+        owner.partition.lead(3)
+        owner.partition.led_elsewhere()
+        owner.cut()
+        await until(lambda: owner.partition.leader_epoch > epoch)
+    assert owner.partition.log_end == 6
+    log = owner.partition
+    for number in range(3, 6):
+        [chunk], _ = (
+            log.read_cached(number, 1, whole_first=True) if log.cached(number) else await log.read_stored(number, 1)
+        )
+        assert [each.value for each in records(chunk, number)] == [b"%d........" % (10 * number)]
+    assert [line["lost"] for line in told if "came back without records" in line["event"]] == [3]
+
+
+async def test_what_cannot_be_placed_of_a_topic_that_is_gone_does_not_fill_the_journal(
+    start: Start, any_redis: RedisServer, link: Any, tmp_path: Path
+) -> None:
+    """Its records were to go after its name, and Redis was away. The journal had no room again until the next start."""
+    owner = await start(journal=tmp_path / "journal")
+    process = int(link.info("server")["process_id"])
+    assert await owner.acknowledged(batch(0)) == 0
+    await owner.storage.logs.settle(STREAM)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        assert await owner.append(batch(1)) == Appended(1)
+        counted = owner.counted
+        assert counted.journal_waiting > 0
+        owner.cut()
+        owner.partition.close()
+        assert counted.journal_waiting == 0
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of_a_lost_connection(

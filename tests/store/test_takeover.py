@@ -17,7 +17,10 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 from tests.store.conftest import Start
 
-from headrace.topics.errors import Fenced, StorageUnavailable
+from headrace.broker.cache import CacheBudget
+from headrace.broker.clock import SystemClock
+from headrace.broker.log import LogPartition
+from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
 from headrace.topics.sequences import Producer, SentBatch
 
@@ -71,6 +74,29 @@ async def test_what_a_leader_took_that_died_before_it_told_of_itself_is_found_af
     await owner.snapshots.save()
     await until(lambda: owner.partition.log_end == 2)
     assert await owner.acknowledged(batch(2)) == 2
+
+
+async def test_a_log_that_another_broker_has_deleted_leaves_nothing_behind(start: Start) -> None:
+    """Brokers that hear of the deletion kept all that they knew of the log: 8 KiB for each partition that they led."""
+    owner, second = await start(), await start(view=2)
+    await second.storage.logs.drop(STREAM)
+    await owner.storage.logs.settle(STREAM)
+    owner.partition.close()
+    with pytest.raises(UnknownTopic):
+        await owner.storage.logs.settle(STREAM)
+
+
+async def test_a_log_that_has_moved_is_kept_by_who_has_it_now(start: Start) -> None:
+    """A topic that is in another virtual cluster by now may be heard of there first: the same broker has it twice."""
+    owner = await start()
+    first, owner.partition = (
+        owner.partition,
+        LogPartition("t", 0, STREAM, owner.storage.logs, CacheBudget(1 << 20), SystemClock(), owner.snapshots),
+    )
+    await owner.partition.open()
+    first.close()
+    # That one, which has heard that somebody has opened its log, may have begun to do so, too.
+    assert [await owner.acknowledged(batch(number)) for number in range(3)] == [0, 1, 2]
 
 
 async def test_a_transaction_that_arrives_after_the_raise_enters_nothing(start: Start, link: Any) -> None:

@@ -22,11 +22,17 @@ def test_the_first_row_counts_for_what_was_trimmed_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "answer"), [(2, (-1, -1)), (3, (3, 20)), (4, (3, 20)), (6, (3, 20)), (7, (7, 25)), (8, (-1, -1))]
+    ("epoch", "answer"),
+    [(-1, (-1, -1)), (3, (3, 20)), (4, (3, 20)), (6, (3, 20)), (7, (7, 25)), (8, (-1, -1))],
 )
 def test_where_an_epoch_ends(epoch: int, answer: tuple[int, int]) -> None:
     """KIP-320: the largest epoch up to the one asked for; a client beyond it has records that are gone."""
     assert THREE.end_of(epoch, 25) == answer
+
+
+def test_one_that_was_trimmed_ends_where_the_oldest_begins() -> None:
+    """A consumer that has read all of it goes on there: told of none it would go wherever its policy says."""
+    assert LeaderEpochs([EpochRow(3, 10, 4), EpochRow(7, 20, 7)]).end_of(2, 25) == (2, 10)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 30))
@@ -41,11 +47,11 @@ def test_against_a_list_of_records(steps: list[tuple[int, int]], asked: int) -> 
     found = LeaderEpochs(rows)
     assert [found.term_of(place) for place in range(offset)] == [term for _, term in epochs]
     upto = [row.epoch for row in rows if row.epoch <= asked]
-    if asked > epoch or not upto:
+    if asked > epoch:
         assert found.end_of(asked, offset) == (-1, -1)
     else:
         end = next((place for place, (of, _) in enumerate(epochs) if of > asked), offset)
-        assert found.end_of(asked, offset) == (upto[-1], end)
+        assert found.end_of(asked, offset) == (upto[-1] if upto else asked, end)
 
 
 def test_what_is_kept_of_a_log_ends_where_a_later_epoch_begins() -> None:

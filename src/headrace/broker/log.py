@@ -133,23 +133,28 @@ class LogPartition:
         # By a later view another broker may have opened it meanwhile: it is opened by that one.
         if self.leader is None and view == self._view:
             self._take_over(opened)
+        if self.deleted:
+            self._storage.forget(self.stream, self.lost)
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
         self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
+        # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
+        kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals)
         self._epochs = opened.epochs
         self._saving.begin(self._owner, opened.epochs)
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._doubt = self._elsewhere = None
-        if known and opened.next_offset < before:
-            tell_lost(self.topic, self.index, before - opened.next_offset, self.leader_epoch)
+        if known and kept < before:
+            tell_lost(self.topic, self.index, before - kept, self.leader_epoch)
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
-        if not known or self.log_end != before:
+        same = known and kept == self.log_end == before
+        if not same:
             self._reader.clear(self.log_end)
-        if known and self.log_end != before:
+        if known and not same:
             self._watchers.tell(1 if self.log_end > before else 0)
         self.replication.hold_opened(opened.next_offset)
         self.opened(self)
@@ -355,13 +360,7 @@ class LogPartition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
         self.check_end()
-        if self._epochs is None:
-            return -1, -1
-        oldest = self._epochs.rows[0]
-        if self.cold is not None and 0 <= epoch < oldest.epoch:
-            # Its records are in the archive, which has no epochs: it ended where the oldest one begins, or before.
-            return epoch, oldest.first
-        return self._epochs.end_of(epoch, self.log_end)
+        return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
 
     # Removing, and what lies beside
 
@@ -415,4 +414,5 @@ class LogPartition:
         self._saving.end()
         if self._recovery is not None:
             self._recovery.cancel()
+        self._storage.forget(self.stream, self.lost)
         self._watchers.tell(0)

@@ -143,6 +143,12 @@ class LogStorage(LogLookup, Protocol):
             view: the number of the view by which this server owns it; Fenced is raised where there was a later one.
         """
 
+    def forget(self, stream: str, lost: Lost) -> None:
+        """A log is gone, as whoever was told `lost` of it has heard: what is under way fails, and `lost` is not told.
+
+        Nothing happens where somebody else has opened it since.
+        """
+
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a batch, stamped with its place, at the offset that follows the one placed before it.
 

@@ -103,6 +103,8 @@ class EarlyAcknowledgement:
 
     def stored(self, entered: Entered) -> None:
         """Redis has answered for an entry, or it need not be stored any more."""
+        if entered.stored:
+            return
         entered.stored = True
         self._counted.journal_waiting -= entered.size
         waiting = self._entered

@@ -134,6 +134,7 @@ class RedisLogs(Searching):
                 raise StorageUnavailable(f"{stream} has moved to another shard during an opening")
             log.connection = connection
             self._counted.openings += 1
+            self._logs.setdefault(stream, log)  # whoever had it before may have had it forgotten meanwhile
             log.lost = lost
             log.doubt = None
             return opened
@@ -305,6 +306,13 @@ class RedisLogs(Searching):
         as_of = "" if offset is None else offset
         command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
         checked(await self._placer.run(log, command))
+
+    def forget(self, stream: str, lost: Lost) -> None:
+        """Keep nothing of a log that nobody wants any more; see `broker.ports.LogStorage.forget`."""
+        log = self._logs.get(stream)
+        if log is not None and log.lost == lost:
+            del self._logs[stream]
+            self._placer.settle_dropped(log)
 
     async def drop(self, stream: str) -> None:
         """Remove a log with everything it has; what was placed before lands nowhere else."""

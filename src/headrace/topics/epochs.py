@@ -54,13 +54,16 @@ class LeaderEpochs:
             log_end: where the present epoch ends.
 
         Returns:
-            Leader epoch and end offset; -1 and -1 for an epoch above the present one or before the first.
+            Leader epoch and end offset; -1 and -1 for one below 0 or above the present one. One from before the first
+            row has been trimmed, and ended where that begins or before: as in Kafka it is told to end there. A
+            consumer that has read it all goes on there; told of none it would go where its policy says.
         """
-        if epoch > self.rows[-1].epoch:
+        if epoch < 0 or epoch > self.rows[-1].epoch:
             return -1, -1
-        found = -1
+        found, end = epoch, log_end
         for row in self.rows:
             if row.epoch > epoch:
-                return (found, row.first) if found >= 0 else (-1, -1)
+                end = row.first
+                break
             found = row.epoch
-        return found, log_end
+        return found, end

@@ -3,6 +3,8 @@
 Behavior
 - The answer is the largest leader epoch up to the one asked for, and where it ended: at the first offset of the next
   one, or at the log end. Epoch -1, offset -1: none is known. The epoch rises whenever a server opens the partition.
+- An epoch whose records have all been trimmed ended where the oldest one that is known begins, as in Kafka: a consumer
+  that has read them goes on there.
 
 Version notes
 - 3: replica id. 4: flexible.
