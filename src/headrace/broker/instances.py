@@ -48,6 +48,8 @@ FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
 
 SourceOf = Callable[[Partition], Awaitable[Source]]
 """Where a partition's records are read."""
+_Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
+"""Where each partition begins, and the leader epoch of its log."""
 
 
 class Instances:
@@ -118,14 +120,21 @@ class Instances:
         await self._ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
-        delivered: tuple[tuple[int, int], ...] = ()
+        taken = _Taken()
+        failed = True
         try:
             with _storage_errors():
-                delivered = await self._read(topic, plan, sink, max_offsets)
+                await self._read(topic, plan, sink, max_offsets, taken)
+            failed = False
         finally:
             # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
-            runner.post(Delivered(topic.topic.name, plan.read, delivered))
-        offsets = {**dict(plan.cursor.offsets), **dict(delivered)}
+            delivered = () if failed else tuple(taken.offsets.items())
+            epochs = () if failed else tuple(taken.leader_epochs.items())
+            runner.post(Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts)))
+        if taken.cuts and not taken.offsets:
+            # An empty answer would say that there is nothing; now the group knows from where on to read.
+            return await self.get(topic, cursor, sink, max_offsets)
+        offsets = {**dict(plan.cursor.offsets), **taken.offsets}
         return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
 
     async def commit(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
@@ -157,8 +166,9 @@ class Instances:
         await self._ready(group)
         runner = self._runner(topic, group)
         with _storage_errors():
-            starts = await self._starts(topic, start)
-        _accepted(await runner.request(Update(token=object(), topic=_facts(topic), starts=starts)))
+            starts, epochs = await self._starts(topic, start)
+        request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
+        _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
         """Every partition of the topic with its position and holder.
@@ -224,7 +234,7 @@ class Instances:
         topic: LiveTopic,
         group: str,
         instance: str,
-        starts: tuple[StoredStart, ...] | None,
+        starts: "_Starts | None",
         timeout_ms: int,
         commit_on_get: bool,
     ) -> GroupCursor:
@@ -234,17 +244,24 @@ class Instances:
             instance=instance,
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
-            starts=starts,
+            starts=None if starts is None else starts[0],
+            leader_epochs=() if starts is None else starts[1],
         )
         await self._ready(group)
         return await _cursor(self._groups.runner_or_new(group), request)
 
-    async def _starts(self, topic: LiveTopic, start: Start) -> tuple[StoredStart, ...]:
-        """Where each partition begins, as of now."""
-        return tuple(await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions)))
+    async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
+        """Where each partition begins, as of now, and its log's leader epoch."""
+        found = await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions))
+        return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
 
-    async def _start(self, led: Partition, start: Start) -> StoredStart:
+    async def _start(self, led: Partition, start: Start) -> tuple[StoredStart, int]:
         partition = await self._source(led)
+        # Before it is looked up: should the log be opened anew meanwhile, what is found may be of what it was.
+        epoch = partition.leader_epoch
+        return await self._beginning_of(partition, start), epoch
+
+    async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
         # Before the look-up by time: what comes meanwhile lies behind it.
@@ -270,10 +287,9 @@ class Instances:
         assert isinstance(plan, Plan)
         return plan
 
-    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int) -> tuple[tuple[int, int], ...]:
-        """Read what is planned as far as the sink wants it; (partition, next offset) of what it took."""
+    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken") -> None:
+        """Read what is planned as far as the sink wants it, and note what it took."""
         offsets = dict(plan.cursor.offsets)
-        taken: list[tuple[int, int]] = []
         away: StorageUnavailable | None = None
         for each in plan.reads:
             if sink.room() <= 0:
@@ -282,6 +298,13 @@ class Instances:
                 continue
             try:
                 partition = await self._source(topic.partitions[each.partition])
+                # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+                epoch = partition.leader_epoch
+                if (kept := partition.kept(each.reached, each.leader_epoch)) < each.reached:
+                    # Read by the next get, which knows.
+                    taken.cuts.append((each.partition, kept, epoch))
+                    continue
+                taken.leader_epochs[each.partition] = epoch
                 offset = await self._beginning(partition, each)
                 following = -1 if offset is None else await _read_on(partition, offset, sink, each)
             except StorageUnavailable as error:
@@ -289,11 +312,9 @@ class Instances:
                 away = away or error
                 continue
             if offset is not None and following > offset:
-                offsets[each.partition] = following
-                taken.append((each.partition, following))
-        if away is not None and not taken:
+                offsets[each.partition] = taken.offsets[each.partition] = following
+        if away is not None and not taken.offsets:
             raise away
-        return tuple(taken)
 
     async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
         """The offset to read from; None when there is nothing to read."""
@@ -303,6 +324,17 @@ class Instances:
             return max(each.offset, partition.log_start) if each.follows_log_start else each.offset
         found = await self._find_offset(partition, each.not_before_ms)
         return None if found.offset < 0 else max(found.offset, each.offset)
+
+
+class _Taken:
+    """What a get has read."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        """Partition -> the next offset after what the answer has of it, in the order in which they were read."""
+        self.leader_epochs: dict[int, int] = {}
+        """See `Delivered`, also of the next."""
+        self.cuts: list[tuple[int, int, int]] = []
 
 
 async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom) -> int:
